@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.progress import Progress
-from tests.system.machine import measure_machine, slowness_at_first, watch_machine
 
 settings.register_profile(
     "headgate",
@@ -52,17 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure the machine, and tell what goes on; a worker leaves both to who started it."""
+    """Show the progress of the tests; a worker leaves that to the process that started it."""
     if not hasattr(config, "workerinput"):
-        if _has_system_tests(config):
-            measure_machine()
         config.pluginmanager.register(Progress(writes_seconds=config.getoption("--write-seconds")), "headgate progress")
 
 
 def pytest_sessionstart() -> None:
     """Thousands of tests are collected, and stay: no use in looking through them again and again for garbage."""
     gc.disable()
-    watch_machine()
 
 
 def pytest_collection_finish() -> None:
@@ -74,15 +70,3 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who has no tests left takes the last ones of another: not those that share what takes seconds to make."""
     items.sort(key=lambda item: not item.nodeid.startswith(_SHARING))
-
-
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """By what the times of system tests are stretched."""
-    if not _has_system_tests(config):
-        return None
-    return f"this machine takes {slowness_at_first():.1f} times as long as an idle one of two cores"
-
-
-def _has_system_tests(config: pytest.Config) -> bool:
-    """Unless they are left out, as `make unit` does: measuring takes a second."""
-    return "not system" not in config.getoption("markexpr")

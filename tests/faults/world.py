@@ -29,7 +29,7 @@ from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, http_get, write_settings
 from tests.system.processes import command_line, is_running
 from tests.system.tcp_proxy import LOOPBACK, TcpProxy
-from tests.system.waiting import eventually, paced
+from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -282,7 +282,7 @@ class World:
                 policies={"throttle": _THROTTLE},
                 stream={
                     "checkpoint_dir": str(self.checkpoint),
-                    "stall_timeout": f"{paced(15)}s",
+                    "stall_timeout": "30s",
                     "restart_limit": 3,
                     "trigger_interval": "1s",  # else a batch for each reading of the stream would take a core
                 },

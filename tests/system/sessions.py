@@ -349,15 +349,19 @@ class Fleet:
 
     def _spans(self, member: str, bundle: str) -> list[tuple[float, float]]:
         spans: list[tuple[float, float]] = []
-        for service in (*self._predecessors.get(member, ()), self.services[member]):
-            for line in service.lines("serve"):
-                if line["bundle"] != bundle:
-                    continue
-                if spans and 0 <= line["at"] - spans[-1][1] <= _GAP_SECONDS:
-                    spans[-1] = (spans[-1][0], line["at"])
-                else:
-                    spans.append((line["at"], line["at"]))
+        for line in self.lines(member, "serve"):
+            if line["bundle"] != bundle:
+                continue
+            if spans and 0 <= line["at"] - spans[-1][1] <= _GAP_SECONDS:
+                spans[-1] = (spans[-1][0], line["at"])
+            else:
+                spans.append((line["at"], line["at"]))
         return spans
+
+    def lines(self, member: str, event: str) -> list[dict[str, Any]]:
+        """What all processes of a member have reported of an event."""
+        services = (*self._predecessors.get(member, ()), self.services[member])
+        return [line for service in services for line in service.lines(event)]
 
     def _path(self, bundle: str) -> str:
         return f"/{self.cluster}/namespace/{bundle}"

@@ -20,13 +20,11 @@ from tests.connectors.sessions.agent.decided import ownership_decision, session_
 from tests.system.loop import Topic, produce
 from tests.system.owners import BundleService, overlap_seconds
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import eventually, is_soon
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 
 T_SECONDS = 4.0
 LAST_HEARD_SECONDS = T_SECONDS / 3
-LEARN_SECONDS = 15.0
-"""For an agent that can reach ZooKeeper again, until it has read whose its bundle is. On a busy machine."""
 """How far back the last heartbeat or ping may lie when a service is cut off or frozen."""
 TIMEOUT = ("--session-timeout", str(T_SECONDS))
 FENCED = pytest.mark.parametrize(
@@ -67,7 +65,6 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
             taken = b2.await_line("serve", frozen_at)
             assert taken["at"] >= frozen_at + T_SECONDS - LAST_HEARD_SECONDS, "its session was alive"
             b1.thaw()
-            thawed_at = boot_seconds()
             unloaded = b1.await_line("unload")
             b1.await_line("invalidate-caches", unloaded["at"])
             b2.await_line("serve", unloaded["at"])
@@ -76,10 +73,6 @@ def test_a_frozen_service_is_replaced_and_lets_go_when_it_thaws(
             if fence:
                 assert not after
                 assert overlap_seconds(b1, b2) == 0
-            else:
-                assert is_soon(thawed_at, LEARN_SECONDS, unloaded["at"]), (
-                    "served until it has read that the node is another's"
-                )
 
 
 @FENCED
@@ -97,11 +90,9 @@ def test_a_service_that_is_cut_off_overlaps_its_successor_within_the_bound(
             taken = b2.await_line("serve")
             b2.await_line("serve", taken["at"] + 1.0)
             proxy.heal()
-            healed_at = boot_seconds()
             unloaded = b1.await_line("unload")
             b2.await_line("serve", unloaded["at"] + 0.5)
             assert taken["at"] >= cut_at + T_SECONDS - LAST_HEARD_SECONDS
-            assert is_soon(healed_at, LEARN_SECONDS, unloaded["at"])
             last = max(line["at"] for line in b1.lines("serve"))
             if fence:
                 assert overlap_seconds(b1, b2) == 0

@@ -4,7 +4,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,14 @@ from tests.system.fill import (
     set_quota,
 )
 from tests.system.loop import Headgate, Topic, await_ready, write_settings
-from tests.system.pace import Pace
-from tests.system.waiting import eventually, on_this_machine
+from tests.system.waiting import eventually
 
-LOAD = 20 * MEGABYTE
-"""What producers want to write at the most: less, as long as the loop on this machine is behind."""
-LEAST_LOAD = 3 * MEGABYTE
-"""So that the floors of three brokers are less than a tenth of it."""
+LOAD = 3 * MEGABYTE
+"""Bytes per second that producers want to write. The floors of three brokers are less than a tenth of it, and from the
+hard limit to a quarter of it a loop on a busy machine has half a minute to react."""
 MIN_HOLD_SECONDS = 3
 FLOOR = 65_536
 REST_SECONDS = 5.0
-REACTS_SECONDS = 30.0
-"""Producers wait for a slow loop, so a disk would not tell of one that has become many times slower than it was."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +45,22 @@ class Case:
     """How much of the load the default client id may write before; it is the base, then."""
     lowest: float
     """The factor to wait for."""
-    load: float = LOAD
-    """Bytes per second that producers want to write."""
 
     @property
     def quota_before(self) -> int | None:
-        return None if self.quota_of_load is None else int(self.load * self.quota_of_load)
+        return None if self.quota_of_load is None else int(LOAD * self.quota_of_load)
 
     @property
     def base(self) -> int:
-        """What a factor is applied to."""
-        return self.quota_before or int(0.4 * self.load)
+        """The rate that a factor is applied to."""
+        return self.quota_before or int(0.4 * LOAD)
 
     @property
     def hard(self) -> int:
         return int(self.limits["hard"]["available_bytes_below"])
 
-    @property
-    def reserve(self) -> int:
-        """What may be written while the loop reacts; as much again is for Kafka, until it holds producers back."""
-        return self.hard // 4
 
-
-HARD_ONLY = Case(200 * MEBIBYTE, {"hard": {"available_bytes_below": 80 * MEBIBYTE}}, None, 0.0)
+HARD_ONLY = Case(200 * MEBIBYTE, {"hard": {"available_bytes_below": 120 * MEBIBYTE}}, None, 0.0)
 # A soft zone that takes longer to cross than Kafka's quota window (11 s), so that the rate can follow the factor.
 SOFT_AND_HARD = Case(
     400 * MEBIBYTE,
@@ -119,28 +108,24 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
     if (why := why_not_mountable()) is not None:
         pytest.skip(why)
     with fill_cluster(tmp_path, kafka_jars, disk_bytes=case.disk) as cluster:
-        case = replace(case, load=max(LOAD / on_this_machine(1.0), LEAST_LOAD))  # at the most; pace follows from there
         if case.quota_before:
             set_quota(cluster.servers, case.quota_before)
         with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as decided:
-            pace = Pace(free_port, reserve_bytes=case.reserve, least=LEAST_LOAD, most=case.load)
-            with pace, Load(cluster.servers, TOPIC, pace) as load, Recorder(cluster, load) as recorder:
+            with Load(cluster.servers, TOPIC, LOAD) as load, Recorder(cluster, load) as recorder:
                 _await_the_stop(case, load, recorder, decided)
                 _assert_nothing_is_lost(case, cluster, load)
                 cluster.retain(1000)
                 eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before)
-                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * pace())
+                eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD)
             assert quota_now(cluster.servers) == case.quota_before
             least_free = min(sample.least_free for sample in recorder.samples)
             longest = round(max(seconds for _, seconds in load.throttled), 1)
             said = {
                 "least_free_mebibytes": least_free // MEBIBYTE,
                 "longest_throttle_seconds": longest,
-                "slowest_reaction_seconds": round(pace.slowest_seconds, 1),
             }
             record_testsuite_property(request.node.name, {**said, "factors": [d["factor"] for d in decided.data()]})
             assert least_free > case.hard // 4
-            assert pace.slowest_seconds < REACTS_SECONDS, "the load waited for a loop that stood still"
             assert cluster.dead() == set()
             assert load.failed == 0
             _assert_quotas_followed(case, recorder, decided)
@@ -158,7 +143,7 @@ def _await_the_stop(case: Case, load: Load, recorder: Recorder, decided: Topic) 
 
 def _slowed(case: Case, recorder: Recorder) -> bool:
     quota = recorder.samples[-1].quota
-    return quota is not None and quota < (case.quota_before or case.load)
+    return quota is not None and quota < (case.quota_before or LOAD)
 
 
 def _assert_nothing_is_lost(case: Case, cluster: FillCluster, load: Load) -> None:
@@ -172,7 +157,7 @@ def _assert_nothing_is_lost(case: Case, cluster: FillCluster, load: Load) -> Non
         assert count <= end
         assert last[partition] < end
     waiting = sum(end for _, end in offsets.values()) - sum(acknowledged.values())
-    assert waiting < case.load / 16_384, "more in the log than acknowledged or on its way: sent twice"
+    assert waiting < LOAD / 16_384, "more in the log than acknowledged or on its way: sent twice"
 
 
 def _assert_quotas_followed(case: Case, recorder: Recorder, decided: Topic) -> None:

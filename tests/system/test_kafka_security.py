@@ -61,7 +61,7 @@ from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, write_settings
 from tests.system.processes import command_line, freeze
-from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
 PASSWORD = 'p "q" \\back; {x} é='
@@ -350,9 +350,9 @@ def create(admin: AdminClient, topic: str) -> None:
 def test_a_refused_admin_says_why(fields: dict[str, Any], message: str, broker: Secured) -> None:
     if "tls" in fields:
         fields = {"tls": {"ca_file": broker.file(fields["tls"]["ca_file"])}}
-    connection, seconds = KafkaConnection(**{**broker.sasl(), **fields}), on_this_machine(3.0)
+    connection = KafkaConnection(**{**broker.sasl(), **fields})
     with pytest.raises(UserError, match=message):
-        check_topics(connection, TopicSettings(), timeout_seconds=seconds)
+        check_topics(connection, TopicSettings(), timeout_seconds=10.0)
 
 
 def test_host_names_are_verified_unless_told_otherwise(broker: Secured) -> None:

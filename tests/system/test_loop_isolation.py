@@ -16,14 +16,14 @@ from policies.isolation.decisions import QUARANTINE_GROUP
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, CLUSTER, Metadata, WatchedLoop, instant_ms, watched_loop
 from tests.system.loop import UNHURRIED, Entry
-from tests.system.waiting import eventually, is_soon, moment_of, paced
+from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 # ZooKeeper's Java client gives a session up by itself when no server answers for 4/3 of its timeout: a restart of the
 # server must be shorter than that.
-LONG_SECONDS = 10.0
+LONG_SECONDS = 20
 # And a bookie whose session is expired under it is back after its timeout and 1.6 s more, which must not be "gone".
-SHORT_MS, CONFIRM_SECONDS = 3_000, 12.0
+SHORT_MS, CONFIRM_SECONDS = 3_000, 20
 MISSING_SECONDS = 2
 NAMESPACE = "t/ns"
 ISOLATION = {
@@ -93,15 +93,15 @@ def world(
     bookkeeper_jars: tuple[Path, ...], loop_kafka: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("isolation")
-    isolation = {**ISOLATION, "confirm_after": f"{paced(CONFIRM_SECONDS)}s"}
+    isolation = {**ISOLATION, "confirm_after": f"{CONFIRM_SECONDS}s"}
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", bookkeeper_jars))
         init_cluster(folder / "init", bookkeeper_jars, zookeeper.servers)
-        metadata = Metadata(stack.enter_context(zookeeper.client(timeout=paced(20.0))))
+        metadata = Metadata(stack.enter_context(zookeeper.client(timeout=60.0)))
         metadata.client.create("/bookies", b"{}")
         members = (
-            Bookie(folder / "member-1", bookkeeper_jars, zookeeper.servers, session_timeout_ms=_long_ms()),
-            Bookie(folder / "member-2", bookkeeper_jars, zookeeper.servers, session_timeout_ms=_long_ms()),
+            Bookie(folder / "member-1", bookkeeper_jars, zookeeper.servers, session_timeout_ms=LONG_SECONDS * 1000),
+            Bookie(folder / "member-2", bookkeeper_jars, zookeeper.servers, session_timeout_ms=LONG_SECONDS * 1000),
         )
         for member in members:
             stack.enter_context(member)
@@ -121,7 +121,7 @@ def world(
 
 
 @pytest.mark.lean
-def test_a_bookie_without_rack_info_is_named_within_the_second_quarantined_and_resolved_when_assigned(
+def test_a_bookie_without_rack_info_is_named_quarantined_and_resolved_when_assigned(
     world: World,
 ) -> None:
     loop, metadata = world.loop, world.metadata
@@ -133,7 +133,6 @@ def test_a_bookie_without_rack_info_is_named_within_the_second_quarantined_and_r
         registered = metadata.registered(bookie)
         named_ms = fired.appended_ms - registered.ctime
         assert named_ms >= 0
-        assert is_soon(moment_of(registered.ctime), 5, moment_of(fired.appended_ms)), "within the second, mostly"
         assert (fired.data["severity"], fired.data["labels"]["bookie"]) == ("warning", bookie)
 
         said = loop.await_quarantine(bookie)
@@ -233,7 +232,7 @@ def test_a_bookie_whose_session_expires_while_it_runs_has_joined_again_and_when_
         stranger.kill()
         last_seen_ms = _await_gone(world, bookie)
         resolved = loop.await_alert("unassigned-bookie", bookie, "resolved")
-        assert resolved.appended_ms >= last_seen_ms + paced(CONFIRM_SECONDS) * 1000
+        assert resolved.appended_ms >= last_seen_ms + CONFIRM_SECONDS * 1000
         assert loop.statuses("unassigned-bookie", bookie) == ["firing", "resolved"]
 
 
@@ -259,7 +258,7 @@ def test_a_new_registration_is_a_join_even_when_no_reading_missed_the_bookie(wor
 
 def test_while_zookeeper_is_away_nothing_begins_or_ends_and_afterwards_all_is_as_before(world: World) -> None:
     loop = world.loop
-    with world.stranger(_long_ms()) as stranger:
+    with world.stranger(LONG_SECONDS * 1000) as stranger:
         loop.await_quarantine(stranger.bookie_id)
         world.catch_up()
         before = _picture(world)
@@ -308,7 +307,7 @@ def _picture(world: World) -> dict[str, Any]:
 
 
 def _assert_sessions_kept(world: World, before: dict[str, Any]) -> None:
-    threading.Event().wait(paced(LONG_SECONDS))  # so long after its restart what was lost by it would be gone
+    threading.Event().wait(LONG_SECONDS)  # a session that the restart had ended would be gone by then
     assert {b: world.metadata.registered(b).czxid for b in before["registered"]} == before["registered"]
 
 
@@ -333,10 +332,6 @@ def _joins(loop: WatchedLoop, bookie: str) -> list[tuple[str, int]]:
 
 def _session(stat: Any) -> tuple[str, int]:
     return f"0x{stat.ephemeralOwner:x}", stat.czxid
-
-
-def _long_ms() -> int:
-    return int(paced(LONG_SECONDS) * 1000)
 
 
 def _now_ms() -> int:

@@ -22,11 +22,11 @@ from tests.system.loop import UNHURRIED, Entry
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce
 from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
-from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon, moment_of, paced, within
+from tests.system.waiting import DEADLINE_SECONDS, eventually, within
 from tests.system.zookeeper import ZooKeeper, free_port
 
-T_SECONDS = 6.0
-BOOKIE_T_SECONDS = 60.0
+T_SECONDS = 10
+BOOKIE_T_SECONDS = 60
 """As long as may be: this is not about the bookie, and without it the broker cannot say that it is well.
 
 With 3 s each outage ended its session (the Java client gives one up by itself after 4/3 of its timeout without an
@@ -34,13 +34,11 @@ answer), and one that finds its old registration still there after its timeout e
 """
 NO_CLEANING = ("-Dznode.container.checkIntervalMs=3600000",)
 """Pulsar makes the registrations' parent a container: left empty for a minute, it would go, and its rights with it."""
-ZOMBIE_AFTER_SECONDS = 20
+ZOMBIE_AFTER_SECONDS = 30
 """A broker that comes back takes up to 9 s."""
 AWAY_SECONDS = 20
 BACK_SECONDS = 10.0
 """In which its old node is gone, and a broker that comes back has mostly registered: measured 1 to 9 s."""
-NOTICE_SECONDS = 10.0
-"""A poll of the registrations, one of the health, a batch of the query."""
 SERVES_SECONDS = 30.0
 """A broker that is going to serve again by itself does so within this; another is restarted."""
 
@@ -152,12 +150,12 @@ def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
     folder, port = tmp_path_factory.mktemp("pulsar-sessions"), free_port()
-    sessions = {**SESSIONS, "zombie_after": f"{paced(ZOMBIE_AFTER_SECONDS)}s"}
+    sessions = {**SESSIONS, "zombie_after": f"{ZOMBIE_AFTER_SECONDS}s"}
     with ExitStack() as stack:
         pulsar = PulsarCluster(folder / "pulsar", pulsar_jars, bookkeeper_jars, bookies=0, zookeeper_flags=NO_CLEANING)
         stack.enter_context(pulsar)
-        pulsar.add_bookie(session_timeout_ms=int(paced(BOOKIE_T_SECONDS) * 1000))
-        pulsar.add_broker(ensemble_size=1, session_timeout_ms=int(paced(T_SECONDS) * 1000))
+        pulsar.add_bookie(session_timeout_ms=BOOKIE_T_SECONDS * 1000)
+        pulsar.add_broker(ensemble_size=1, session_timeout_ms=T_SECONDS * 1000)
         create_namespace(pulsar, "t/ns")
         produce(pulsar, TOPIC, 1)
         zookeeper = {"servers": pulsar.zookeeper.servers, **ZOOKEEPER}
@@ -209,11 +207,11 @@ def shut_down_in_order(down_seconds: float, slow_seconds: float = 0.0) -> Callab
 
 
 def away_for_as_long_as_a_zombie(world: World) -> None:
-    shut_down_in_order(paced(ZOMBIE_AFTER_SECONDS) + 1)(world)
+    shut_down_in_order(ZOMBIE_AFTER_SECONDS + 1)(world)
 
 
 def away_for_as_long_as_a_zombie_and_slow_to_start(world: World) -> None:
-    shut_down_in_order(paced(ZOMBIE_AFTER_SECONDS) + 1, 4)(world)
+    shut_down_in_order(ZOMBIE_AFTER_SECONDS + 1, 4)(world)
 
 
 def make_a_zombie(world: World, *, by_an_outage: bool) -> tuple[int, float]:
@@ -225,9 +223,9 @@ def make_a_zombie(world: World, *, by_an_outage: bool) -> tuple[int, float]:
     """
     mark, gone_ms = world.loop.mark(), time.time() * 1000
     if by_an_outage:
-        zookeeper_away(paced(AWAY_SECONDS))(world)
+        zookeeper_away(AWAY_SECONDS)(world)
         gone_ms = time.time() * 1000
-        time.sleep(paced(BACK_SECONDS))
+        time.sleep(BACK_SECONDS)
     world.may_register(yes=False)
     if world.registered():
         eventually("it is well, and may not register again", lambda: well_for_the_last_time(world))
@@ -248,9 +246,7 @@ def well_for_the_last_time(world: World) -> bool:
 @pytest.mark.parametrize(
     "lose_checkpoint", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "an outage, a new Headgate"]
 )
-def test_a_zombie_is_named_in_time_with_its_evidence_and_a_restart_cures_it(
-    world: World, *, lose_checkpoint: bool
-) -> None:
+def test_a_zombie_is_named_with_its_evidence_and_a_restart_cures_it(world: World, *, lose_checkpoint: bool) -> None:
     loop, member = world.loop, world.member
     mark, gone_ms = make_a_zombie(world, by_an_outage=lose_checkpoint)
     fired = loop.await_alert(CLUSTER, "zombie-member", f"{CLUSTER}/{member}", "firing")
@@ -268,10 +264,7 @@ def test_a_zombie_is_named_in_time_with_its_evidence_and_a_restart_cures_it(
     eventually("it says it is well", world.is_healthy)
     assert not world.registered(), "but it is a zombie"  # its list of brokers may be an old one, with its own name
     print(f"\nzombie: no registration → named after {named_seconds:.1f} s")  # noqa: T201
-    assert since_read_seconds >= paced(ZOMBIE_AFTER_SECONDS) - 1
-    due_seconds = paced(ZOMBIE_AFTER_SECONDS) + paced(T_SECONDS)
-    named_at = moment_of(fired.appended_ms)
-    assert is_soon(named_at - named_seconds + due_seconds, NOTICE_SECONDS, named_at)
+    assert since_read_seconds >= ZOMBIE_AFTER_SECONDS - 1
     assert fired.data["severity"] == "critical"
     assert (of_health.data["member"], of_health.data["healthy"]) == (member, True)
     assert (of_nodes.data["tree"], of_nodes.data["nodes"]) == ("/loadbalance/brokers", [])

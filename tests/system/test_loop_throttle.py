@@ -19,7 +19,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from tests.system.brokers import kill_broker, start_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, Topic, await_ready, http_get, series, write_settings
-from tests.system.waiting import DEADLINE_SECONDS, eventually, paced
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
 
 MEBIBYTE = 1024 * 1024
@@ -93,7 +93,7 @@ def loop(watched: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathFac
                 "hard": {"available_bytes_below": HARD},
                 "soft": {"available_bytes_below": SOFT},
                 "min_hold": "2s",
-                "validity": f"{paced(5)}s",
+                "validity": "15s",
             }
         },
     )

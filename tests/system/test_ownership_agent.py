@@ -31,7 +31,7 @@ from policies.sessions.settings import OnSessionLost, OwnershipRules, SessionsSe
 from tests.system.owners import BUNDLE, T_SECONDS, Member, member, value_of
 from tests.system.server import close
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import DEADLINE_SECONDS, eventually, on_this_machine
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
 CURRENT = LocalStrategy(SessionsSettings(ownership_rules=OwnershipRules.CURRENT))
@@ -202,7 +202,7 @@ def test_alone_it_obeys_shutdown_after_so_many_failed_attempts(
     address = chroot_of(servers)
     with (
         TcpProxy(zookeeper.servers) as proxy,
-        member(proxy.address + address, timeout_seconds=on_this_machine(1), settings=settings) as b1,
+        member(proxy.address + address, timeout_seconds=3, settings=settings) as b1,
     ):
         b1.take()
         proxy.cut()

@@ -25,7 +25,7 @@ from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, isolate_brokers, produce, set_affinity, set_persistence
 from tests.system.test_quarantine_actuator import Acting, Meddled
-from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 WHOLE_RANGE = "0x00000000_0xffffffff"
 
@@ -206,14 +206,11 @@ def test_a_frozen_broker_is_a_timeout_and_a_stopped_one_unreachable(cluster: Sta
             began = time.monotonic()
             assert watch.outcomes() == [Outcome.TIMEOUT] * 3
             assert time.monotonic() - began >= 3 * 2
-            assert is_soon(began, 20), "each waits as long as it may, and tries no more"
         eventually("it answers again", lambda: watch.outcomes() == [Outcome.OK] * 3)
         broker.stop()
-        began = time.monotonic()
         bookies, racks, affinity = watch.poll()
         assert [r.outcome for r in (bookies, racks, affinity)] == [Outcome.UNREACHABLE] * 3
         assert "refused" in (racks.detail or "")
-        assert is_soon(began, 5), "at once: nobody is waited for"
         broker.start()
         eventually("it answers once more", lambda: watch.outcomes() == [Outcome.OK] * 3)
 

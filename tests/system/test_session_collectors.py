@@ -31,17 +31,15 @@ from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership
 from tests.system.processes import freeze
 from tests.system.pulsar import PulsarCluster
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon, paced
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
 EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
 
-T = paced(8.0)
-TICK = 0.5
+T = 12.0
+"""Session timeout. A collector has half of it to notice that a client is silent before the session expires."""
 POLL = 0.2
-NOTICE_SECONDS = 1.0
-"""What a poll itself may take; with it, too, `at once` is less than half of T, and that less than T."""
 
 MEMBER = "b1:8080"
 REGISTRATION = f"/loadbalance/brokers/{MEMBER}"
@@ -149,14 +147,11 @@ class TestStates:
             assert watch.states() == [CONNECTED]
             asked_at = time.monotonic()
             freeze(pid)
-            frozen_at = time.monotonic()
             # Its last sign of life is up to a third of T older.
             silent_at = watch.await_state(DISCONNECTED)
             assert silent_at - asked_at > T / 2 - T / 3 - POLL
-            assert is_soon(frozen_at + T / 2 + 2 * POLL, NOTICE_SECONDS, silent_at)
             expired_at = watch.await_state(EXPIRED)
             assert expired_at - asked_at > T - T / 3 - POLL
-            assert is_soon(frozen_at + T + TICK + 2 * POLL, NOTICE_SECONDS, expired_at)
             assert watch.states() == [CONNECTED, DISCONNECTED, EXPIRED]
 
     def test_a_frozen_process_that_goes_on_in_time_is_connected_again(self, zookeeper: ZooKeeper, chroot: str) -> None:
@@ -169,17 +164,16 @@ class TestStates:
             watch.await_state(CONNECTED)
             assert len({reading.session for _, reading in watch.readings if reading.member}) == 1
 
-    def test_a_killed_process_is_disconnected_at_once_and_expires(self, zookeeper: ZooKeeper, chroot: str) -> None:
+    def test_a_killed_process_is_disconnected_and_then_expires(self, zookeeper: ZooKeeper, chroot: str) -> None:
         servers = zookeeper.servers + chroot
         with Watch(servers) as watch, child(servers) as pid:
             watch.await_state(CONNECTED)
             os.kill(pid, signal.SIGKILL)
-            killed_at = time.monotonic()
-            assert is_soon(killed_at + 2 * POLL, NOTICE_SECONDS, watch.await_state(DISCONNECTED))
+            watch.await_state(DISCONNECTED)
             watch.await_state(EXPIRED)
             assert watch.states() == [CONNECTED, DISCONNECTED, EXPIRED]
 
-    def test_a_cut_connection_is_seen_at_once_and_its_healing_too(self, zookeeper: ZooKeeper, chroot: str) -> None:
+    def test_a_cut_connection_is_seen_and_its_healing_too(self, zookeeper: ZooKeeper, chroot: str) -> None:
         with (
             TcpProxy(zookeeper.servers) as proxy,
             Watch(zookeeper.servers + chroot) as watch,
@@ -188,8 +182,7 @@ class TestStates:
             session = register(client)
             watch.await_state(CONNECTED)
             proxy.cut()
-            cut_at = time.monotonic()
-            assert is_soon(cut_at + 2 * POLL, NOTICE_SECONDS, watch.await_state(DISCONNECTED))
+            watch.await_state(DISCONNECTED)
             proxy.heal()
             watch.await_state(CONNECTED, session)
             proxy.cut()

@@ -16,7 +16,7 @@ from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
 from tests.system.brokers import alter_topic
-from tests.system.waiting import DEADLINE_SECONDS, eventually, is_soon
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 SETTINGS = TopicSettings(prefix=f"topics{uuid.uuid4().hex[:8]}")
 OBSERVED = SETTINGS.topic("observed.log-dirs")
@@ -72,11 +72,9 @@ def test_more_copies_than_brokers_is_told(connection: KafkaConnection) -> None:
         create_topics(connection, TopicSettings(prefix="other", replication_factor=3))
 
 
-def test_a_cluster_that_does_not_answer_is_told_soon() -> None:
-    began = time.monotonic()
+def test_a_cluster_that_does_not_answer_is_told() -> None:
     with pytest.raises(UserError, match=r"kafka.bootstrap_servers: Kafka at 127.0.0.1:1 did not answer .*refused"):
         create_topics(KafkaConnection(bootstrap_servers="127.0.0.1:1"), SETTINGS, timeout_seconds=1.0)
-    assert is_soon(began, 10.0)
 
 
 def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: KafkaConnection) -> None:
@@ -123,11 +121,11 @@ def test_what_cannot_be_sent_is_counted(connection: KafkaConnection) -> None:
 def test_a_full_queue_is_counted_and_does_not_wait() -> None:
     registry = CollectorRegistry()
     away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
-    publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=600)
+    publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=36_000)
     began = time.monotonic()
     for _ in range(20):
         publisher.publish("full", "k", bytes(7 * 1024 * 1024))
-    assert is_soon(began, 30.0), "one that waited would take ten minutes"
+    assert time.monotonic() - began < DEADLINE_SECONDS, "one that waited would take ten hours"
     full = registry.get_sample_value("headgate_records_unpublished_total", {"topic": "full", "error": "_QUEUE_FULL"})
     assert full is not None
     assert full > 5

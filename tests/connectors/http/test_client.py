@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 from typing import Any
 
 import httpx
@@ -19,9 +20,9 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, outcome_of
 from connectors.pulsar.rest import Names, RestClient
-from tests.system.waiting import is_soon
 
 TIMEOUT_SECONDS = 0.3
+HOUR_SECONDS = 3600.0
 OK = b"HTTP/1.1 200 OK\r\n"
 
 Behaviour = Callable[[socket.socket], None]
@@ -49,10 +50,10 @@ def server(behave: Behaviour) -> Iterator[str]:
 
 
 def dripping(text: bytes) -> Behaviour:
-    """A byte every fiftieth of a second, for a minute."""
+    """One byte every fiftieth of a second, without end: only a deadline ends the request."""
 
     def drip(connection: socket.socket) -> None:
-        for byte in (text + b"x" * 3000)[:3000]:
+        for byte in chain(text, repeat(ord("x"))):
             connection.sendall(bytes([byte]))
             time.sleep(0.02)
 
@@ -60,7 +61,7 @@ def dripping(text: bytes) -> Behaviour:
 
 
 def informing(connection: socket.socket) -> None:
-    for _ in range(3000):
+    while True:
         connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
         time.sleep(0.02)
 
@@ -91,10 +92,8 @@ def asked(url: str, timeout_seconds: float = 60.0, max_answer_bytes: int = 1_000
     ],
 )
 def test_a_server_that_drips_is_left_at_the_deadline(behave: Behaviour) -> None:
-    began = time.monotonic()
     with server(behave) as url, pytest.raises(httpx.TimeoutException):
         asked(url, TIMEOUT_SECONDS)
-    assert is_soon(began, 5 * TIMEOUT_SECONDS)
 
 
 def test_an_answer_beyond_the_limit_is_not_read() -> None:
@@ -120,23 +119,25 @@ def test_a_good_answer_is_read_also_on_a_connection_that_was_kept() -> None:
 
 def test_the_earlier_of_two_deadlines_counts() -> None:
     began = time.monotonic()
-    with server(dripping(OK)) as url, bounded_client(Tls().ssl_context(), 30.0) as client:
-        with deadline(TIMEOUT_SECONDS), deadline(60.0), pytest.raises(httpx.TimeoutException):
+    with server(dripping(OK)) as url, bounded_client(Tls().ssl_context(), HOUR_SECONDS) as client:
+        with deadline(TIMEOUT_SECONDS), deadline(HOUR_SECONDS), pytest.raises(httpx.TimeoutException):
             client.get(url)
-        assert is_soon(began, 5 * TIMEOUT_SECONDS)
+        assert time.monotonic() - began < HOUR_SECONDS
 
 
 def test_a_call_of_the_admin_rest_ends_in_its_time_retries_and_redirects_included() -> None:
+    tries: list[None] = []
+
     def slowly_away(connection: socket.socket) -> None:
+        tries.append(None)
         time.sleep(0.8 * TIMEOUT_SECONDS)  # and no answer: worth another try, if there were time
 
-    began = time.monotonic()
     with server(slowly_away) as url:
         admin = AdminApi(PulsarAdmin.model_validate({"admin_url": url, "timeout": f"{TIMEOUT_SECONDS * 1000:.0f}ms"}))
         with pytest.raises(httpx.RequestError):
             admin.tenants()
         admin.close()
-    assert is_soon(began, 2 * TIMEOUT_SECONDS)
+    assert len(tries) <= 2, "the second one ends with the time of the call"
 
 
 def numbers_for_names() -> bytes:

@@ -18,7 +18,7 @@ from connectors.zookeeper.frames import MAX_FRAME_BYTES, FrameLimit
 from connectors.zookeeper.handler import KazooHandler
 from connectors.zookeeper.outcomes import NotConnectedError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
-from tests.system.waiting import eventually, is_soon
+from tests.system.waiting import eventually
 
 
 @pytest.fixture
@@ -126,10 +126,8 @@ def test_a_server_that_drips_or_floods_gives_no_session_and_is_asked_again(first
         settings = {"servers": servers, "session_timeout": "400ms", "timeout": "300ms"}
         session = ZooKeeperSession("c1", ZooKeeperConnection.model_validate(settings))
         try:
-            began = time.monotonic()
             with pytest.raises(NotConnectedError) as caught:
                 session.client()
-            assert is_soon(began, 3.0)
             assert servers in detail_of(caught.value)
             eventually("it connects anew", lambda: len(accepted) >= 2 or None)
         finally:
