@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from deploy.java.jar_bar import fetched_jars
+from deploy.java.jars import fetch_jars
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from streaming.conf import PYTHON, at_launch
@@ -24,7 +24,7 @@ def submit_line(settings: Settings, file: Path | None) -> str:
     """
     if file is None:
         raise UserError("--print-submit needs --settings: the driver reads the file again")
-    jars = fetched_jars("spark", settings.jars_dir, _quietly)
+    (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # only the command is printed
     options = at_launch(settings.stream, jars, settings.made_data_dir() / "spark.log")
     # A driver's own Python has Headgate; that of executors is `spark.pyspark.python`.
     options = {"spark.jars": ",".join(map(str, jars)), "spark.pyspark.driver.python": sys.executable, **options}
@@ -32,7 +32,3 @@ def submit_line(settings: Settings, file: Path | None) -> str:
     properties = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in sorted(options.items())]
     program = shlex.join([str(_PROGRAM), "decide", "--settings", str(file.absolute())])
     return " \\\n  ".join(["spark-submit", *properties, program])
-
-
-def _quietly(_line: str) -> None:
-    """Only the line is printed."""

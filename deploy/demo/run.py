@@ -27,8 +27,7 @@ from deploy.demo.servers import Servers, running_servers
 from deploy.demo.story import DemoSizes
 from deploy.demo.volume import DemoVolume, small_volume
 from deploy.demo.words import NEXT, how_it_is_limited
-from deploy.java.jar_bar import fetched_groups
-from deploy.java.jars import default_cache_dir
+from deploy.java.jars import default_cache_dir, fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.act import Actuators
 from deploy.processes.connections import Connections
@@ -85,7 +84,7 @@ def run_demo(*, mounts: bool, picture: Path | None) -> int:
     with own_folder() as folder, (folder / "demo.log").open("w") as log:
         set_up_logging(to=log)
         jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
-        jars, _ = fetched_groups(("kafka", "spark"), jars_dir, screen.step)
+        jars, _ = fetch_jars(("kafka", "spark"), jars_dir, screen.step)
         with small_volume(folder / "disk", SIZES.total, mounts=mounts) as volume:
             _require_space(volume)
             screen.step(how_it_is_limited(volume))

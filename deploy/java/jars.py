@@ -19,34 +19,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from deploy.java.jar_shares import ByteLines, Coordinates, OnBytes, coordinates_of, fetch_shares, read_coordinates
+import structlog
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from deploy.commands.console import SafeConsole
 from deploy.java.jvm import run_java
 from policies.errors import UserError
 
 SETTINGS_VARIABLE = "HEADGATE_IVY_SETTINGS"
 
+_log = structlog.get_logger(__name__)
 _HERE = Path(__file__).parent
 _MANIFEST = _HERE / "jars.sha256"
-_COORDINATES = _HERE / "jars.coordinates"
 _IVY_FILE = _HERE / "ivy.xml"
 _MANIFEST_LINE = re.compile(r"(?P<sum>[0-9a-f]{64})  (?P<group>[\w.-]+)/(?P<file>[\w.-]+\.jar)")
 _DOWNLOADING = re.compile(r"downloading \S*/(?P<file>[^/\s]+\.jar) \.\.\.")
 _FOUND = re.compile(r"\tfound [^#]+#(?P<module>[^;]+);(?P<version>\S+) in ")
 _FAILURE = re.compile(r"Server access error.*\((?P<cause>[^()]*)\)")
 
-# A network that swallows packets must not hold a start for the minutes the operating system would wait.
+# If a network drops packets silently, the operating system would wait for minutes. A start must not wait that long.
 _CONNECT_TIMEOUT_MILLISECONDS = 15_000
 _READ_TIMEOUT_MILLISECONDS = 30_000
 
-Progress = Callable[[str], None]
+OnLine = Callable[[str], None]
+"""Receives one line for each module that Ivy finds and for each jar that it downloads."""
 
 
-def _silent(_line: str) -> None:
-    """Report no progress."""
+def _ignore(_line: str) -> None:
+    pass
+
+
+def log_progress(line: str) -> None:
+    """Log a line of progress, for a process without a terminal screen of its own."""
+    _log.info(line)
 
 
 def default_cache_dir() -> Path:
-    """Return where jars are kept unless told otherwise: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
+    """Return the default folder for jars: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate" / "jars"
 
 
@@ -55,70 +64,77 @@ def groups() -> tuple[str, ...]:
     return tuple(_read_manifest(_MANIFEST))
 
 
+def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_progress) -> list[tuple[Path, ...]]:
+    """Return the jars of several groups, and fetch what is missing: under one progress bar if stderr is a terminal.
+
+    Without a terminal, `on_line` receives a line for each download. Raises as `ensure_jars` does.
+    """
+    if not sys.stderr.isatty():
+
+        def report(line: str) -> None:
+            if not line.startswith("found "):
+                on_line(line)
+
+        return [ensure_jars(name, cache_dir, progress=report) for name in names]
+
+    manifest = _read_manifest(_MANIFEST)
+    total = sum(not (cache_dir / name / file).exists() for name in names for file in manifest[name])
+    columns = (TextColumn("fetching jars, once"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True)
+    task = bar.add_task("", total=total)
+
+    def draw(line: str) -> None:
+        bar.start()
+        bar.update(task, description=line, advance=line.startswith("fetching "))
+
+    try:
+        return [ensure_jars(name, cache_dir, progress=draw) for name in names]
+    finally:
+        bar.stop()
+
+
 def ensure_jars(
-    group: str,
-    cache_dir: Path,
-    *,
-    progress: Progress = _silent,
-    on_bytes: OnBytes | None = None,
-    manifest: Path = _MANIFEST,
-    coordinates: Path = _COORDINATES,
+    group: str, cache_dir: Path, *, progress: OnLine = _ignore, manifest: Path = _MANIFEST
 ) -> tuple[Path, ...]:
     """Return the jars of a group, sorted by name, and fetch what is missing or damaged first.
 
-    Content is hashed when it is fetched, and again when a file's size or time of change differs from what the last
-    check noted; else this takes about a millisecond. A cache that cannot be written will do if it is complete.
-    `progress` gets a line now and then while fetching, with the time that is left; `on_bytes`, if given, gets bytes so
-    far and in all in its place. Two processes never fetch at once.
+    A file is hashed when it is fetched, and again when its size or time of change differs from the last check.
+    Otherwise this call takes about a millisecond. A complete cache may be read-only. Two processes never fetch at the
+    same time.
 
-    Raises UserError when jars are missing and cannot be fetched, or a fetched one is not what `manifest` says,
-    and ValueError for an unknown group.
+    Raises UserError when jars are missing and cannot be fetched, or when a fetched one has another checksum than
+    `manifest` lists, and ValueError for an unknown group.
     """
     sums = _read_manifest(manifest).get(group)
     if sums is None:
         raise ValueError(f"there is no group of jars named {group}")
-    cache_dir = cache_dir.absolute()  # a server runs in a directory of its own
+    cache_dir = cache_dir.absolute()  # each server has its own working directory
     if not _is_complete(cache_dir, group, sums):
         with _locked(cache_dir, progress):
             if not _is_complete(cache_dir, group, sums):  # another process may have fetched them meanwhile
-                known = read_coordinates(coordinates).get(group, [])
-                _prefetch(cache_dir, group, sums, known, on_bytes or ByteLines(progress, f"jars of {group}"))
-                if not _is_complete(cache_dir, group, sums):
-                    _fetch(cache_dir, group, sums, progress)
+                _fetch(cache_dir, group, sums, progress)
     return tuple(cache_dir / group / file for file in sums)
 
 
-def bytes_to_fetch(group: str, cache_dir: Path, *, coordinates: Path = _COORDINATES) -> int:
-    """Return how much of a group is not in the cache, as far as sizes are known."""
-    known = read_coordinates(coordinates).get(group, [])
-    return sum(each.size_bytes for each in known if not (cache_dir / group / each.file).exists())
-
-
 def missing_jars(group: str, cache_dir: Path) -> tuple[str, ...]:
-    """The jars of a group that are not in the cache, or not as they should be; nothing is fetched."""
+    """Return the jars of a group that are missing in the cache or damaged; fetches nothing."""
     sums = _read_manifest(_MANIFEST)[group]
     return tuple(file for file in sums if not _is_right(cache_dir / group / file, sums))
 
 
-def write_manifest(
-    cache_dir: Path, *, progress: Progress = _silent, manifest: Path = _MANIFEST, coordinates: Path = _COORDINATES
-) -> None:
-    """Fetch all groups of `ivy.xml`; write the sums of what came, for a maintainer to review, and where it came from.
+def write_manifest(cache_dir: Path, *, progress: OnLine = _ignore, manifest: Path = _MANIFEST) -> None:
+    """Fetch all groups of `ivy.xml` and write their checksums, for a maintainer to review.
 
     Raises UserError when nothing can be fetched.
     """
-    names = re.findall(r'<conf name="([^"]+)"', _IVY_FILE.read_text())
     lines: list[str] = []
-    found: list[str] = []
-    for group in names:
+    for group in re.findall(r'<conf name="([^"]+)"', _IVY_FILE.read_text()):
         with _locked(cache_dir, progress), _retrieved(cache_dir, group, progress) as (folder, log):
             files = sorted(folder.glob("*.jar"))
             if not files:
                 raise UserError(f"no jar of group {group} could be fetched ({_cause(log)}).")
             lines += [f"{_sha256(file)}  {group}/{file.name}\n" for file in files]
-            found += coordinates_of(cache_dir / "ivy", group, files)
     manifest.write_text("".join(lines))
-    coordinates.write_text("".join(found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,22 +146,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.write_manifest:
-            write_manifest(options.cache_dir, progress=_print_progress)
+            write_manifest(options.cache_dir, progress=_print_line)
         else:
             for group in options.group or groups():
-                ensure_jars(group, options.cache_dir, progress=_print_progress)
+                ensure_jars(group, options.cache_dir, progress=_print_line)
     except (UserError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def _print_progress(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-# --- what is there
+# --- the cache
 
 
 def _read_manifest(manifest: Path) -> dict[str, dict[str, str]]:
@@ -160,8 +176,10 @@ def _read_manifest(manifest: Path) -> dict[str, dict[str, str]]:
 
 
 def _is_complete(cache_dir: Path, group: str, sums: Mapping[str, str]) -> bool:
-    """Whether all files of the group are there and right; notes that for the next time."""
-    stamp = _stamp_file(cache_dir, group, sums)
+    """Return whether all files of the group have the right checksum, and remember that in a stamp file."""
+    # The digest in the stamp's name separates versions of Headgate that share a cache.
+    digest = hashlib.sha256(json.dumps(sums).encode()).hexdigest()
+    stamp = cache_dir / f"{group}.{digest[:16]}.stamp"
     seen = _sizes_and_times(cache_dir / group, sums)
     if seen is None:
         return False
@@ -169,15 +187,11 @@ def _is_complete(cache_dir: Path, group: str, sums: Mapping[str, str]) -> bool:
         return True
     if _wrong_files(cache_dir / group, sums):
         return False
-    with suppress(OSError):  # a read-only cache, say in an image, is hashed at each start instead
-        _write_whole(stamp, json.dumps(seen))
+    with suppress(OSError):  # a read-only cache, for example in an image, is hashed at each start instead
+        beside = stamp.with_name(f"{stamp.name}.{os.getpid()}")  # readers see the old text or the new one, never a part
+        beside.write_text(json.dumps(seen))
+        beside.replace(stamp)
     return True
-
-
-def _stamp_file(cache_dir: Path, group: str, sums: Mapping[str, str]) -> Path:
-    """Return the stamp's path; the digest in it keeps versions of Headgate that share a cache apart."""
-    digest = hashlib.sha256(json.dumps(sums).encode()).hexdigest()
-    return cache_dir / f"{group}.{digest[:16]}.stamp"
 
 
 def _sizes_and_times(folder: Path, files: Mapping[str, str]) -> dict[str, list[int]] | None:
@@ -186,7 +200,7 @@ def _sizes_and_times(folder: Path, files: Mapping[str, str]) -> dict[str, list[i
         stats = {file: (folder / file).stat() for file in files}
     except (FileNotFoundError, NotADirectoryError):
         return None
-    # Whole seconds: copies and image layers round a file's time.
+    # Whole seconds, because copies and image layers round a file's time.
     return {file: [stat.st_size, int(stat.st_mtime)] for file, stat in stats.items()}
 
 
@@ -197,9 +211,13 @@ def _read_stamp(stamp: Path) -> object:
 
 
 def _wrong_files(folder: Path, sums: Mapping[str, str]) -> dict[str, str]:
-    """Return {file: sum found} of files that are there with another content than they should have."""
+    """Return {file: its checksum} of existing files whose checksum is not that of the manifest."""
     found = {file: _sha256(folder / file) for file in sums if (folder / file).exists()}
     return {file: found_sum for file, found_sum in found.items() if found_sum != sums[file]}
+
+
+def _is_right(path: Path, sums: Mapping[str, str]) -> bool:
+    return path.exists() and _sha256(path) == sums[path.name]
 
 
 def _sha256(file: Path) -> str:
@@ -207,18 +225,11 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _write_whole(file: Path, text: str) -> None:
-    """Write a file so that readers see the old text or the new one, never a part."""
-    beside = file.with_name(f"{file.name}.{os.getpid()}")
-    beside.write_text(text)
-    beside.replace(file)
-
-
 # --- fetching
 
 
 @contextmanager
-def _locked(cache_dir: Path, progress: Progress) -> Iterator[None]:
+def _locked(cache_dir: Path, progress: OnLine) -> Iterator[None]:
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         lock = (cache_dir / "lock").open("w")
@@ -233,35 +244,17 @@ def _locked(cache_dir: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _prefetch(
-    cache_dir: Path, group: str, sums: Mapping[str, str], known: Sequence[Coordinates], on_bytes: OnBytes
-) -> None:
-    """Fetch side by side what is known by its coordinates; only what is as it should be is kept."""
-    wanted = [each for each in known if each.file in sums and not _is_right(cache_dir / group / each.file, sums)]
-    if not wanted:
-        return
-    with _emptied(cache_dir, group) as folder:
-        fetch_shares(wanted, folder, lambda ivy, cache: _run_share(cache_dir, folder, ivy, cache), on_bytes)
-        _keep(folder, cache_dir / group, [each.file for each in wanted if _is_right(folder / each.file, sums)])
-
-
-def _run_share(cache_dir: Path, folder: Path, description: Path, cache: Path) -> None:
-    arguments = _ivy_arguments(cache_dir, "jars", folder, description=description, ivy_cache=cache)
-    run_java(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *arguments], on_line=_end_without_network)
-
-
-def _end_without_network(line: str) -> None:
-    """End an Ivy that reaches nobody: it would wait for each module anew."""
-    if _FAILURE.search(line):
-        raise ConnectionError(line)
-
-
-def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: Progress) -> None:
-    with _retrieved(cache_dir, group, progress) as (folder, log):
-        wrong = _wrong_files(folder, sums)
-        _keep(folder, cache_dir / group, [file for file in sums if (folder / file).exists() and file not in wrong])
+def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: OnLine) -> None:
+    with _retrieved(cache_dir, group, progress) as (fetched, log):
+        wrong = _wrong_files(fetched, sums)
+        (cache_dir / group).mkdir(exist_ok=True)
+        for file in sums:
+            if (fetched / file).exists() and file not in wrong:
+                (fetched / file).replace(cache_dir / group / file)  # appears there whole or not at all
         if wrong:
-            _forget(cache_dir, wrong)
+            # Ivy's own cache would return the same wrong content at each further attempt.
+            for path in (path for file in wrong for path in (cache_dir / "ivy").rglob(file)):
+                path.unlink()
             raise UserError(_mismatch_message(sums, wrong))
         missing = [file for file in sums if not _is_right(cache_dir / group / file, sums)]
         if missing:
@@ -269,78 +262,49 @@ def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: Progr
     _is_complete(cache_dir, group, sums)
 
 
-def _is_right(path: Path, sums: Mapping[str, str]) -> bool:
-    return path.exists() and _sha256(path) == sums[path.name]
-
-
-def _keep(fetched: Path, folder: Path, files: Sequence[str]) -> None:
-    """Move files to where they are used; each appears there whole or not at all."""
-    folder.mkdir(exist_ok=True)
-    for file in files:
-        (fetched / file).replace(folder / file)
-
-
-def _forget(cache_dir: Path, files: Mapping[str, str]) -> None:
-    """Delete files from Ivy's own cache, which would else hand out the same wrong content for ever."""
-    for file in files:
-        for path in (cache_dir / "ivy").rglob(file):
-            path.unlink()
-
-
 @contextmanager
-def _retrieved(cache_dir: Path, group: str, progress: Progress) -> Iterator[tuple[Path, list[str]]]:
-    """Give a temporary folder with the jars Ivy could fetch, and what Ivy printed."""
-    with _emptied(cache_dir, group) as folder:
-        yield folder, _run_ivy(cache_dir, group, folder, progress)
-
-
-@contextmanager
-def _emptied(cache_dir: Path, group: str) -> Iterator[Path]:
-    """Give a temporary folder."""
+def _retrieved(cache_dir: Path, group: str, progress: OnLine) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a temporary folder with the jars that Ivy could fetch, and the lines that Ivy printed."""
     folder = cache_dir / f".fetching-{group}"
-    shutil.rmtree(folder, ignore_errors=True)  # an interrupted fetch left it behind
+    shutil.rmtree(folder, ignore_errors=True)  # an interrupted fetch may have left it behind
     folder.mkdir()
     try:
-        yield folder
+        yield folder, _run_ivy(cache_dir, group, folder, progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: Progress) -> list[str]:
-    """Run Ivy and return what it printed, which `ivy.log` keeps too.
+def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: OnLine) -> list[str]:
+    """Run Ivy, write its output to `ivy.log` and return it.
 
-    Its exit code does not matter: what counts is which files came, and with what content.
+    Ivy's exit code is ignored, because the caller checks which files were fetched and their checksums.
     """
     lines: list[str] = []
 
     def on_line(line: str) -> None:
         lines.append(line)
-        event = _progress_line(line)
-        if event:
-            progress(event)
+        if match := _DOWNLOADING.search(line):
+            progress(f"fetching {match['file']}")
+        elif match := _FOUND.match(line):
+            progress(f"found {match['module']} {match['version']}")
 
-    run_java(_ivy_arguments(cache_dir, group, folder), on_line=on_line)
-    (cache_dir / "ivy.log").write_text("\n".join(lines) + "\n")
-    return lines
-
-
-def _ivy_arguments(
-    cache_dir: Path, group: str, folder: Path, *, description: Path = _IVY_FILE, ivy_cache: Path | None = None
-) -> list[str]:
-    return [
+    arguments = [
         f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MILLISECONDS}",
         f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MILLISECONDS}",
-        # Modules a person put into ~/.ivy2 for other work must not slip in here.
+        # Modules that a person put into ~/.ivy2 for other work must not be used here.
         f"-Divy.default.ivy.user.dir={cache_dir / 'ivy-home'}",
         "-jar",
         str(_ivy_jar()),
         *_mirror_settings(),
-        *("-ivy", str(description)),
+        *("-ivy", str(_IVY_FILE)),
         *("-confs", group),
         *("-types", "jar", "bundle"),
-        *("-cache", str(ivy_cache or cache_dir / "ivy")),
+        *("-cache", str(cache_dir / "ivy")),
         *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
+    run_java(arguments, on_line=on_line)
+    (cache_dir / "ivy.log").write_text("\n".join(lines) + "\n")
+    return lines
 
 
 def _ivy_jar() -> Path:
@@ -364,14 +328,6 @@ def _mirror_settings() -> tuple[str, ...]:
     return ("-settings", file)
 
 
-def _progress_line(line: str) -> str | None:
-    if match := _DOWNLOADING.search(line):
-        return f"fetching {match['file']}"
-    if match := _FOUND.match(line):
-        return f"found {match['module']} {match['version']}"
-    return None
-
-
 def _mismatch_message(sums: Mapping[str, str], wrong: Mapping[str, str]) -> str:
     each = "; ".join(f"{file}: expected sha256 {sums[file]}, found {found}" for file, found in wrong.items())
     return (
@@ -391,7 +347,7 @@ def _missing_message(cache_dir: Path, group: str, missing: Sequence[str], log: S
 
 
 def _cause(log: Sequence[str]) -> str:
-    """Return why Ivy failed, in its own words."""
+    """Return the reason for Ivy's failure, in Ivy's own words."""
     for line in log:
         if match := _FAILURE.search(line):
             return match["cause"]

@@ -13,7 +13,7 @@ from connectors.partitions.lease import PartitionLease
 from connectors.partitions.membership import Group
 from connectors.registration import ActuatorContext, acts_on, connectors_of
 from connectors.throttle import registration as throttle
-from deploy.java.jar_bar import fetched_jars, log_progress
+from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.connections import Connections
 from deploy.processes.shared_components import Held, Work, passing_registry
@@ -112,7 +112,7 @@ def _context(
         publish=publisher.publish,
         registry=registry,
         clients=connections,
-        jars=lambda group: fetched_jars(group, settings.jars_dir, log_progress),
+        jars=lambda group: fetch_jars([group], settings.jars_dir)[0],
         java=find_java,
         data_dir=settings.made_data_dir,
     )

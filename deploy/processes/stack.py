@@ -16,7 +16,7 @@ from connectors.partitions.metrics import PartitionMetrics
 from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jar_bar import fetched_groups, log_progress
+from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.act import Actuators
 from deploy.processes.collect import Collectors
@@ -58,7 +58,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
     find_java()
-    jars, _ = fetched_groups(("kafka", "spark"), settings.jars_dir, log_progress)
+    jars, _ = fetch_jars(("kafka", "spark"), settings.jars_dir)
     with ExitStack() as stack:
         sessions = stack.enter_context(started_ahead(settings))
         kafka = EmbeddedKafka(

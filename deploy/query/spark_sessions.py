@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from deploy.java.jar_bar import fetched_jars, log_progress
+from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.query.causes import cause_in_one_line
 from deploy.settings.application import Settings
@@ -33,7 +33,7 @@ class SparkSessions:
         find_java()
         self._settings = settings
         self._log_file = settings.made_data_dir() / "spark.log"
-        self._jars = fetched_jars("spark", settings.jars_dir, log_progress)
+        self._jars = fetch_jars(["spark"], settings.jars_dir)[0]
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._taken = threading.Event()
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)

@@ -19,7 +19,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError
 from deploy.commands.console import SafeConsole
-from deploy.java.jar_bar import fetched_jars, log_progress
+from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.settings.application import Settings
 from deploy.switch.inventory_command import inventory_topic
@@ -97,7 +97,7 @@ def _reason(error: Exception) -> str:
 def _session(settings: Settings) -> Iterator[SparkSession]:
     """A session of its own: a query that runs on the same data folder keeps its own, and its log."""
     find_java()
-    jars = fetched_jars("spark", settings.jars_dir, log_progress)
+    jars = fetch_jars(["spark"], settings.jars_dir)[0]
     session = start_session(settings.stream, jars, settings.made_data_dir() / _LOG)
     try:
         yield session

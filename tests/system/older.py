@@ -1,6 +1,7 @@
 """One broker of an older Kafka on loopback, and the record of what was seen of older versions."""
 
 import json
+import re
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -19,13 +20,14 @@ HEAP_MEBIBYTES = 160
 RESULTS = Path(__file__).parents[1] / "data/compatibility.json"
 """By product, version and what was tried: ``works``, or what it cannot do."""
 
-COORDINATES = Path(__file__).parents[2] / "deploy" / "java" / "jars.coordinates"
+MANIFEST = Path(__file__).parents[2] / "deploy" / "java" / "jars.sha256"
 
 
 def of_today(artifact: str) -> str:
     """The version of a jar that comes with Headgate: of its own broker, and of the ZooKeeper that tests start."""
-    rows = (row.split() for row in COORDINATES.read_text().splitlines() if not row.startswith("#"))
-    return next(row[3] for row in rows if row[2:3] == [artifact])
+    found = re.search(rf"/{re.escape(artifact)}-(\d[\w.]*)\.jar$", MANIFEST.read_text(), re.MULTILINE)
+    assert found is not None, artifact
+    return found[1]
 
 
 class OlderKafka(JvmServer):

@@ -3,15 +3,16 @@
 import fcntl
 import hashlib
 import os
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from deploy.commands.console import SafeConsole
 from deploy.java import jars
-from deploy.java.jar_shares import ByteLines, read_coordinates
-from deploy.java.jars import default_cache_dir, ensure_jars, groups
+from deploy.java.jars import default_cache_dir, ensure_jars, fetch_jars, groups
 from policies.errors import UserError
 
 # As Ivy 2.5.3 prints it when a proxy on a closed port stands in its way.
@@ -241,7 +242,7 @@ def test_manifest_of_another_form_is_refused_with_its_line(site: Site, line: str
 
 
 def test_maintainers_write_the_manifest_of_what_came(site: Site) -> None:
-    jars.write_manifest(site.cache, manifest=site.manifest, coordinates=site.manifest.with_name("coordinates"))
+    jars.write_manifest(site.cache, manifest=site.manifest)
     lines = site.manifest.read_text().splitlines()
     assert lines[0] == f"{hashlib.sha256(b'alpha').hexdigest()}  spark/alpha-1.0.jar"
     assert len(lines) == len(CONTENT) * len(groups())
@@ -276,62 +277,34 @@ def test_cache_is_where_the_desktop_standard_puts_it(
     assert default_cache_dir() == Path(expected).expanduser()
 
 
-# Side by side
+@pytest.fixture
+def as_product(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The manifest of the test in place of the product's."""
+    monkeypatch.setattr(jars, "_MANIFEST", site.manifest)
+    monkeypatch.setattr(
+        jars,
+        "ensure_jars",
+        lambda group, cache, *, progress: ensure_jars(group, cache, progress=progress, manifest=site.manifest),
+    )
+    return site
 
 
-def known(site: Site) -> Path:
-    """Coordinates of what the manifest's group has."""
-    file = site.manifest.with_name("jars.coordinates")
-    lines = (f"tools/{name} org.example {name.split('-')[0]} 1.0 {len(text)}\n" for name, text in CONTENT.items())
-    file.write_text("".join(lines))
-    return file
-
-
-def test_what_is_known_is_fetched_in_shares_each_with_a_cache_of_its_own(site: Site) -> None:
-    told: list[str] = []
-    paths = ensure_jars("tools", site.cache, progress=told.append, manifest=site.manifest, coordinates=known(site))
-    assert [path.read_bytes() for path in paths] == list(CONTENT.values())
-    caches = {call.split("-cache ")[1].split()[0] for call in site.ivy_calls}
-    assert len(caches) == len(site.ivy_calls) == len(CONTENT), "a share each, and no whole resolve"
-    assert site.leftovers() == []
-    assert told == [], "it took a moment"
-
-
-def test_what_the_shares_do_not_bring_the_whole_resolve_does(site: Site) -> None:
-    site.offer({**CONTENT, "beta-2.0.jar": b"damaged"})
-    with pytest.raises(UserError, match="beta"):
-        ensure_jars("tools", site.cache, manifest=site.manifest, coordinates=known(site))
-    assert (site.cache / "tools" / "alpha-1.0.jar").read_bytes() == b"alpha"
-    assert not (site.cache / "tools" / "beta-2.0.jar").exists(), "nothing damaged is kept"
-    assert str(jars._IVY_FILE) in site.ivy_calls[-1]
-
-
-def test_a_mirror_is_asked_by_each_share(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = tmp_path / "ivysettings.xml"
-    settings.write_text("<ivysettings/>")
-    monkeypatch.setenv("HEADGATE_IVY_SETTINGS", str(settings))
-    ensure_jars("tools", site.cache, manifest=site.manifest, coordinates=known(site))
-    assert all(f"-settings {settings} " in call for call in site.ivy_calls)
-
-
-def test_progress_says_bytes_and_what_is_left_now_and_then() -> None:
-    now, said = [0.0], list[str]()
-    lines = ByteLines(said.append, "jars", clock=lambda: now[0])
-    for second in range(21):
-        now[0] = second
-        lines(second * 2_000_000, 40_000_000)
-    assert said == [
-        "fetching jars: 10 of 40 MB, about 15 s left",
-        "fetching jars: 20 of 40 MB, about 10 s left",
-        "fetching jars: 30 of 40 MB, about 5 s left",
+def test_without_a_terminal_each_download_is_a_line(as_product: Site) -> None:
+    lines: list[str] = []
+    assert [[path.name for path in group] for group in fetch_jars(["tools"], as_product.cache, lines.append)] == [
+        [*CONTENT]
     ]
+    assert lines == ["fetching alpha-1.0.jar", "fetching beta-2.0.jar"]
 
 
-def test_the_products_coordinates_are_those_of_its_manifest() -> None:
-    sums = jars._read_manifest(jars._MANIFEST)
-    known = read_coordinates(jars._COORDINATES)
-    assert known.keys() == sums.keys()
-    for group, wanted in known.items():
-        assert {each.file for each in wanted} <= sums[group].keys()
-        assert len(wanted) == len(sums[group]) or group not in ("spark", "kafka"), "those with a classifier are missing"
-        assert all(each.file.startswith(f"{each.module}-{each.revision}") for each in wanted)
+def test_on_a_terminal_one_bar_counts_the_jars_and_goes_at_the_end(
+    as_product: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(jars, "SafeConsole", lambda **_: SafeConsole(stderr=True, force_terminal=True, width=120))
+    fetch_jars(["tools"], as_product.cache, lambda line: pytest.fail(f"printed {line}"))
+    assert "fetching jars, once" in (text := capsys.readouterr().err)
+    assert "2/2" in text
+    fetch_jars(["tools"], as_product.cache)
+    assert capsys.readouterr().err == "", "nothing is missing"

@@ -43,7 +43,7 @@ class World:
         monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
         monkeypatch.setattr(parts, "publishing", self._publishing)
         monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(spark_sessions, "fetched_jars", lambda *_, **__: ())
+        monkeypatch.setattr(spark_sessions, "fetch_jars", lambda *_, **__: [()])
         monkeypatch.setattr(spark_sessions, "start_session", lambda *_: object())
         monkeypatch.setattr(spark_sessions, "stop_session", self._stop_session)
         monkeypatch.setattr(spark_sessions, "is_alive", lambda _session: True)

@@ -25,7 +25,7 @@ class Spark:
         self.dead: set[str] = set()
         self.began = threading.Event()
         monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(spark_sessions, "fetched_jars", lambda *_, **__: ())
+        monkeypatch.setattr(spark_sessions, "fetch_jars", lambda *_, **__: [()])
         monkeypatch.setattr(spark_sessions, "start_session", self._start)
         monkeypatch.setattr(spark_sessions, "stop_session", lambda session: self.stopped.append(str(session)))
         monkeypatch.setattr(spark_sessions, "is_alive", lambda session: str(session) not in self.dead)
