@@ -84,7 +84,7 @@ class Reader:
         self.answered = True
         return self
 
-    def standings(self) -> list[Standing]:
+    def heartbeats(self) -> list[Standing]:
         issuer = Issuer("isolation", "messaging", Mode.SHADOW if self.answered else Mode.ACTIVE, "cafe")
         quiet = Quiet(to_millis(NOON) + 3_600_000, "paused") if self.answered else None
         _, said = emit_standing(issuer, LastStanding(), to_millis(NOON) + self.answered, quiet)
