@@ -205,6 +205,11 @@ class EmbeddedKafka:
             self._release_lock()
             raise
 
+    def start_broker(self, broker: int, *, timeout_seconds: float = _START_SECONDS) -> None:
+        """Start one broker that has ended, and return when the cluster has it again."""
+        self._processes[broker] = self._launch(broker)
+        self._await_ready(time.monotonic() + timeout_seconds)
+
     def stop(self, *, grace_seconds: float = 15.0) -> None:
         """Stop all brokers in order; by force those that have not ended after the grace. Harmless when nothing runs."""
         try:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -245,8 +244,7 @@ class World:
             yield
         finally:
             for broker in brokers:
-                self.kafka._processes[broker] = self.kafka._launch(broker)
-            self.kafka._await_ready(time.monotonic() + 240)
+                self.kafka.start_broker(broker)
 
     def make_topics(self) -> None:
         """`headgate topics create`, until it succeeds."""

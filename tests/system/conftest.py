@@ -11,7 +11,7 @@ from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
 from policies.errors import UserError
 from tests.progress import longest_first
-from tests.system import class_archives, formatted_again
+from tests.system import class_archives
 from tests.system.older import of_today
 from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.zookeeper import ZooKeeper
@@ -31,9 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def fast_starts() -> None:
-    """What is started here starts with what archives of classes there are, on folders that need no tool each time."""
+    """Servers and Spark start from the archives of their classes, where these were made."""
     class_archives.use()
-    formatted_again.use()
 
 
 @pytest.fixture(scope="session")

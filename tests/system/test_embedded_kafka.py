@@ -14,20 +14,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.errors import UserError
-from tests.system.brokers import kill_broker, start_broker
+from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.formatted_again import BY_KAFKAS_TOOL
 from tests.system.private_net import why_not_private
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 HEAP_MEBIBYTES = 96
-
-
-@pytest.fixture(autouse=True)
-def format_by_kafkas_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As everywhere but in tests."""
-    monkeypatch.setattr(EmbeddedKafka, "_format_new_brokers", BY_KAFKAS_TOOL)
 
 
 def is_running(pid: int) -> bool:
@@ -160,7 +153,7 @@ def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, kafka_j
         kill_broker(kafka, 2)
         assert set(kafka.pids) == {1}
         eventually("one serves", lambda: serving_brokers(kafka) == {1})
-        start_broker(kafka, 2)
+        kafka.start_broker(2)
         eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
 
 

@@ -38,7 +38,7 @@ from policies.wire import observation_event
 from streaming.host import PolicyHost
 from tests.connectors.exporter import loop as virtual
 from tests.connectors.exporter.loop import LIMITS, Loop, log_dirs, members
-from tests.system.brokers import kill_broker, start_broker
+from tests.system.brokers import kill_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 Samples = dict[tuple[str, ...], float]
@@ -516,7 +516,7 @@ def killed(kafka: EmbeddedKafka) -> Iterator[None]:
     try:
         yield
     finally:
-        start_broker(kafka, 1)
+        kafka.start_broker(1)
 
 
 def test_a_broker_that_dies_and_comes_back_is_told_and_survived(

@@ -18,7 +18,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.units import parse_duration
-from tests.system.brokers import kill_broker, start_broker
+from tests.system.brokers import kill_broker
 from tests.system.processes import freeze
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
@@ -146,7 +146,7 @@ def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(
 
     eventually("it is fenced", is_fenced)
     assert watch.outcomes() == {1: Outcome.OK, 2: Outcome.UNREACHABLE}, "its silence is still an observation"
-    start_broker(kafka, 2)
+    kafka.start_broker(2)
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
 
 

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.processes import held, tree
 from deploy.embedded.kafka import EmbeddedKafka
-from tests.system.brokers import kill_broker, start_broker
+from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, Topic, await_ready, http_get, series, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -172,7 +172,7 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(loop: Loop) -> None:
         eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
         unread = next(a for a in alerts.data() if a["subject"] == "payments/2")
         assert (unread["alert"], unread["status"]) == ("log-dirs-unread", "firing")
-        start_broker(watched.kafka, 2)
+        watched.kafka.start_broker(2)
         ballast.unlink()
         eventually("read again and open", lambda: _factor(decided) == 1.0)
         eventually(

@@ -30,7 +30,7 @@ from policies.throttle import ThrottleFactor
 from policies.throttle.decisions import FreshnessCounts, ThrottleReason, ThrottleVerdict
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
-from tests.system.brokers import kill_broker, start_broker
+from tests.system.brokers import kill_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
@@ -437,7 +437,7 @@ def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again(
                 failed = said(decider, outcome="failed")
                 assert failed["attempt"] == 2
                 eventually("it fails", lambda: set(metric(settings, "headgate_quota_failing").values()) == {1})
-                start_broker(kafka, 1)
+                kafka.start_broker(1)
                 has(mortal, ANY_CLIENT, MEGABYTE)
                 eventually("well again", lambda: set(metric(settings, "headgate_quota_failing").values()) == {0})
         finally:
