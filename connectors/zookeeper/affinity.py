@@ -9,7 +9,8 @@ from connectors.collection.read_errors import DETAIL_LENGTH, first_problem
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.pulsar_policies import broker_isolations, parse_isolation_policies
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
-from policies.isolation.readings import MAX_ENSEMBLE, BookieAffinity, BrokerIsolation, NamespaceAffinity
+from policies.isolation.readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
+from policies.isolation.settings import MAX_ENSEMBLE
 from policies.observations import Outcome
 
 LOCAL_POLICIES = "/admin/local-policies"

@@ -27,9 +27,9 @@ from policies.isolation.judge.placements import PlacementJudgement, judge_placem
 from policies.isolation.membership import BookieMembership
 from policies.isolation.messages import explain_placement
 from policies.isolation.readings import BookieAffinity, BrokerIsolation
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.isolation.state import BookieClusterState, Cohort
-from policies.isolation.what_if import HypotheticalChange, after
+from policies.isolation.what_if import HypotheticalChange, apply_changes
 from policies.observations import Observation, Outcome, Reading
 
 
@@ -59,7 +59,7 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     block: IsolationSettings = settings.policies.isolation
     own = block.for_cluster(query.cluster)
     in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
-    membership = after(known.membership(), query.changes)
+    membership = apply_changes(known.membership(), query.changes)
     judged = [_judged(cohort, membership, in_force, query) for cohort in _asked(known, query.namespace)]
     if as_json:
         typer.echo(json.dumps([_plain(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))

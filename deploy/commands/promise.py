@@ -12,7 +12,7 @@ from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.isolation import IsolationSettings, NamespacePromise, Placement
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.registry import decision_types, topic_of
 from policies.wire import BadRecordError, EventReader
 

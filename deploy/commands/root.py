@@ -202,7 +202,7 @@ def placement(
 ) -> None:
     """Show, from live data, which bookies a namespace may place its data on, which it may not, and why."""
     from deploy.commands.placement import PlacementQuery, show_placement
-    from policies.isolation.rules import RuleSet
+    from policies.isolation.settings import RuleSet
     from policies.isolation.what_if import parse_change
 
     set_up_logging()
@@ -276,7 +276,7 @@ def promise(
 ) -> None:
     """Set the isolation rules that a namespace is promised; the running loop checks its placements against them."""
     from deploy.commands.promise import PromiseRequest, give_promise
-    from policies.isolation.rules import RuleSet
+    from policies.isolation.settings import RuleSet
 
     known = {rule.value: rule for rule in RuleSet}
     if rules not in (*known, "settings"):

@@ -1,4 +1,4 @@
-"""The isolation policy: which bookies may hold whose data, and what to do about unassigned bookies."""
+"""The isolation policy: the bookies that each namespace may use, and the quarantine of unassigned bookies."""
 
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.isolation.policy import NAME, IsolationPolicy

@@ -1,4 +1,4 @@
-"""Decisions of the isolation policy: where a namespace's data may lie, and which bookies go into quarantine."""
+"""Decisions of the isolation policy: the bookies that a namespace may use, and the bookies to quarantine."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.units import Instant
 
 QUARANTINE_GROUP = "headgate-quarantine"
@@ -16,31 +16,31 @@ QUARANTINE_RACK = f"/{QUARANTINE_GROUP}"
 class Tier(ClosedEnum):
     """How far a namespace must reach to find enough bookies."""
 
-    PRIMARY = "primary", "Its primary groups suffice."
-    SECONDARY = "secondary", "It needs its secondary groups, too."
+    PRIMARY = "primary", "Its primary groups have enough bookies."
+    SECONDARY = "secondary", "It needs bookies of its secondary groups, too."
     UNASSIGNED = "unassigned", "It needs bookies without a group."
-    NONE = "none", "Not even all it may use suffice."
+    NONE = "none", "All bookies it may use are fewer than a ledger needs."
 
 
 class PlacementVerdict(ClosedEnum):
     """How well a namespace is isolated now."""
 
-    ISOLATED = "isolated", "It keeps to its primary groups (or, without affinity, to bookies without a group)."
+    ISOLATED = "isolated", "It uses only its primary groups; without affinity, only bookies without a group."
     SPILLS_TO_SECONDARY = (
         "spills_to_secondary",
-        "Its primary groups do not suffice: others that it was promised serve, too.",
+        "Its primary groups have too few bookies, so it also uses others that the promise allows.",
     )
     LEAKS = "leaks", "It may use bookies that the promise forbids."
     INFEASIBLE = "infeasible", "It may use fewer bookies than a ledger needs."
     UNCONSTRAINED = "unconstrained", "Brokers exclude no bookie for it."
     ASKED_FOR = (
         "asked_for",
-        "It keeps to its primary groups for now, and its `strict` asks for more: no released Pulsar reads that.",
+        "It uses only its primary groups now. Its policies ask for `strict`, which no released Pulsar reads.",
     )
 
 
 class PlacementReason(ClosedEnum):
-    """Why a namespace's verdict is what it is."""
+    """The reason for a placement verdict."""
 
     PRIMARY_SUFFICES = "primary_suffices", "Its primary groups have enough writable bookies."
     PRIMARY_SHORT = "primary_short", "Its primary groups have too few writable bookies."
@@ -48,18 +48,18 @@ class PlacementReason(ClosedEnum):
         "unassigned_eligible",
         "The cluster's rules let it use bookies without a group, which the promise forbids.",
     )
-    TOO_FEW_BOOKIES = "too_few_bookies", "All it may use are fewer than a ledger needs."
+    TOO_FEW_BOOKIES = "too_few_bookies", "All bookies it may use are fewer than a ledger needs."
     NO_AFFINITY = "no_affinity", "It names no primary group."
     ANY_GROUP = "any_group", "Its primary group is `*`."
     NO_GROUPS = "no_groups", "The cluster has no groups."
     UNGROUPED_ONLY = (
         "ungrouped_only",
-        "It has no affinity, and `unaffine` is `ungrouped`: bookies without a group, and no others.",
+        "It has no affinity, and `unaffine` is `ungrouped`: it uses only bookies without a group.",
     )
 
 
 class Placement(Decision):
-    """Which bookies a namespace may use now, by the cluster's rules and by the promise."""
+    """The bookies a namespace may use now, by the cluster's rules and by the promise."""
 
     event_type: ClassVar[str] = "headgate.placement.v1"
     topic: ClassVar[str] = "decided.isolation"
@@ -68,62 +68,67 @@ class Placement(Decision):
     verdict: PlacementVerdict
     reason: PlacementReason
     namespace: str = Field(description="`tenant/namespace`.")
-    rules: RuleSet = Field(description="What the cluster does.")
-    promise: RuleSet = Field(description="What was promised.")
-    ensemble_size: int = Field(description="How many bookies a ledger needs.")
-    tier: Tier = Field(description="How far it must reach to find enough.")
+    rules: RuleSet = Field(description="The rules that the cluster's brokers follow.")
+    promise: RuleSet = Field(description="The promised rules.")
+    ensemble_size: int = Field(description="The bookies a ledger needs.")
+    tier: Tier = Field(description="The tier it needs to find enough bookies.")
     feasible: bool = Field(description="Whether the cluster's rules leave it enough bookies.")
     candidates: tuple[str, ...] = Field(
-        description="The bookies the cluster's rules allow now, sorted: all, or the first 1,000."
+        description="The bookies that the cluster's rules allow now, sorted; at most the first 1,000."
     )
-    promised_candidates: tuple[str, ...] = Field(description="Those that the promise allows, likewise.")
+    promised_candidates: tuple[str, ...] = Field(description="The bookies that the promise allows, likewise.")
     promised_feasible: bool = Field(description="Whether the promise leaves it enough bookies.")
-    leak: tuple[str, ...] = Field(description="Candidates that the promise forbids, likewise.")
-    headroom: int = Field(ge=0, description="How many more losses until the next tier; 0 when there is none left.")
-    candidate_count: int | None = Field(default=None, ge=0, description="How many candidates there are in all.")
-    promised_candidate_count: int | None = Field(default=None, ge=0, description="Likewise of those promised.")
-    leak_count: int | None = Field(default=None, ge=0, description="Likewise of those that leak.")
+    leak: tuple[str, ...] = Field(description="The candidates that the promise forbids, likewise.")
+    headroom: int = Field(
+        ge=0, description="The losses of bookies until it needs the next tier; 0 if it has too few already."
+    )
+    candidate_count: int | None = Field(default=None, ge=0, description="The number of candidates.")
+    promised_candidate_count: int | None = Field(
+        default=None, ge=0, description="The number of bookies that the promise allows."
+    )
+    leak_count: int | None = Field(default=None, ge=0, description="The number of candidates that the promise forbids.")
     valid_until: Instant | None = Field(
-        default=None, description="Repeated well before; without a newer one by then, nobody knows what is the case."
+        default=None,
+        description="The decision is repeated well before. Without a newer one by then, the placement is unknown.",
     )
 
 
 class PlacementSummary(Decision):
-    """How many namespaces stand how, said when more than ten change at once.
+    """The number of namespaces with each verdict, published when more than ten change at once.
 
-    Those whose verdict changed are said singly as well, the others when they are due to be repeated.
+    Namespaces whose verdict changed get a decision each as well; the others when theirs is due to be repeated.
     """
 
     event_type: ClassVar[str] = "headgate.placement-summary.v1"
     topic: ClassVar[str] = "decided.isolation"
     in_force: ClassVar[tuple[str, ...]] = ("verdict", "namespaces_by_verdict", "changed_count")
 
-    verdict: PlacementVerdict = Field(description="The worst there is.")
-    reason: PlacementReason = Field(description="Of the first of the namespaces that have it.")
-    namespaces_by_verdict: dict[str, int] = Field(description="How many namespaces have each verdict.")
-    changed_count: int = Field(ge=0, description="How many namespaces changed; 0 when all is only repeated.")
-    changed: tuple[str, ...] = Field(description="The first ten of them, by name.")
-    writable_count: int = Field(ge=0, description="How many bookies are writable.")
-    valid_until: Instant = Field(description="Without a newer one by then, nobody knows what is the case.")
+    verdict: PlacementVerdict = Field(description="The worst verdict of any namespace.")
+    reason: PlacementReason = Field(description="The reason of the first namespace with that verdict.")
+    namespaces_by_verdict: dict[str, int] = Field(description="The number of namespaces with each verdict.")
+    changed_count: int = Field(ge=0, description="The number of namespaces that changed; 0 if all are repetitions.")
+    changed: tuple[str, ...] = Field(description="The first ten namespaces that changed, by name.")
+    writable_count: int = Field(ge=0, description="The number of writable bookies.")
+    valid_until: Instant = Field(description="Without a newer summary by then, the placements are unknown.")
 
 
 class QuarantineVerdict(ClosedEnum):
-    """What is to become of a bookie that joined without rack info."""
+    """What to do with a bookie that joined without rack info."""
 
-    QUARANTINE = "quarantine", "To be put into the quarantine group, if it is still in none."
-    WITHHOLD = "withhold", "It should be, and a guard forbids it: for a person to decide."
-    LIFT = "lift", "Nothing is to be done about it any more; nobody takes it out of a group."
+    QUARANTINE = "quarantine", "Put it into the quarantine group, if it is still in no group."
+    WITHHOLD = "withhold", "It should be in quarantine, but a guard forbids that: an operator must decide."
+    LIFT = "lift", "There is nothing left to do. Headgate never takes a bookie out of a group."
 
 
 class QuarantineReason(ClosedEnum):
-    """Why."""
+    """The reason for a quarantine verdict."""
 
     UNASSIGNED = "unassigned", "It has been in no group for `grace`."
-    FEWER = "fewer", "The decision was about many bookies; those that are left have decisions of their own."
-    MAX_QUARANTINED = "max_quarantined", "As many as `max_quarantined` allows are in quarantine, or on their way there."
+    FEWER = "fewer", "The decision covered many bookies; the remaining ones get a decision each."
+    MAX_QUARANTINED = "max_quarantined", "`max_quarantined` bookies are in quarantine already, or have an order to be."
     WOULD_BE_INFEASIBLE = "would_be_infeasible", "A namespace could not place its data without it."
-    NO_GROUPS = "no_groups", "The cluster has no groups, and the first would constrain every namespace."
-    ASSIGNED = "assigned", "Somebody put it into a group."
+    NO_GROUPS = "no_groups", "The cluster has no groups, and the first one would constrain every namespace."
+    ASSIGNED = "assigned", "An operator put it into a group."
     GONE = "gone", "It is no longer registered."
     SWITCHED_OFF = "switched_off", "Quarantine was switched off."
 
@@ -138,14 +143,16 @@ class BookieQuarantine(Decision):
 
     verdict: QuarantineVerdict
     reason: QuarantineReason
-    bookie: str = Field(description="Its id as registered; of many, the first.")
-    count: int = Field(default=1, ge=1, description="How many bookies it is about: more than one only to `withhold`.")
-    bookies: tuple[str, ...] = Field(default=(), description="The first ten of them, where it is about many.")
+    bookie: str = Field(description="Its id as registered; the first one if there are many.")
+    count: int = Field(
+        default=1, ge=1, description="The number of bookies it covers; more than one only to `withhold`."
+    )
+    bookies: tuple[str, ...] = Field(default=(), description="The first ten bookies, if it covers many.")
     group: str = Field(description="The group to put it into.")
     rack: str = Field(description="The rack to give it.")
-    session: str | None = Field(description="Of the registration this is about, where known.")
-    czxid: int | None = Field(description="Of the registration this is about, where known.")
+    session: str | None = Field(description="The session of the registration it covers, if known.")
+    czxid: int | None = Field(description="The transaction of the registration it covers, if known.")
     registered_at: Instant = Field(
-        description="When it registered, by ZooKeeper's clock where known, else when it was first seen."
+        description="When it registered, by ZooKeeper's clock if known, else when a reading first listed it."
     )
-    valid_until: Instant = Field(description="An actuator does not begin after this.")
+    valid_until: Instant = Field(description="No actuator begins to carry it out after this.")

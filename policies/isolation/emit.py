@@ -1,4 +1,4 @@
-"""Publishes what differs from the last publication: changed placements, and quarantine orders that are new or due."""
+"""Publishes verdicts that differ from the last publication: changed placements, and quarantine orders new or due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from policies.decisions import Decision, Issuer
+from policies.isolation.counterfactuals import derive_quarantine_counterfactuals
 from policies.isolation.decisions import (
     QUARANTINE_GROUP,
     QUARANTINE_RACK,
@@ -13,80 +14,70 @@ from policies.isolation.decisions import (
     QuarantineReason,
     QuarantineVerdict,
 )
-from policies.isolation.emit_placements import emit_placements
+from policies.isolation.emit_placements import SequenceCounter, emit_placements
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.judge.quarantine import QuarantineJudgement
 from policies.isolation.messages import MOST_SINGLY, explain_quarantine
-from policies.isolation.otherwise import quarantined_otherwise
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
-from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
+from policies.succession import ends_at, repeated_after, repeated_by
 from policies.units import from_millis, millis_of
 
 MANY = "unassigned-bookies"
-"""In place of a bookie's id in the subject of a decision about many."""
+"""Stands for a bookie's id in the subject of a decision about many bookies."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmittedIsolation:
-    """What comes of one step."""
+    """The publications of one step."""
 
     decisions: tuple[Decision, ...]
     published: tuple[PublishedPlacements, ...]
     orders: tuple[QuarantineOrder, ...]
-    """In force after this step, by bookie."""
+    """The orders in force after this step, by bookie."""
     sequence: int
-
-
-@dataclass(slots=True)
-class _SequenceCounter:
-    """Hands out sequence numbers within a step."""
-
-    last: int
-    now_ms: int
-
-    def next(self, *, is_first: bool) -> int:
-        """The next one of the cluster; `is_first` of its subject."""
-        self.last = next_sequence(self.last, self.now_ms, is_first=is_first)
-        return self.last
 
 
 def emit(
     judgement: IsolationJudgement, facts: IsolationFacts, before: IsolationState, issuer: Issuer
 ) -> EmittedIsolation:
-    """Hold the verdicts against what was published last."""
-    numbers = _SequenceCounter(before.sequence, facts.now_ms)
-    placements, published = emit_placements(judgement, facts, before.published, issuer, numbers.next)
-    orders, news = _orders(judgement, facts)
-    ordered = {order.bookie for order in before.orders}
+    """Compare the verdicts with the last publications, and return what to publish."""
+    numbers = SequenceCounter(before.sequence, facts.now_ms)
+    placements, published = emit_placements(judgement, facts, before.published, issuer, numbers)
+    orders, changed = _update_orders(judgement, facts)
+    known = {order.bookie for order in before.orders}
     quarantines = [
-        _quarantine(order, facts, issuer, numbers.next(is_first=order.bookie not in ordered)) for order in news
+        _make_quarantine(order, facts, issuer, numbers.next(is_first=order.bookie not in known)) for order in changed
     ]
     return EmittedIsolation((*placements, *quarantines), published, orders, numbers.last)
 
 
-def _orders(
+def _update_orders(
     judgement: IsolationJudgement, facts: IsolationFacts
 ) -> tuple[tuple[QuarantineOrder, ...], tuple[QuarantineOrder, ...]]:
-    """The quarantine orders in force after this step, by bookie, and those to publish: lifts first."""
+    """Return the quarantine orders in force after this step, by bookie, and those to publish: lifted ones first."""
     before = judgement.standing
-    lifted = [_lifted(order, reason, facts) for order, reason in judgement.ended]
-    singly, many = _parted(judgement)
-    decided = [_order(before.get(judged.bookie.bookie), judged, facts) for judged in singly]
+    lifted = [_lift(order, reason, facts) for order, reason in judgement.ended]
+    singly, many = _split(judgement)
+    decided = [_update_order(before.get(judged.bookie.bookie), judged, facts) for judged in singly]
     after = before | {order.bookie: order for order in decided}
+    last_on_many = before.get("")
     if many:
-        after[""] = _order_on_many(before.get(""), many, facts)
-    elif (ended := _why_no_longer_many(before.get(""), facts)) is not None:
-        lifted.append(_lifted(after.pop(""), ended, facts))
-    news = [o for o in after.values() if o.published_ms == facts.now_ms and o != before.get(o.bookie)]
-    return tuple(after[bookie] for bookie in sorted(after)), (*lifted, *news)
+        after[""] = _update_order_on_many(last_on_many, many, facts)
+    elif last_on_many is not None and (facts.settings.quarantine is Quarantine.OFF or facts.all_fresh):
+        is_off = facts.settings.quarantine is Quarantine.OFF
+        reason = QuarantineReason.SWITCHED_OFF if is_off else QuarantineReason.FEWER
+        lifted.append(_lift(after.pop(""), reason, facts))
+    changed = [o for o in after.values() if o.published_ms == facts.now_ms and o != before.get(o.bookie)]
+    return tuple(after[bookie] for bookie in sorted(after)), (*lifted, *changed)
 
 
-def _parted(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], list[QuarantineJudgement]]:
-    """The verdicts that are said singly, and those withheld that are too many for that, or all for want of any group.
+def _split(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], list[QuarantineJudgement]]:
+    """Split the verdicts into those published one by one and those published as one decision about many bookies.
 
-    What has an order of its own keeps it: nobody is to hear twice of one bookie.
+    Withheld quarantines are published together if there are too many of them, or if the cluster has no groups at all. A
+    bookie that has an order of its own keeps it, so that no bookie is reported twice.
     """
     withheld = [j for j in judgement.quarantines if j.verdict is QuarantineVerdict.WITHHOLD]
     others = [j for j in withheld if j.bookie.bookie not in judgement.standing]
@@ -96,13 +87,9 @@ def _parted(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], l
     return [j for j in judgement.quarantines if j.bookie.bookie not in many], others
 
 
-def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: IsolationFacts) -> QuarantineOrder:
-    """The order on a bookie after this step; published now if it is news, or if it must not run out.
-
-    It is about one registration: a bookie that joins again gets another.
-    """
-    bookie, inside = judged.bookie, judged.bookie.bookie in facts.quarantined
-    order = QuarantineOrder(
+def _make_order(judged: QuarantineJudgement, facts: IsolationFacts) -> QuarantineOrder:
+    bookie = judged.bookie
+    return QuarantineOrder(
         bookie=bookie.bookie,
         session=bookie.session,
         czxid=bookie.czxid,
@@ -113,33 +100,37 @@ def _order(before: QuarantineOrder | None, judged: QuarantineJudgement, facts: I
         since_ms=facts.now_ms,
         published_ms=facts.now_ms,
         starved=judged.starved,
-        repeat_at_ms=facts.now_ms + _repeated_after_ms(facts.settings),
     )
-    if before is None or before.in_force != order.in_force or (before.carried_out and not inside):
+
+
+def _update_order(
+    before: QuarantineOrder | None, judged: QuarantineJudgement, facts: IsolationFacts
+) -> QuarantineOrder:
+    """Return the order on a bookie after this step, published now if it changed or would expire.
+
+    An order covers one registration, so a bookie that joins again gets a new order.
+    """
+    is_inside = judged.bookie.bookie in facts.quarantined
+    repeat_at_ms = facts.now_ms + _interval_ms(facts.settings)
+    order = replace(_make_order(judged, facts), repeat_at_ms=repeat_at_ms)
+    if before is None or before.in_force != order.in_force or (before.carried_out and not is_inside):
         return order
-    if inside:
+    if is_inside:
         return replace(before, carried_out=True)
     if before.is_pending(facts.quarantined) and facts.now_ms >= renewal_ms(before, facts.settings):
-        return replace(before, published_ms=facts.now_ms, repeat_at_ms=order.repeat_at_ms)
+        return replace(before, published_ms=facts.now_ms, repeat_at_ms=repeat_at_ms)
     return before
 
 
-def _order_on_many(
+def _update_order_on_many(
     before: QuarantineOrder | None, many: Sequence[QuarantineJudgement], facts: IsolationFacts
 ) -> QuarantineOrder:
-    """One order on all of these; news when the guard is another, or when there are twice as many as it said."""
-    first = many[0]
-    order = QuarantineOrder(
+    """Return the order on many bookies, published if another guard withholds it or the number of bookies doubled."""
+    order = replace(
+        _make_order(many[0], facts),
         bookie="",
         session=None,
         czxid=None,
-        registered_ms=first.bookie.since_ms if first.bookie.registered_ms is None else first.bookie.registered_ms,
-        verdict=first.verdict,
-        reason=first.reason,
-        mode=facts.settings.mode,
-        since_ms=facts.now_ms,
-        published_ms=facts.now_ms,
-        starved=first.starved,
         bookies=tuple(sorted(j.bookie.bookie for j in many)[:MOST_SINGLY]),
         count=len(many),
     )
@@ -148,15 +139,7 @@ def _order_on_many(
     return replace(before, count=min(before.count, order.count))
 
 
-def _why_no_longer_many(before: QuarantineOrder | None, facts: IsolationFacts) -> QuarantineReason | None:
-    if before is None:
-        return None
-    if facts.settings.quarantine is Quarantine.OFF:
-        return QuarantineReason.SWITCHED_OFF
-    return QuarantineReason.FEWER if facts.all_fresh else None
-
-
-def _lifted(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFacts) -> QuarantineOrder:
+def _lift(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFacts) -> QuarantineOrder:
     return replace(
         order,
         verdict=QuarantineVerdict.LIFT,
@@ -168,15 +151,15 @@ def _lifted(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFa
 
 
 def renewal_ms(order: QuarantineOrder, settings: IsolationSettings) -> int:
-    """When an order that nobody carried out is repeated: well before it runs out."""
-    return repeated_by(order.published_ms + _repeated_after_ms(settings), order.repeat_at_ms)
+    """When (milliseconds since the epoch) an order that is not carried out is repeated: well before it expires."""
+    return repeated_by(order.published_ms + _interval_ms(settings), order.repeat_at_ms)
 
 
-def _repeated_after_ms(settings: IsolationSettings) -> int:
+def _interval_ms(settings: IsolationSettings) -> int:
     return max(1, millis_of(repeated_after(settings.validity / 2, valid_for=2)))
 
 
-def _quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
+def _make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
     subject = f"{facts.cluster}/{order.bookie or MANY}"
     return BookieQuarantine(
         **issuer.header(subject, sequence, facts.now, about=("quarantine", subject)),
@@ -198,5 +181,5 @@ def _quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, s
         czxid=order.czxid,
         registered_at=from_millis(order.registered_ms),
         valid_until=ends_at(facts.now, facts.settings.validity),
-        otherwise=quarantined_otherwise(order, facts),
+        otherwise=derive_quarantine_counterfactuals(order, facts),
     )

@@ -1,53 +1,55 @@
 """Publishes placements that changed or are due to be repeated.
 
-A mass change is published as one summary; the namespaces whose verdict changed are published individually.
+A mass change is published as one summary; only the namespaces whose verdict changed get a decision each as well.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import islice
-from typing import Protocol
 
 from policies.decisions import Decision, Issuer
+from policies.isolation.counterfactuals import derive_placement_counterfactuals
 from policies.isolation.decisions import Placement, PlacementSummary, PlacementVerdict
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.judge.placements import CORE_LENGTH, PlacementJudgement
 from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, explain_summary
-from policies.isolation.otherwise import placed_otherwise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import PublishedPlacements
-from policies.succession import ends_at, repeated_after, repeated_by
+from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
 from policies.units import millis_of
 
 _VALID_REPEATS = 3
-"""Placements are valid for so many: two may be late."""
+"""A placement is valid for this many intervals of repetition, so two repetitions may be late."""
 
 
-class NextNumber(Protocol):
-    """Hands out sequence numbers within a step."""
+@dataclass(slots=True)
+class SequenceCounter:
+    """Hands out the sequences of one cluster within a step."""
 
-    def __call__(self, *, is_first: bool) -> int:
-        """The next one of the cluster; `is_first` of its subject."""
-        ...
+    last: int
+    now_ms: int
+
+    def next(self, *, is_first: bool) -> int:
+        """Return the next sequence; `is_first` if its subject has none yet."""
+        self.last = next_sequence(self.last, self.now_ms, is_first=is_first)
+        return self.last
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
-    """How a namespace stands, held against what was published of it."""
+class _Comparison:
+    """A namespace's verdict, compared with its last published placement."""
 
     namespace: str
     judged: PlacementJudgement
     mark: str
-    """What is published of it, in short; empty for one that left."""
+    """The fingerprint and mode to publish; empty for a namespace that left."""
     last: PublishedPlacements | None
     changed: bool
     core_changed: bool
-    """Changed in more than which bookies they are, or first or last said."""
+    """Whether more changed than the bookies' names and the headroom, or it is published for the first or last time."""
     due: bool
-    """To be repeated, changed or not."""
+    """Whether it must be repeated even if it did not change."""
 
 
 def emit_placements(
@@ -55,59 +57,52 @@ def emit_placements(
     facts: IsolationFacts,
     published: tuple[PublishedPlacements, ...],
     issuer: Issuer,
-    number: NextNumber,
+    numbers: SequenceCounter,
 ) -> tuple[tuple[Decision, ...], tuple[PublishedPlacements, ...]]:
-    """The decisions to publish, and what is published after them; nothing new while a reading is not fresh."""
+    """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.all_fresh:
         return (), published
-    compared = list(_compared(judgement, facts, published))
+    compared = list(_compare(judgement, facts, published))
     changed = [each.namespace for each in compared if each.changed]
     is_mass = len(changed) > MOST_SINGLY
-    said = [s for s in compared if s.due or s.core_changed or (s.changed and not is_mass)]
-    if not changed and not said:
+    chosen = [each for each in compared if each.due or each.core_changed or (each.changed and not is_mass)]
+    if not changed and not chosen:
         return (), published
     decisions: list[Decision] = []
-    if is_mass or len(said) > MOST_SINGLY:
-        decisions.append(_summary(judgement, changed, facts, issuer, number(is_first=True)))
-    why = {id(judged): explain_placement(judged) for judged in {id(s.judged): s.judged for s in said}.values()}
-    decisions += (
-        _placement(s.namespace, s.judged, why[id(s.judged)], facts, issuer, number(is_first=s.last is None))
-        for s in said
-    )
-    return tuple(decisions), _published(compared, {s.namespace for s in said}, published, facts)
+    if is_mass or len(chosen) > MOST_SINGLY:
+        decisions.append(_make_summary(judgement, changed, facts, issuer, numbers))
+    explained = {id(judged): explain_placement(judged) for judged in {id(c.judged): c.judged for c in chosen}.values()}
+    decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, numbers) for c in chosen)
+    return tuple(decisions), _remember(compared, {c.namespace for c in chosen}, published, facts)
 
 
 def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> int:
-    """When placements are repeated: well before they run out."""
-    return repeated_by(published.published_ms + _repeated_after_ms(settings), published.repeat_at_ms)
+    """When (milliseconds since the epoch) placements are repeated: well before they expire."""
+    return repeated_by(published.published_ms + _interval_ms(settings), published.repeat_at_ms)
 
 
-def _repeated_after_ms(settings: IsolationSettings) -> int:
+def _interval_ms(settings: IsolationSettings) -> int:
     return millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
 
 
-def _compared(
+def _compare(
     judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
-) -> Iterator[_Compared]:
-    """Every namespace; one that left is named a last time, as one without affinity."""
+) -> Iterator[_Comparison]:
+    """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
     known = {name: last for last in published for name in last.namespaces}
     due = {id(last): facts.now_ms >= renewal_ms(last, facts.settings) for last in published}
     for judged in judgement.placements:
-        mark = _mark(judged, facts.settings)
+        mark = f"{judged.fingerprint}-{facts.settings.mode}"
         for name in judged.namespaces:
             last = known.pop(name, None)
             if last is None:
-                yield _Compared(name, judged, mark, None, changed=True, core_changed=True, due=True)
+                yield _Comparison(name, judged, mark, None, changed=True, core_changed=True, due=True)
             else:
                 changed = last.fingerprint != mark
                 core_changed = changed and _core(last.fingerprint) != _core(mark)
-                yield _Compared(name, judged, mark, last, changed, core_changed, due[id(last)])
+                yield _Comparison(name, judged, mark, last, changed, core_changed, due[id(last)])
     for name in sorted(known):
-        yield _Compared(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
-
-
-def _mark(judged: PlacementJudgement, settings: IsolationSettings) -> str:
-    return f"{judged.fingerprint}-{settings.mode}"
+        yield _Comparison(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
 
 
 def _core(mark: str) -> tuple[str, str]:
@@ -115,74 +110,79 @@ def _core(mark: str) -> tuple[str, str]:
     return fingerprint[:CORE_LENGTH], mode
 
 
-def _published(
-    compared: Iterable[_Compared], said: Set[str], published: Iterable[PublishedPlacements], facts: IsolationFacts
+def _remember(
+    compared: Iterable[_Comparison], chosen: Set[str], published: Iterable[PublishedPlacements], facts: IsolationFacts
 ) -> tuple[PublishedPlacements, ...]:
-    """What a summary alone told of is published as of its own last time: so it is repeated when that is due."""
-    now = (facts.now_ms, facts.now_ms + _repeated_after_ms(facts.settings))
+    """Return the published placements after this step.
+
+    A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
+    it is due.
+    """
+    now = (facts.now_ms, facts.now_ms + _interval_ms(facts.settings))
     before = {id(last): (last.published_ms, renewal_ms(last, facts.settings)) for last in published}
     alike: dict[tuple[str, int, int], list[str]] = {}
-    for s in compared:
-        if s.mark:
-            when = now if s.last is None or s.namespace in said else before[id(s.last)]
-            alike.setdefault((s.mark, *when), []).append(s.namespace)
+    for each in compared:
+        if each.mark:
+            when = now if each.last is None or each.namespace in chosen else before[id(each.last)]
+            alike.setdefault((each.mark, *when), []).append(each.namespace)
     return tuple(
         PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)
         for mark, at_ms, repeat_at_ms in sorted(alike)
     )
 
 
-def _placement(
-    namespace: str, judged: PlacementJudgement, why: str, facts: IsolationFacts, issuer: Issuer, sequence: int
+def _make_placement(
+    compared: _Comparison, explained: str, facts: IsolationFacts, issuer: Issuer, numbers: SequenceCounter
 ) -> Placement:
-    subject = f"{facts.cluster}/{namespace}"
+    namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
+    subject, sequence = f"{facts.cluster}/{namespace}", numbers.next(is_first=compared.last is None)
     return Placement(
         **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
         verdict=judged.verdict,
         reason=judged.reason,
-        explanation=f"{namespace} {why}.",
+        explanation=f"{namespace} {explained}.",
         evidence=facts.evidence,
-        numbers=_placement_numbers(judged),
+        numbers={
+            "writable": judged.writable,
+            "primary": len(placed.primary),
+            "secondary": len(placed.secondary),
+            "unassigned": len(placed.unassigned),
+            "promised_tier": judged.promised.tier.value,
+            "promised_headroom": judged.promised.headroom,
+        },
         namespace=namespace,
         rules=judged.rules,
         promise=judged.promise,
         ensemble_size=judged.ensemble_size,
-        tier=judged.placed.tier,
-        feasible=judged.placed.feasible,
+        tier=placed.tier,
+        feasible=placed.feasible,
         candidates=judged.candidates,
         promised_candidates=judged.promised_candidates,
         promised_feasible=judged.promised.feasible,
         leak=judged.leak,
-        headroom=judged.placed.headroom,
-        candidate_count=judged.placed.count,
+        headroom=placed.headroom,
+        candidate_count=placed.count,
         promised_candidate_count=judged.promised.count,
         leak_count=judged.leak_count,
-        valid_until=_ends_at(facts),
-        otherwise=placed_otherwise(judged),
+        valid_until=ends_at(facts.now, _VALID_REPEATS * facts.settings.validity),
+        otherwise=derive_placement_counterfactuals(judged),
     )
 
 
-def _placement_numbers(judged: PlacementJudgement) -> dict[str, object]:
-    """For the audit: how many bookies of each kind there were."""
-    return {
-        "writable": judged.writable,
-        "primary": len(judged.placed.primary),
-        "secondary": len(judged.placed.secondary),
-        "unassigned": len(judged.placed.unassigned),
-        "promised_tier": judged.promised.tier.value,
-        "promised_headroom": judged.promised.headroom,
-    }
-
-
-def _summary(
-    judgement: IsolationJudgement, changed: Sequence[str], facts: IsolationFacts, issuer: Issuer, sequence: int
+def _make_summary(
+    judgement: IsolationJudgement,
+    changed: Sequence[str],
+    facts: IsolationFacts,
+    issuer: Issuer,
+    numbers: SequenceCounter,
 ) -> PlacementSummary:
     counts: Counter[PlacementVerdict] = Counter()
     for judged in judgement.placements:
         counts[judged.verdict] += len(judged.namespaces)
     worst = min(judgement.placements, key=lambda j: WORST_FIRST.index(j.verdict), default=judgement.without_affinity)
-    first = tuple(islice(sorted(changed), MOST_SINGLY))
+    first = tuple(sorted(changed)[:MOST_SINGLY])
     by_verdict = {verdict.value: counts[verdict] for verdict in WORST_FIRST if counts[verdict]}
+    sequence = numbers.next(is_first=True)
     return PlacementSummary(
         **issuer.header(facts.cluster, sequence, facts.now, about=("placement-summary", facts.cluster)),
         verdict=worst.verdict,
@@ -193,9 +193,5 @@ def _summary(
         changed_count=len(changed),
         changed=first,
         writable_count=len(facts.membership.writable),
-        valid_until=_ends_at(facts),
+        valid_until=ends_at(facts.now, _VALID_REPEATS * facts.settings.validity),
     )
-
-
-def _ends_at(facts: IsolationFacts) -> datetime:
-    return ends_at(facts.now, _VALID_REPEATS * facts.settings.validity)

@@ -15,26 +15,35 @@ from policies.isolation.readings import (
     NamespacePromise,
     RackInfo,
 )
-from policies.isolation.rules import RuleSet
-from policies.isolation.settings import IsolationSettings
+from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.observations import Outcome, Reading
 
 _CLUSTER = "messaging"
 
 
 def examples() -> Examples:
-    """What the references show of it."""
+    """The scenario for the references."""
+    quarantined = BookieQuarantined(
+        cluster=_CLUSTER,
+        bookie="bk11:3181",
+        group=QUARANTINE_GROUP,
+        decision_id="0d9a7cbb-5d5c-5f35-9f0c-6f4b1f6f2a51",
+        sequence=7,
+        outcome=QuarantineOutcome.DONE,
+        leak_window_seconds=0.412,
+        quarantined_at=minutes(3),
+        attempt=1,
+    )
     return Examples(
         settings=IsolationSettings.model_validate({"grace": "0s", "quarantine": "on"}),
         batches=(by("headgate/collector/zookeeper", *_readings()),),
-        reports=(_bookie_quarantined(),),
+        reports=(ExampleReport("quarantine-1", minutes(3), quarantined),),
         block={"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
         cluster={"pulsar_bookies": {"bookie_url": "http://bookies.example.org:8000"}},
     )
 
 
 def _readings() -> Sequence[tuple[str, datetime, Reading]]:
-    """One of two bookies of a group is gone, and a bookie that nobody assigned has joined."""
     registered = [("bk1:3181", "0x1000a", 14, 0), ("bk3:3181", "0x1000c", 18, 0), ("bk11:3181", "0x1001f", 97, 2)]
     bookies = Bookies(
         cluster=_CLUSTER,
@@ -51,7 +60,7 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         "acme/orders": NamespaceAffinity(primary=("default",), ensemble_size=2, write_quorum=2, ack_quorum=2),
         "acme/events": NamespaceAffinity(primary=("shared",), ensemble_size=1, write_quorum=1, ack_quorum=1),
     }
-    # More than are said without a summary.
+    # More namespaces than are published without a summary.
     affinity |= {f"acme/team-{number:02}": NamespaceAffinity(primary=("shared",)) for number in range(10)}
     promise = NamespacePromise(
         cluster=_CLUSTER, namespace="acme/orders", promise=RuleSet.STRICT, actor="ada@example.org", reason="contract 7"
@@ -62,18 +71,3 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         ("affinity-3", minutes(3), BookieAffinity(cluster=_CLUSTER, outcome=Outcome.OK, namespaces=affinity)),
         ("promise-3", minutes(3), promise),
     )
-
-
-def _bookie_quarantined() -> ExampleReport:
-    said = BookieQuarantined(
-        cluster=_CLUSTER,
-        bookie="bk11:3181",
-        group=QUARANTINE_GROUP,
-        decision_id="0d9a7cbb-5d5c-5f35-9f0c-6f4b1f6f2a51",
-        sequence=7,
-        outcome=QuarantineOutcome.DONE,
-        leak_window_seconds=0.412,
-        quarantined_at=minutes(3),
-        attempt=1,
-    )
-    return ExampleReport("quarantine-1", minutes(3), said)

@@ -1,4 +1,4 @@
-"""The state of a cluster at one moment: its bookies, groups and namespaces, and which of these readings are fresh.
+"""Joins the read models of a cluster as of now: bookies, groups, namespaces, and which of these readings are fresh.
 
 This is the only place where readings of registrations, groups and affinity are joined.
 """
@@ -9,7 +9,7 @@ from datetime import datetime
 from policies.decisions import EVIDENCE_LIMIT
 from policies.isolation.membership import BookieMembership
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import NEVER, BookieClusterState, ReadingStatus
+from policies.isolation.state import NEVER, BookieClusterState, Presence, ReadingStatus
 from policies.units import millis_of, to_millis
 
 
@@ -23,35 +23,39 @@ class IsolationFacts:
     settings: IsolationSettings
     known: BookieClusterState
     membership: BookieMembership
-    """As the last good readings have it."""
+    """By the last good readings."""
     confirmed: BookieMembership
-    """The same with the bookies that one reading alone has lacked: what is alarming only counts when it is sure."""
+    """The same, with the bookies that are missing from only one reading so far. Alerts rest on it, because a second
+    reading may show those bookies again."""
     quarantined: frozenset[str]
-    """The bookies in the quarantine group, whatever else they are in."""
+    """The bookies in the quarantine group, including those that are in another group, too."""
     stale: dict[str, ReadingStatus]
-    """The readings whose last good one no longer counts, by name."""
+    """The kinds of readings without a valid good one, by name."""
     evidence: tuple[str, ...]
-    """The good readings that all of this rests on, the newest first."""
+    """The ids of the good readings behind these facts, newest first."""
 
     @property
     def registrations_fresh(self) -> bool:
-        """Whether bookies and groups are known by valid readings."""
+        """Whether the readings of bookies and groups are valid."""
         return "bookies" not in self.stale and "racks" not in self.stale
 
     @property
     def all_fresh(self) -> bool:
-        """Whether the namespaces are, too: without them nobody can say what a quarantine would do."""
+        """Whether all readings are valid. Without the namespaces, the effect of a quarantine is unknown."""
         return not self.stale
 
 
-def facts_as_of(now: datetime, cluster: str, known: BookieClusterState, settings: IsolationSettings) -> IsolationFacts:
-    """What is the case at a moment, by what is known."""
+def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings: IsolationSettings) -> IsolationFacts:
+    """Join the read models of a cluster as of now."""
     now_ms, validity_ms, membership = to_millis(now), millis_of(settings.validity), known.membership()
     stale = {
         name: status
         for name, status in known.statuses.items()
         if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
     }
+    missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
+    confirmed = BookieMembership(membership.writable | missing, membership.groups) if missing else membership
+    newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
     return IsolationFacts(
         cluster=cluster,
         now=now,
@@ -59,13 +63,8 @@ def facts_as_of(now: datetime, cluster: str, known: BookieClusterState, settings
         settings=settings,
         known=known,
         membership=membership,
-        confirmed=known.confirmed_membership(membership),
+        confirmed=confirmed,
         quarantined=membership.quarantined(),
         stale=stale,
-        evidence=_evidence(known),
+        evidence=tuple(dict.fromkeys(status.read_id for status in newest if status.read_id))[:EVIDENCE_LIMIT],
     )
-
-
-def _evidence(known: BookieClusterState) -> tuple[str, ...]:
-    newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
-    return tuple(dict.fromkeys(status.read_id for status in newest if status.read_id))[:EVIDENCE_LIMIT]

@@ -1,7 +1,7 @@
-"""Which bookies a namespace may use: the three rule sets, as functions of the membership alone.
+"""The three rule sets by which brokers choose the bookies of a namespace, as pure functions of the membership.
 
-Rules: docs/design/isolation.md; `current` follows Pulsar 4.2 (IsolatedBookieEnsemblePlacementPolicy), `legacy` 2.10.
-A verdict is a function of the membership and the affinity: no clock, no history.
+`current` follows IsolatedBookieEnsemblePlacementPolicy of Pulsar 4.2, `legacy` that of 2.10. No rule depends on time or
+history. Rules: docs/design/isolation.md.
 """
 
 from dataclasses import dataclass
@@ -10,31 +10,29 @@ from itertools import accumulate
 
 from policies.isolation.decisions import PlacementReason, Tier
 from policies.isolation.membership import ANY_GROUP, AffinityGroups, BookieMembership, BookieSet
-from policies.isolation.rules import RuleSet
-from policies.isolation.settings import Unaffine
+from policies.isolation.settings import RuleSet, Unaffine
 
-_NOBODY = BookieSet(frozenset())
+_NO_BOOKIES = BookieSet(frozenset())
 
 
 @dataclass(frozen=True)
 class Placed:
-    """What a rule set leaves a namespace."""
+    """The bookies that a rule set allows a namespace."""
 
     parts: tuple[BookieSet, ...]
-    """Every bookie it may use now; no two parts have one in common."""
+    """The bookies it may use now, in disjoint parts."""
     tier: Tier
     """How far it must reach to find enough."""
     feasible: bool
     """Whether the candidates suffice for a ledger."""
     headroom: int
-    """How many more losses until the next tier; 0 when infeasible."""
+    """The losses of bookies until it needs the next tier; 0 if infeasible."""
     reason: PlacementReason
-    """Why it stands so by these rules alone."""
-    primary: BookieSet = _NOBODY
+    primary: BookieSet = _NO_BOOKIES
     """Writable bookies of its primary groups."""
-    secondary: BookieSet = _NOBODY
+    secondary: BookieSet = _NO_BOOKIES
     """Writable bookies of its secondary groups that are in no primary one."""
-    unassigned: BookieSet = _NOBODY
+    unassigned: BookieSet = _NO_BOOKIES
     """Writable bookies in no group, whether or not it may use them."""
 
     @property
@@ -44,16 +42,16 @@ class Placed:
 
     @property
     def count(self) -> int:
-        """How many those are."""
+        """The number of candidates."""
         return sum(map(len, self.parts))
 
     @property
     def takes_unassigned(self) -> bool:
-        """Whether it may use the bookies in no group as such."""
+        """Whether the rules allow it the bookies in no group."""
         return any(part is self.unassigned for part in self.parts)
 
     def needed_unassigned(self, ensemble_size: int) -> int:
-        """How many bookies in no group must be left it for a ledger."""
+        """The number of bookies in no group without which it has too few for a ledger."""
         if not self.takes_unassigned:
             return 0
         return max(0, ensemble_size - self.count + len(self.unassigned))
@@ -73,7 +71,7 @@ class Exclusion(StrEnum):
     UNASSIGNED_FORBIDDEN = "unassigned_forbidden"
     """It is in no group, and the rules are strict."""
     DEAD_SECONDARY_COUNTED = "dead_secondary_counted"
-    """It is in no group; the namespace's groups fall short, but brokers count dead members of the secondary ones."""
+    """It is in no group. The namespace's groups have too few bookies, but brokers count dead secondary members."""
     NOT_WRITABLE = "not_writable"
     """It is in a group, but read-only or not registered."""
 
@@ -85,22 +83,33 @@ def place(
     ensemble_size: int,
     unaffine: Unaffine,
 ) -> Placed:
-    """Which bookies a namespace may use now, and how far it must reach.
+    """Return the bookies a namespace may use now, and the tier it needs to find enough.
 
     Args:
         rules: the rule set.
-        membership: who takes new data and who is in which group.
-        affinity: the namespace's groups; None, or none named: it has none. Of secondary ones alone, brokers find their
-            primary ones to be short.
-        ensemble_size: how many bookies a ledger needs, at least 1.
+        membership: the writable bookies and the groups.
+        affinity: the namespace's groups; None or empty if it has no affinity. With secondary groups only, brokers find
+            that the primary ones have too few bookies.
+        ensemble_size: the bookies a ledger needs, at least 1.
         unaffine: where a namespace without affinity places its data.
     """
-    free = _unconstrained(membership, affinity, unaffine)
-    if free is not None:
-        return _whole(membership.all_writable, free, ensemble_size)
-    if not affinity:
-        return _ungrouped(membership, ensemble_size)
-    return _by_groups(rules, membership, affinity, ensemble_size)
+    reason = _find_freedom(membership, affinity, unaffine)
+    if affinity and reason is None:
+        return _place_by_groups(rules, membership, affinity, ensemble_size)
+    if reason is not None:
+        candidates, tier, unassigned = membership.all_writable, Tier.PRIMARY, _NO_BOOKIES
+    else:
+        candidates = unassigned = membership.unassigned
+        reason, tier = PlacementReason.UNGROUPED_ONLY, Tier.UNASSIGNED
+    feasible = len(candidates) >= ensemble_size
+    return Placed(
+        parts=(candidates,),
+        tier=tier if feasible else Tier.NONE,
+        feasible=feasible,
+        headroom=max(0, len(candidates) - ensemble_size + 1),
+        reason=reason,
+        unassigned=unassigned,
+    )
 
 
 def classify(
@@ -110,22 +119,36 @@ def classify(
     ensemble_size: int,
     unaffine: Unaffine,
 ) -> dict[str, Tier | Exclusion]:
-    """For every writable or grouped bookie, sorted: the tier by which the namespace may use it, or why it may not.
+    """Return, for every writable or grouped bookie, the tier in which the namespace may use it, or why it may not.
 
-    Where nothing constrains the namespace, every writable bookie serves as a primary one.
+    The result is sorted by bookie. If nothing constrains the namespace, every writable bookie counts as a primary one.
     """
     placed = place(rules, membership, affinity, ensemble_size, unaffine)
     groups = membership.groups or {}
     own = membership.members(affinity.primary | affinity.secondary) if affinity else frozenset()
     everyone = membership.writable.union(*groups.values())
     candidates = placed.candidates
-    return {bookie: _standing(bookie, rules, membership, placed, candidates, own) for bookie in sorted(everyone)}
+    found: dict[str, Tier | Exclusion] = {}
+    for bookie in sorted(everyone):
+        if bookie in candidates:
+            found[bookie] = _find_tier(bookie, placed)
+        elif bookie not in membership.writable:
+            found[bookie] = Exclusion.NOT_WRITABLE
+        elif bookie in own:
+            found[bookie] = Exclusion.SECONDARY_NOT_NEEDED
+        elif bookie not in placed.unassigned.members:
+            found[bookie] = Exclusion.OTHER_GROUP if bookie in membership.assigned() else Exclusion.QUARANTINED
+        elif rules is RuleSet.STRICT:
+            found[bookie] = Exclusion.UNASSIGNED_FORBIDDEN
+        else:
+            found[bookie] = Exclusion.UNASSIGNED_NOT_NEEDED if placed.feasible else Exclusion.DEAD_SECONDARY_COUNTED
+    return found
 
 
-def _unconstrained(
+def _find_freedom(
     membership: BookieMembership, affinity: AffinityGroups | None, unaffine: Unaffine
 ) -> PlacementReason | None:
-    """Why brokers exclude nothing for this namespace, or None where they do."""
+    """Return why brokers exclude no bookie for this namespace; None if they exclude some."""
     if not membership.groups:
         return PlacementReason.NO_GROUPS
     if not affinity:
@@ -133,29 +156,21 @@ def _unconstrained(
     return PlacementReason.ANY_GROUP if ANY_GROUP in affinity.primary else None
 
 
-def _whole(writable: BookieSet, reason: PlacementReason, ensemble_size: int) -> Placed:
-    feasible = len(writable) >= ensemble_size
-    tier = Tier.PRIMARY if feasible else Tier.NONE
-    return Placed((writable,), tier, feasible, _headroom(len(writable), ensemble_size), reason)
-
-
-def _ungrouped(membership: BookieMembership, ensemble_size: int) -> Placed:
-    free = membership.unassigned
-    feasible = len(free) >= ensemble_size
-    tier = Tier.UNASSIGNED if feasible else Tier.NONE
-    headroom = _headroom(len(free), ensemble_size)
-    return Placed((free,), tier, feasible, headroom, PlacementReason.UNGROUPED_ONLY, unassigned=free)
-
-
-def _by_groups(rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups, ensemble_size: int) -> Placed:
+def _place_by_groups(
+    rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups, ensemble_size: int
+) -> Placed:
+    groups = membership.groups or {}
     primary = membership.serving(affinity.primary)
     secondary = membership.serving(affinity.secondary, affinity.primary)
+    primary_count = len(primary)
+    if rules is RuleSet.LEGACY:  # brokers count a bookie once for each of its primary groups
+        primary_count = sum(len(membership.writable & groups[group]) for group in affinity.primary if group in groups)
     parts, tiers = [primary], [Tier.PRIMARY]
-    if _primary_count(rules, membership, affinity) < ensemble_size:
+    if primary_count < ensemble_size:
         parts.append(secondary)
         tiers.append(Tier.SECONDARY)
     if rules is RuleSet.LEGACY or (
-        rules is RuleSet.CURRENT and _counted_by_brokers(primary, membership, affinity) < ensemble_size
+        rules is RuleSet.CURRENT and _count_as_brokers(primary, membership, affinity) < ensemble_size
     ):
         parts.append(membership.unassigned)
         tiers.append(Tier.UNASSIGNED)
@@ -165,18 +180,12 @@ def _by_groups(rules: RuleSet, membership: BookieMembership, affinity: AffinityG
         parts=tuple(parts),
         tier=tier,
         feasible=tier is not Tier.NONE,
-        headroom=_headroom(serving, ensemble_size),
+        headroom=max(0, serving - ensemble_size + 1),
         reason=_REASON_BY_TIER[tier],
         primary=primary,
         secondary=secondary,
         unassigned=membership.unassigned,
     )
-
-
-def _counted_by_brokers(primary: BookieSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
-    """They count a secondary member as soon as it is in its group, registered or not."""
-    of_secondary, of_primary = membership.members(affinity.secondary), membership.members(affinity.primary)
-    return len(primary) + len(of_secondary) - len(of_secondary & of_primary)
 
 
 _REASON_BY_TIER = {
@@ -187,40 +196,13 @@ _REASON_BY_TIER = {
 }
 
 
-def _primary_count(rules: RuleSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
-    """How many primary bookies brokers count: each once, but in `legacy` once for each of its primary groups."""
-    if rules is not RuleSet.LEGACY:
-        return len(membership.serving(affinity.primary))
-    groups = membership.groups or {}
-    return sum(len(membership.writable & groups[group]) for group in affinity.primary if group in groups)
+def _count_as_brokers(primary: BookieSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
+    """Count the bookies of a namespace's groups as brokers do: a secondary member counts even if it is dead."""
+    secondary_members, primary_members = membership.members(affinity.secondary), membership.members(affinity.primary)
+    return len(primary) + len(secondary_members) - len(secondary_members & primary_members)
 
 
-def _headroom(serving: int, ensemble_size: int) -> int:
-    return max(0, serving - ensemble_size + 1)
-
-
-def _standing(
-    bookie: str,
-    rules: RuleSet,
-    membership: BookieMembership,
-    placed: Placed,
-    candidates: frozenset[str],
-    own: frozenset[str],
-) -> Tier | Exclusion:
-    if bookie not in membership.writable:
-        return Exclusion.NOT_WRITABLE
-    if bookie in candidates:
-        return _tier_of(bookie, placed)
-    if bookie in own:
-        return Exclusion.SECONDARY_NOT_NEEDED
-    if bookie not in placed.unassigned.members:
-        return Exclusion.OTHER_GROUP if bookie in membership.assigned() else Exclusion.QUARANTINED
-    if rules is RuleSet.STRICT:
-        return Exclusion.UNASSIGNED_FORBIDDEN
-    return Exclusion.UNASSIGNED_NOT_NEEDED if placed.feasible else Exclusion.DEAD_SECONDARY_COUNTED
-
-
-def _tier_of(bookie: str, placed: Placed) -> Tier:
+def _find_tier(bookie: str, placed: Placed) -> Tier:
     if bookie in placed.secondary.members:
         return Tier.SECONDARY
     return Tier.UNASSIGNED if bookie in placed.unassigned.members else Tier.PRIMARY

@@ -1,6 +1,6 @@
-"""The isolation policy: where the data of each namespace may lie, and which bookies are unassigned.
+"""The isolation policy: the bookies that each namespace may use, and the bookies without a group.
 
-It decides nothing on unknown data. Rules: docs/design/isolation.md.
+It decides nothing while a reading that it needs is stale. Rules: docs/design/isolation.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from policies.alerts import Sender, review
 from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms
 from policies.isolation.emit import EmittedIsolation, emit, renewal_ms
 from policies.isolation.emit_placements import renewal_ms as placements_renewal_ms
-from policies.isolation.facts import facts_as_of
+from policies.isolation.facts import join_facts
 from policies.isolation.fold import fold
 from policies.isolation.judge import IsolationJudge
 from policies.isolation.settings import IsolationSettings
@@ -26,8 +26,8 @@ class IsolationPolicy:
     """Decides for the namespaces and bookies of one cluster.
 
     Args:
-        cluster: its name.
-        settings: those in force for it.
+        cluster: the cluster's name.
+        settings: the settings in force for it.
     """
 
     name = NAME
@@ -41,10 +41,10 @@ class IsolationPolicy:
     def step(
         self, state: IsolationState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[IsolationState]:
-        """Fold the observations in, judge what is the case, and publish what differs."""
+        """Fold, join facts, judge, emit and review alerts, each once."""
         before = state or IsolationState(to_millis(now))
         known = fold(before.cluster, observations, self._settings)
-        facts = facts_as_of(now, self._cluster, known, self._settings)
+        facts = join_facts(now, self._cluster, known, self._settings)
         judgement = self._judge.judge(facts, before.orders)
         emitted = emit(judgement, facts, before, self._sender.issuer)
         context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
@@ -66,11 +66,11 @@ def _wake_at(context: IsolationAlertContext, emitted: EmittedIsolation, review_a
 
 
 def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at: datetime | None) -> Iterator[int]:
-    """When (milliseconds) something may change without an observation."""
+    """When (milliseconds since the epoch) a verdict may change without an observation."""
+    facts = context.facts
     if review_at is not None:
         yield to_millis(review_at)
     yield from due_ms(context)
-    facts = context.facts
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
     yield from (renewal_ms(order, facts.settings) for order in pending)
     if facts.all_fresh:

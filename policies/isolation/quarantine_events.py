@@ -1,4 +1,4 @@
-"""Events of the quarantine actuator for the audit topic: what it did, refused or could not do."""
+"""Events that the quarantine actuator publishes to the audit topic: the outcome of each decision."""
 
 from typing import ClassVar
 
@@ -10,39 +10,42 @@ from policies.units import Instant
 
 
 class QuarantineOutcome(ClosedEnum):
-    """What came of a decision to quarantine a bookie."""
+    """The outcome of a decision to quarantine a bookie."""
 
     DONE = "done", "It is in the quarantine group now."
-    ALREADY_ASSIGNED = "already_assigned", "It is in a group, by whoever's hand: nothing was touched."
-    NOT_REGISTERED = "not_registered", "It is gone, or has registered anew since the decision."
+    ALREADY_ASSIGNED = "already_assigned", "It is in a group already: nothing was changed."
+    NOT_REGISTERED = "not_registered", "It is gone, or has registered again since the decision."
     NO_GROUPS = "no_groups", "The cluster has no groups: a first one would constrain every namespace."
     TOO_MANY = "too_many", "The group holds `max_quarantined` bookies already."
     SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
     EXPIRED = "expired", "The decision is past its `valid_until`."
-    SHADOW = "shadow", "The decision is published only: nothing is done."
-    FAILED = "failed", "Not possible now, `detail` says why; tried again until the decision expires."
+    SHADOW = "shadow", "The decision is in shadow mode: nothing is done."
+    FAILED = "failed", "It failed, see `detail`; the actuator retries until the decision expires."
 
 
 class BookieQuarantined(ActuatorEvent):
-    """What came of one decision about one bookie; said when it is new."""
+    """The outcome of one decision about one bookie, published when it changes."""
 
     event_type: ClassVar[str] = "headgate.bookie-quarantined.v1"
     source: ClassVar[str] = "headgate/actuator/quarantine"
 
     bookie: str = Field(description="Its id as registered.")
     group: str = Field(description="The group the decision wants it in.")
-    found_group: str | None = Field(default=None, description="The group it was found in; null: none, or not looked.")
+    found_group: str | None = Field(default=None, description="The group it was found in; null: none, or not checked.")
     decision_id: str = Field(description="The decision it carries out.")
-    sequence: int = Field(description="Of that decision.")
+    sequence: int = Field(description="The sequence of that decision.")
     outcome: QuarantineOutcome
     leak_window_seconds: float | None = Field(
         default=None, ge=0, description="From the bookie's registration to its quarantine; null unless done."
     )
     quarantined_at: Instant | None = Field(
-        default=None, description="When `/bookies` had it, by ZooKeeper's clock where known; null unless done."
+        default=None, description="When `/bookies` listed it, by ZooKeeper's clock if known; null unless done."
     )
-    attempt: int = Field(ge=1, description="Which attempt this was; several where others wrote or nobody answered.")
-    detail: str | None = Field(default=None, description="What stands in the way, in a few words; never a secret.")
+    attempt: int = Field(
+        ge=1,
+        description="The number of this attempt; the actuator retries after a conflicting write or a missing answer.",
+    )
+    detail: str | None = Field(default=None, description="The cause of a failure in a few words; never a secret.")
 
     def subject(self) -> str:
         """The bookie."""

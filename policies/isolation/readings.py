@@ -4,11 +4,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import MAX_ENSEMBLE, RuleSet
 from policies.observations import Observed, Outcome, Reading
 from policies.units import MAX_INT64, Instant
 
-MAX_ENSEMBLE = 10_000
 MAX_BOOKIES = 10_000
 """More than any cluster has."""
 MAX_GROUPS = 10_000
@@ -18,13 +17,13 @@ _MAX_GROUPS_NAMED = 1_000
 BookieName = Annotated[str, Field(min_length=1, max_length=255)]
 """A bookie's id as registered: `host:port`, or any custom id."""
 GroupName = Annotated[str, Field(max_length=255)]
-"""Of a group, or of a member of one: whatever stands in the znode."""
+"""The name of a group, or of a member of one, as the znode has it."""
 Pattern = Annotated[str, Field(max_length=4096)]
 NamespaceName = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class BookieRegistration(BaseModel):
-    """A bookie's ephemeral node: the same bookie with another (session, czxid) has joined again."""
+    """A bookie's ephemeral node. If its (session, czxid) changes, the bookie has joined again."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -32,30 +31,31 @@ class BookieRegistration(BaseModel):
     session: str | None = Field(
         default=None, max_length=64, description="The ZooKeeper session that owns the node, as `0x…`."
     )
-    czxid: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The transaction that made the node.")
+    czxid: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The transaction that created the node.")
     registered_at: Instant | None = Field(
-        default=None, description="When ZooKeeper made the node, by its own clock; null where the source cannot tell."
+        default=None,
+        description="When ZooKeeper created the node, by its own clock; null if the source does not have it.",
     )
 
 
 class Bookies(Reading):
-    """One whole reading of the registration tree."""
+    """A complete reading of the registration tree."""
 
     event_type: ClassVar[str] = "headgate.bookies.v1"
 
     writable: tuple[BookieRegistration, ...] = Field(
-        default=(), max_length=MAX_BOOKIES, description="Registered and taking new data."
+        default=(), max_length=MAX_BOOKIES, description="Bookies that are registered and take new data."
     )
     read_only: tuple[BookieRegistration, ...] = Field(
-        default=(), max_length=MAX_BOOKIES, description="Registered, and taking none."
+        default=(), max_length=MAX_BOOKIES, description="Bookies that are registered and take no new data."
     )
     known: tuple[BookieName, ...] = Field(
-        default=(), max_length=2 * MAX_BOOKIES, description="Every bookie that ever joined (the cookies)."
+        default=(), max_length=2 * MAX_BOOKIES, description="Every bookie that ever joined, by its cookie."
     )
 
 
 class RackInfo(BaseModel):
-    """What is known of where a bookie stands."""
+    """The rack and host of a bookie."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -63,12 +63,8 @@ class RackInfo(BaseModel):
     hostname: str | None = Field(default=None, max_length=4096, description="Its host.")
 
 
-def _no_info(value: object) -> object:
-    return {} if value is None else value
-
-
 class BookieRacks(Reading):
-    """The groups of bookies, as the znode ``/bookies`` has them."""
+    """The groups of bookies in the znode ``/bookies``."""
 
     event_type: ClassVar[str] = "headgate.bookie-racks.v1"
 
@@ -77,7 +73,7 @@ class BookieRacks(Reading):
             dict[
                 GroupName,
                 Annotated[
-                    dict[GroupName, Annotated[RackInfo, BeforeValidator(_no_info)]],
+                    dict[GroupName, Annotated[RackInfo, BeforeValidator(lambda value: {} if value is None else value)]],
                     Field(max_length=MAX_BOOKIES),
                 ],
             ],
@@ -88,7 +84,7 @@ class BookieRacks(Reading):
 
 
 class NamespaceAffinity(Observed):
-    """The groups a namespace may place its data on, and its persistence where its policies set it."""
+    """The groups a namespace may place its data on, and its persistence if its policies set it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -100,20 +96,23 @@ class NamespaceAffinity(Observed):
     )
     strict: bool | None = Field(
         default=None,
-        description="Asked for: never bookies without a group; null: not said. No released Pulsar reads it.",
+        description="Whether the policies ask that it never uses bookies without a group; null: not set. No released "
+        "Pulsar reads it.",
     )
-    ensemble_size: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="Bookies a ledger spreads over.")
-    write_quorum: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="Copies of each entry.")
-    ack_quorum: int | None = Field(default=None, ge=0, le=MAX_ENSEMBLE, description="Copies a producer waits for.")
+    ensemble_size: int | None = Field(
+        default=None, ge=1, le=MAX_ENSEMBLE, description="The bookies a ledger spreads over."
+    )
+    write_quorum: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="The copies of each entry.")
+    ack_quorum: int | None = Field(default=None, ge=0, le=MAX_ENSEMBLE, description="The copies a producer waits for.")
 
 
 class BrokerIsolation(BaseModel):
-    """One of Pulsar's namespace isolation policies: which brokers serve some namespaces. Shown, not decided on."""
+    """A namespace isolation policy of Pulsar: the brokers that serve some namespaces. It is shown, not decided on."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    pulsar_cluster: GroupName = Field(description="As Pulsar names the cluster whose brokers they are.")
-    name: GroupName = Field(description="Of the policy.")
+    pulsar_cluster: GroupName = Field(description="Pulsar's name of the cluster of these brokers.")
+    name: GroupName = Field(description="The name of the policy.")
     namespaces: tuple[Pattern, ...] = Field(
         default=(), max_length=_MAX_GROUPS_NAMED, description="Regular expressions of `tenant/namespace`."
     )
@@ -121,15 +120,17 @@ class BrokerIsolation(BaseModel):
         default=(), max_length=_MAX_GROUPS_NAMED, description="Regular expressions of the brokers that serve them."
     )
     secondary: tuple[Pattern, ...] = Field(
-        default=(), max_length=_MAX_GROUPS_NAMED, description="Likewise, of those that do when too few of these can."
+        default=(),
+        max_length=_MAX_GROUPS_NAMED,
+        description="Regular expressions of the brokers that serve them when too few primary ones are available.",
     )
     min_available: int | None = Field(
-        default=None, ge=-MAX_INT64, le=MAX_INT64, description="Fewer available primary brokers are too few."
+        default=None, ge=-MAX_INT64, le=MAX_INT64, description="The fewest available primary brokers that suffice."
     )
 
 
 class BookieAffinity(Reading):
-    """All namespaces that say where their data may lie, in one reading."""
+    """A complete reading of the namespaces and their affinity."""
 
     event_type: ClassVar[str] = "headgate.bookie-affinity.v1"
 
@@ -139,19 +140,21 @@ class BookieAffinity(Reading):
         description="By `tenant/namespace`; those without affinity may be left out.",
     )
     broker_policies: tuple[BrokerIsolation, ...] | None = Field(
-        default=None, max_length=10_000, description="Which brokers serve which namespaces; null: not read."
+        default=None, max_length=10_000, description="The policies that assign brokers to namespaces; null: not read."
     )
 
 
 class NamespacePromise(Reading):
-    """What a person promises a namespace; it holds until another one is given."""
+    """The rules that an operator promises to a namespace. The promise holds until the next one."""
 
     event_type: ClassVar[str] = "headgate.namespace-promise.v1"
 
-    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`: a command is not read, it is given.")
+    outcome: Outcome = Field(
+        default=Outcome.OK, description="Always `ok`, because a command is not read from a system."
+    )
     namespace: NamespaceName = Field(description="`tenant/namespace`.")
-    promise: RuleSet | None = Field(description="The rules that are promised; null: those of the settings again.")
-    actor: str = Field(default="", max_length=249, description="Who promises.")
+    promise: RuleSet | None = Field(description="The promised rules; null: the rules of the settings apply again.")
+    actor: str = Field(default="", max_length=249, description="The operator who promises.")
     reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
 
     def subject(self) -> str:

@@ -26,16 +26,18 @@ _ALERTS = (
         "A writable bookie is in no group; critical while isolated namespaces can place data on it.",
     ),
     AlertKind(named.IDLE, (Severity.INFO,), "A bookie that is read-only or not registered is in no group."),
-    AlertKind(named.MISSING, (Severity.WARNING,), "A bookie of a group is not registered for `member_missing_after`."),
+    AlertKind(
+        named.MISSING, (Severity.WARNING,), "A bookie of a group has not been registered for `member_missing_after`."
+    ),
     AlertKind(named.LEAK, (Severity.CRITICAL,), "A namespace may place data on bookies that the promise forbids."),
     AlertKind(named.INFEASIBLE, (Severity.CRITICAL,), "A namespace may use fewer bookies than a ledger needs."),
-    AlertKind(named.HEADROOM, (Severity.WARNING,), "One more bookie lost, and a namespace must reach further."),
+    AlertKind(named.HEADROOM, (Severity.WARNING,), "If one more bookie is lost, a namespace needs the next tier."),
     AlertKind(named.UNREAD, (Severity.WARNING,), "Bookies, groups or affinity have not been read for `validity`."),
     AlertKind(
         named.UNCONFIRMED,
         (Severity.WARNING,),
-        "In one reading most bookies, or most members of groups, were gone; the one before counts until another "
-        "confirms it.",
+        "Most bookies, or most members of groups, were missing from one reading. The one before counts until a second "
+        "reading confirms it.",
     ),
     AlertKind(
         named.NO_GROUPS,
@@ -45,9 +47,9 @@ _ALERTS = (
     AlertKind(
         named.JOINED,
         (Severity.INFO,),
-        "A bookie has joined for the first time, and had been put into a group in advance.",
+        "A bookie that an operator had put into a group in advance has joined for the first time.",
     ),
-    AlertKind(named.OVERDUE, (Severity.WARNING,), "A bookie was to be put into quarantine, and nobody has done so."),
+    AlertKind(named.OVERDUE, (Severity.WARNING,), "A decision to quarantine a bookie has not been carried out."),
 )
 
 _ONE_NAMESPACE = ("cluster", "subject")

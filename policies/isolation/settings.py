@@ -5,19 +5,28 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from policies.isolation.readings import MAX_ENSEMBLE
-from policies.isolation.rules import RuleSet
+from policies.closed_enum import ClosedEnum
 from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, parse_duration
+
+MAX_ENSEMBLE = 10_000
+
+
+class RuleSet(ClosedEnum):
+    """The rules by which brokers choose the bookies of a namespace."""
+
+    LEGACY = "legacy", "Pulsar up to 2.10: bookies without a group are always eligible."
+    CURRENT = "current", "Pulsar from 2.11 on: bookies without a group when the namespace's groups do not suffice."
+    STRICT = "strict", "The proposal: never bookies without a group."
 
 
 class Unaffine(StrEnum):
     """Where a namespace without affinity places its data."""
 
     ANY = "any"
-    """On every writable bookie: Pulsar's default."""
+    """On every writable bookie, which is Pulsar's default."""
     UNGROUPED = "ungrouped"
-    """On those without a group only: Pulsar's `strictBookieAffinityEnabled`."""
+    """Only on bookies without a group, which is Pulsar's `strictBookieAffinityEnabled`."""
 
 
 class Quarantine(StrEnum):
@@ -27,50 +36,54 @@ class Quarantine(StrEnum):
     ON = "on"
 
 
-def _on_or_off(value: Any) -> Any:
+def _parse_switch(value: Any) -> Any:
     """YAML reads a plain `on` or `off` as true or false."""
     return {True: Quarantine.ON, False: Quarantine.OFF}.get(value, value) if isinstance(value, bool) else value
 
 
 class IsolationSettings(PolicySettings):
-    """Which bookies may hold whose data, and what to do about those that nobody assigned."""
+    """Which bookies may hold whose data, and what to do about bookies that nobody assigned."""
 
-    rules: RuleSet = Field(default=RuleSet.CURRENT, description="What the cluster does: the rules its brokers follow.")
+    rules: RuleSet = Field(default=RuleSet.CURRENT, description="The rules that the cluster's brokers follow.")
     promise: RuleSet = Field(
         default=RuleSet.STRICT,
-        description="What was promised to tenants; where `rules` allows more, data leaks.",
+        description="The rules promised to tenants. Where `rules` allows more bookies, data leaks.",
     )
     unaffine: Unaffine = Field(
         default=Unaffine.ANY,
-        description="Where namespaces without affinity place data: `any` bookie, or, as with Pulsar's "
-        "strictBookieAffinityEnabled, `ungrouped` ones only.",
+        description="Where namespaces without affinity place data: on `any` bookie, or on `ungrouped` ones only, as "
+        "with Pulsar's strictBookieAffinityEnabled.",
     )
     ensemble_size: int = Field(
         default=2, ge=1, le=MAX_ENSEMBLE, description="Bookies a ledger needs, where a namespace's policies set none."
     )
     grace: Duration = Field(
         default=parse_duration("10s"),
-        description="A bookie must be without a group this long before it is named and quarantined; 0s for at once.",
+        description="How long a bookie must be without a group before an alert names it and it is quarantined; 0s for "
+        "at once.",
     )
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
     confirm_after: Duration = Field(
         default=parse_duration("10s"),
-        description="A bookie, or all at once, counts as gone when a second reading says so this much later.",
+        description="A bookie counts as gone when it is missing from a second reading, this long after the first. The "
+        "same holds when most bookies are missing at once.",
     )
     member_missing_after: Duration = Field(
-        default=parse_duration("60s"), description="An assigned bookie must be unregistered this long to be missed."
+        default=parse_duration("60s"),
+        description="How long an assigned bookie must be unregistered before an alert reports it.",
     )
-    quarantine: Annotated[Quarantine, BeforeValidator(_on_or_off)] = Field(
+    quarantine: Annotated[Quarantine, BeforeValidator(_parse_switch)] = Field(
         default=Quarantine.OFF,
         description="`on`: an unassigned bookie is put into the group headgate-quarantine, which no namespace uses.",
     )
     has_actuator: bool | None = Field(
         default=None,
-        description="Whether something carries a quarantine out, for the sentence of a decision. Default: whether "
-        "the cluster's `bookies` or `pulsar_bookies` are set; true where a consumer of your own does.",
+        description="Whether a quarantine can be carried out; a decision's sentence mentions it. Default: whether the "
+        "cluster's `bookies` or `pulsar_bookies` are set. Set it to true if a consumer of your own carries it out.",
     )
     max_quarantined: int = Field(
         default=3,
         ge=0,
-        description="More are named, not quarantined; nor is one without which a namespace could not place its data.",
+        description="How many bookies may be in quarantine. Further ones are reported only, and so is a bookie without "
+        "which a namespace could not place its data.",
     )

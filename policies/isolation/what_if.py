@@ -1,6 +1,6 @@
-"""Hypothetical changes of the membership: a bookie joins or dies, or a group is dropped."""
+"""Hypothetical changes of the membership for `headgate placement --what-if`: a bookie joins or dies, a group goes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,23 +11,23 @@ _GRAMMAR = "write add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GR
 
 
 class ChangeKind(StrEnum):
-    """What happens."""
+    """The kinds of changes."""
 
     ADD = "add"
-    """A bookie registers, in a group where one is named; a registered one moves to that group."""
+    """A bookie registers. If the change names a group, the bookie is then in that group only."""
     REMOVE = "remove"
-    """A bookie dies; its group still names it."""
+    """A bookie dies; it stays in its groups."""
     REMOVE_GROUP = "remove-group"
     """A group is dropped; its bookies stay registered."""
 
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalChange:
-    """One thing that happens."""
+    """One change."""
 
     kind: ChangeKind
     name: str
-    """Of the bookie or the group."""
+    """The name of the bookie or the group."""
     group: str | None = None
 
 
@@ -35,7 +35,7 @@ def parse_change(text: str) -> HypotheticalChange:
     """Read ``add=bk9:3181@shared``, ``remove=bk1:3181`` or ``remove-group=shared``.
 
     Raises:
-        UserError: it is none of these.
+        UserError: the text is none of these.
     """
     word, _, name = text.partition("=")
     if word not in set(ChangeKind) or not name:
@@ -51,35 +51,32 @@ def parse_change(text: str) -> HypotheticalChange:
     return HypotheticalChange(kind, bookie, group)
 
 
-def after(membership: BookieMembership, changes: Iterable[HypotheticalChange]) -> BookieMembership:
-    """The membership once all of this has happened, in order.
+def apply_changes(membership: BookieMembership, changes: Iterable[HypotheticalChange]) -> BookieMembership:
+    """Return the membership after these changes, applied in order.
 
     Raises:
-        UserError: a bookie or group that is to go is not there.
+        UserError: a bookie or group that is to be removed does not exist.
     """
     for change in changes:
-        membership = _after(membership, change)
+        membership = _apply_change(membership, change)
     return membership
 
 
-def _after(membership: BookieMembership, change: HypotheticalChange) -> BookieMembership:
-    groups: Mapping[str, frozenset[str]] = membership.groups or {}
+def _apply_change(membership: BookieMembership, change: HypotheticalChange) -> BookieMembership:
+    writable, groups = membership.writable, membership.groups or {}
     match change.kind:
         case ChangeKind.ADD:
-            writable = membership.writable | {change.name}
-            moved = groups if change.group is None else _moved(groups, change.name, change.group)
-            return BookieMembership(writable, moved or membership.groups)
+            if change.group is None:
+                return BookieMembership(writable | {change.name}, membership.groups)
+            # The bookie moves to this group, as with `set-bookie-rack`.
+            moved = {group: bookies - {change.name} for group, bookies in groups.items()}
+            moved[change.group] = moved.get(change.group, frozenset()) | {change.name}
+            return BookieMembership(writable | {change.name}, moved)
         case ChangeKind.REMOVE:
-            if change.name not in membership.writable:
+            if change.name not in writable:
                 raise UserError(f"--what-if remove={change.name}: there is no writable bookie of this id")
-            return BookieMembership(membership.writable - {change.name}, membership.groups)
+            return BookieMembership(writable - {change.name}, membership.groups)
         case ChangeKind.REMOVE_GROUP:
             if change.name not in groups:
                 raise UserError(f"--what-if remove-group={change.name}: there is no such group")
-            return BookieMembership(membership.writable, {g: b for g, b in groups.items() if g != change.name})
-
-
-def _moved(groups: Mapping[str, frozenset[str]], bookie: str, group: str) -> dict[str, frozenset[str]]:
-    """As `set-bookie-rack` does it: the bookie is in this group and in no other."""
-    rest = {name: bookies - {bookie} for name, bookies in groups.items()}
-    return {**rest, group: rest.get(group, frozenset()) | {bookie}}
+            return BookieMembership(writable, {g: b for g, b in groups.items() if g != change.name})

@@ -17,8 +17,7 @@ from policies.errors import UserError
 from policies.isolation.decisions import Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet
 from policies.isolation.placement import Placed, place
-from policies.isolation.rules import RuleSet
-from policies.isolation.settings import Unaffine
+from policies.isolation.settings import RuleSet, Unaffine
 
 DRIVER = Path(__file__).parent / "reference" / "PlacementReference.java"
 RANDOM_CASES = 6_000

@@ -1,12 +1,14 @@
-"""The names of the isolation alerts, and the data that their conditions read."""
+"""The names of the isolation alerts, and how conditions are built: few one by one, many as a single summary."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from policies.alerts import AlertBook, Condition
 from policies.decisions import Severity
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
+from policies.isolation.messages import MOST_SINGLY, list_names
 from policies.isolation.state import QuarantineOrder
 
 UNASSIGNED = "unassigned-bookie"
@@ -21,37 +23,82 @@ UNCONFIRMED = "bookies-unconfirmed"
 NO_GROUPS = "no-bookie-groups"
 JOINED = "bookie-joined-in-place"
 
+ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS, JOINED})
+ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM})
 
-OF_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS, JOINED})
-OF_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM})
+_SUMMARIES = {
+    UNASSIGNED: "bookies of {} take data and are in no group",
+    IDLE: "bookies of {} are read-only or not registered, and in no group",
+    MISSING: "bookies of {} are in groups, but have not been registered for a while",
+    JOINED: "bookies of {} have joined for the first time, where they had been put in advance",
+    OVERDUE: "bookies of {} were to be put into quarantine, and nobody has done so",
+    INFEASIBLE: "namespaces of {} cannot place their data",
+    LEAK: "namespaces of {} can place data on bookies that the promise forbids",
+    HEADROOM: "namespaces of {} must reach further when one more bookie is lost",
+}
+_SEVERITIES = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationAlertContext:
-    """What the conditions are read from."""
+    """The inputs of all conditions."""
 
     facts: IsolationFacts
     judgement: IsolationJudgement
     orders: Sequence[QuarantineOrder]
-    """In force after this step."""
+    """The orders in force after this step."""
     book: AlertBook
     started_ms: int
 
-    def subject(self, name: str) -> str:
-        """Of a bookie or a namespace."""
-        return f"{self.facts.cluster}/{name}"
-
-    def of_bookie(
-        self, alert: str, severity: Severity, reason: str, bookie: str, summary: str,
-        labels: Mapping[str, str] | None = None,
+    def condition(
+        self, alert: str, severity: Severity, reason: str, summary: str, name: str = "",
+        labels: Mapping[str, str] | None = None, evidence: tuple[str, ...] | None = None,
     ) -> Condition:  # fmt: skip
-        """Something that is the case with one bookie."""
+        """Build a condition of the cluster, or of the bookie or namespace called `name`."""
+        cluster = self.facts.cluster
         return Condition(
             alert=alert,
-            subject=self.subject(bookie),
+            subject=f"{cluster}/{name}" if name else cluster,
             severity=severity,
             reason=reason,
             summary=summary,
-            labels={"cluster": self.facts.cluster, "bookie": bookie, **(labels or {})},
+            labels={"cluster": cluster, **(labels or {})},
+            evidence=self.facts.evidence if evidence is None else evidence,
+        )
+
+    def gather(self, alert: str, each: Iterable[Condition]) -> Iterator[Condition]:
+        """Yield few conditions one by one, and many as one summary that counts them and names the first.
+
+        A thing that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or
+        resolved too early. Even if things appear one by one, there are never many more alerts than a person can read.
+        """
+        open_alerts = self.book.keys()
+        singly: list[Condition] = []
+        others: list[Condition] = []
+        for condition in each:
+            (singly if condition.key in open_alerts else others).append(condition)
+        yield from singly
+        if len(singly) + len(others) <= MOST_SINGLY:
+            yield from others
+        elif others:
+            yield self._summarize(alert, others)
+
+    def _summarize(self, alert: str, many: Sequence[Condition]) -> Condition:
+        cluster = self.facts.cluster
+        worst = max(many, key=lambda c: _SEVERITIES.index(c.severity))
+        kind = "namespace" if alert in ABOUT_NAMESPACES else "bookie"
+        first = nsmallest(MOST_SINGLY, (c.labels[kind] for c in many))
+        why = {key: value for key, value in worst.labels.items() if key in ("namespaces", "namespace_count")}
+        exposed = f"; {why['namespace_count']} isolated namespaces can use them ({why['namespaces']})" if why else ""
+        named = list_names(first, len(many), MOST_SINGLY)
+        summary = f"{len(many)} {_SUMMARIES[alert].format(cluster)}{exposed}: {named}"
+        return Condition(
+            alert=alert,
+            subject=cluster,
+            severity=worst.severity,
+            reason=worst.reason,
+            summary=many[0].summary if len(many) == 1 else summary,
+            labels={"cluster": cluster, "count": str(len(many)), "first": ",".join(first), **why},
             evidence=self.facts.evidence,
+            count=len(many),
         )

@@ -1,6 +1,6 @@
-"""Verdicts from facts: where each namespace's data may lie, and which bookies are to be quarantined.
+"""Judges facts: where each namespace's data may lie, and which unassigned bookies must be quarantined.
 
-Pure: verdicts depend on nothing remembered, and nothing is published here.
+Pure: a verdict is a function of the facts and of the quarantine orders in force. Nothing is published here.
 """
 
 from collections.abc import Sequence
@@ -15,67 +15,66 @@ from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import BookieClusterState, Cohort, QuarantineOrder
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
+_MEMBERSHIPS = 2
+"""The memberships of a step: the last reading's, and the one that alerts rest on."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationJudgement:
-    """All that is decided of one cluster, before it is put into words."""
+    """All verdicts on one cluster."""
 
     placements: tuple[PlacementJudgement, ...]
-    """The verdicts on namespaces that say where their data may lie."""
+    """The verdicts on namespaces with an affinity."""
     confirmed: tuple[PlacementJudgement, ...]
-    """The same with the bookies that one reading alone has lacked: what alerts rest on."""
+    """The same by `facts.confirmed`, for alerts."""
     without_affinity: PlacementJudgement
-    """The verdict on those that say nothing."""
+    """The verdict on namespaces without an affinity."""
     ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
-    """Quarantine orders that no longer stand, and why."""
+    """The quarantine orders that end now, and why."""
     standing: dict[str, QuarantineOrder]
-    """Those that do, by bookie; the one about many under the empty name."""
+    """The orders that remain, by bookie; an order on many bookies has the empty name."""
     quarantines: tuple[QuarantineJudgement, ...]
     """The verdicts on unassigned bookies."""
 
 
 class IsolationJudge:
-    """Judges one cluster; its namespaces anew only when that changed which their verdicts are a function of.
+    """Judges one cluster.
 
-    Most readings say what the one before them said. Without what is kept here, the same comes out.
+    The verdicts on namespaces are a pure function of their affinities, the promises, the membership and the settings.
+    Most readings change none of these, so the last verdicts are cached: a step that changes nothing then costs a tenth.
 
     Args:
-        settings: those in force for it.
+        settings: the settings in force for the cluster.
     """
 
     def __init__(self, settings: IsolationSettings) -> None:
-        self._seen, self._sure = _Placements(settings), _Placements(settings)
+        self._settings = settings
+        self._recent: list[tuple[object, tuple[PlacementJudgement, ...]]] = []
 
     def judge(self, facts: IsolationFacts, orders: Sequence[QuarantineOrder]) -> IsolationJudgement:
-        """The verdict on one cluster.
+        """Return the verdicts on one cluster.
 
         Args:
-            facts: what is the case now.
-            orders: the quarantine orders in force until now.
+            facts: the cluster as of now.
+            orders: the quarantine orders in force before this step.
         """
-        sure = self._sure.judge(facts.known, facts.confirmed)
-        seen = sure if facts.membership is facts.confirmed else self._seen.judge(facts.known, facts.membership)
-        without_affinity, *placements = seen
+        confirmed = self._judge_namespaces(facts.known, facts.confirmed)
+        without_affinity, *placements = self._judge_namespaces(facts.known, facts.membership)
         ended = judge_ends(orders, facts)
-        lifted = {order.bookie for order, _ in ended}
-        standing = {order.bookie: order for order in orders if order.bookie not in lifted}
+        ended_bookies = {order.bookie for order, _ in ended}
+        standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
         quarantines = judge_quarantines(standing, facts, placements)
-        return IsolationJudgement(tuple(placements), sure[1:], without_affinity, ended, standing, quarantines)
+        return IsolationJudgement(tuple(placements), confirmed[1:], without_affinity, ended, standing, quarantines)
 
-
-class _Placements:
-    """The verdicts on all namespaces, of the last membership they were asked for."""
-
-    def __init__(self, settings: IsolationSettings) -> None:
-        self._settings = settings
-        self._judged: tuple[object, ...] | None = None
-        self._placements: tuple[PlacementJudgement, ...] = ()
-
-    def judge(self, known: BookieClusterState, membership: BookieMembership) -> tuple[PlacementJudgement, ...]:
+    def _judge_namespaces(
+        self, known: BookieClusterState, membership: BookieMembership
+    ) -> tuple[PlacementJudgement, ...]:
+        """Return the verdict on namespaces without affinity, then those on all others."""
         judged = (known.cohorts, known.promises, membership)
-        if judged != self._judged:
-            self._judged = judged
-            cohorts = (_WITHOUT_AFFINITY, *known.cohorts)
-            self._placements = judge_placements(cohorts, membership, self._settings, known.promised())
-        return self._placements
+        for last, placements in self._recent:
+            if last == judged:
+                return placements
+        cohorts = (_WITHOUT_AFFINITY, *known.cohorts)
+        placements = judge_placements(cohorts, membership, self._settings, known.promised())
+        self._recent = [(judged, placements), *self._recent[: _MEMBERSHIPS - 1]]
+        return placements

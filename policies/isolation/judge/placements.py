@@ -1,29 +1,29 @@
-"""How well each namespace is isolated: compares where the cluster may place its data with what was promised."""
+"""Judges how well each namespace is isolated: compares the bookies its brokers may use with the promised ones."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from policies.closed_enum import ClosedEnum
 from policies.isolation.decisions import PlacementReason, PlacementVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet, first_names
 from policies.isolation.placement import Placed, place
-from policies.isolation.rules import RuleSet
-from policies.isolation.settings import IsolationSettings
+from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import Cohort
 
 _UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
-"""The reasons for which brokers exclude nothing."""
-
-_BETWEEN = BookieSet(frozenset())
+"""The reasons for which brokers exclude no bookie."""
+_SEPARATOR = BookieSet(frozenset())
 CORE_LENGTH = 16
-"""Of a fingerprint: what comes after it are the bookies' names and the headroom."""
+"""The length of a fingerprint's core; its rest stands for the bookies' names and the headroom."""
 
 
 @dataclass(frozen=True)
 class PlacementJudgement:
-    """Namespaces of one affinity, and where their data may lie now."""
+    """The verdict on namespaces with one affinity and one promise."""
 
     namespaces: tuple[str, ...]
     affinity: AffinityGroups
@@ -32,11 +32,13 @@ class PlacementJudgement:
     promise: RuleSet
     writable: int
     placed: Placed
+    """By the cluster's rules."""
     promised: Placed
+    """By the promise."""
     verdict: PlacementVerdict
     reason: PlacementReason
     asked_strict: bool = False
-    """Whether the namespaces' own policies ask for strict rules, which their brokers do not read."""
+    """Whether the namespaces' own policies ask for strict rules, which their brokers ignore."""
 
     @cached_property
     def leak_parts(self) -> tuple[BookieSet, ...]:
@@ -45,46 +47,60 @@ class PlacementJudgement:
 
     @property
     def leak_count(self) -> int:
-        """How many those are."""
+        """The number of bookies that leak."""
         return sum(map(len, self.leak_parts))
 
     @cached_property
     def candidates(self) -> tuple[str, ...]:
-        """The bookies the cluster's rules allow, sorted: all, or the first of very many."""
-        return _first(self.placed.parts)
+        """The bookies that the cluster's rules allow, sorted; only the first if they do not fit into a record."""
+        return _first_of(self.placed.parts)
 
     @cached_property
     def promised_candidates(self) -> tuple[str, ...]:
-        """Those that the promise allows, likewise."""
-        return _first(self.promised.parts)
+        """The bookies that the promise allows, likewise."""
+        return _first_of(self.promised.parts)
 
     @cached_property
     def leak(self) -> tuple[str, ...]:
-        """Candidates that the promise forbids, likewise."""
-        return _first(self.leak_parts)
+        """The candidates that the promise forbids, likewise."""
+        return _first_of(self.leak_parts)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Thirty-two hexadecimal digits that change when anything changes that is published of these namespaces."""
-        parts = b"/".join(part.digest for part in (*self.placed.parts, _BETWEEN, *self.promised.parts))
-        said = f"{self.core} {self.placed.headroom} ".encode()
-        return self.core + hashlib.blake2b(said + parts, digest_size=8).hexdigest()
+        """32 hexadecimal digits that change when anything changes in the placements of these namespaces.
+
+        It begins with the core.
+        """
+        parts = b"/".join(part.digest for part in (*self.placed.parts, _SEPARATOR, *self.promised.parts))
+        content = f"{self.core} {self.placed.headroom} ".encode()
+        return self.core + hashlib.blake2b(content + parts, digest_size=8).hexdigest()
 
     @cached_property
     def core(self) -> str:
-        """Sixteen of them, which leave out the bookies' names and the headroom."""
+        """16 hexadecimal digits that do not depend on the bookies' names and the headroom."""
         placed = self.placed
-        # Spelled out, because checkpoints hold it: after a change of names alone nothing is published again.
+        # Checkpoints hold the digest, so the names of enums are written out here. A renamed class changes nothing.
         values = (
-            _kept("PlacementVerdict", self.verdict),
-            _kept("PlacementReason", self.reason),
-            _kept("Rules", self.rules),
-            _kept("Rules", self.promise),
+            _write_member("PlacementVerdict", self.verdict),
+            _write_member("PlacementReason", self.reason),
+            _write_member("Rules", self.rules),
+            _write_member("Rules", self.promise),
             str(self.ensemble_size),
-            _kept("Tier", placed.tier),
+            _write_member("Tier", placed.tier),
         )
         text = f"({', '.join(values)}) {placed.feasible} {self.promised.feasible} {self.asked_strict}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _first_of(parts: tuple[BookieSet, ...]) -> tuple[str, ...]:
+    """The first names of all parts together that fit into a record."""
+    if len(parts) == 1:
+        return parts[0].first
+    return first_names(sorted(name for part in parts for name in part.first))
+
+
+def _write_member(kind: str, member: ClosedEnum) -> str:
+    return f"<{kind}.{member.name}: {member.value!r}>"
 
 
 def judge_placements(
@@ -93,43 +109,41 @@ def judge_placements(
     settings: IsolationSettings,
     promises: Mapping[str, RuleSet] | None = None,
 ) -> tuple[PlacementJudgement, ...]:
-    """Every cohort's verdict, in the order given; several where its namespaces were promised different things."""
-    return tuple(
-        judge_placement(c.with_namespaces(names), membership, settings, promise)
-        for c in cohorts
-        for promise, names in _by_promise(c.namespaces, promises or {})
-    )
-
-
-def _by_promise(
-    namespaces: tuple[str, ...], promises: Mapping[str, RuleSet]
-) -> Iterable[tuple[RuleSet | None, tuple[str, ...]]]:
-    if promises.keys().isdisjoint(namespaces):
-        return ((None, namespaces),)
-    alike: dict[RuleSet | None, list[str]] = {}
-    for name in namespaces:
-        alike.setdefault(promises.get(name), []).append(name)
-    return ((promise, tuple(names)) for promise, names in alike.items())
+    """Return the verdict on each cohort, in the order given; several if its namespaces have different promises."""
+    found: list[PlacementJudgement] = []
+    for cohort in cohorts:
+        if not promises or promises.keys().isdisjoint(cohort.namespaces):
+            found.append(judge_placement(cohort, membership, settings))
+            continue
+        by_promise: dict[RuleSet | None, list[str]] = {}
+        for name in cohort.namespaces:
+            by_promise.setdefault(promises.get(name), []).append(name)
+        for promise, names in by_promise.items():
+            part = replace(cohort, namespaces=tuple(names))
+            found.append(judge_placement(part, membership, settings, promise))
+    return tuple(found)
 
 
 def judge_placement(
     cohort: Cohort, membership: BookieMembership, settings: IsolationSettings, promise: RuleSet | None = None
 ) -> PlacementJudgement:
-    """The verdict on namespaces of one affinity; what they do not set comes from the settings.
+    """Return the verdict on namespaces of one affinity.
 
     Args:
-        cohort: the namespaces, and what they say.
-        membership: who takes new data and who is in which group.
-        settings: those in force for the cluster.
-        promise: what was promised to these namespaces by command, if anything.
+        cohort: the namespaces, with their affinity; the settings fill in what it does not set.
+        membership: the writable bookies and the groups.
+        settings: the settings in force for the cluster.
+        promise: the rules that were promised to these namespaces by command, if any.
     """
-    size, affinity = cohort.ensemble_size or settings.ensemble_size, cohort.affinity
-    rules = _rules_of(cohort.strict, settings)
+    size, affinity, rules = cohort.ensemble_size or settings.ensemble_size, cohort.affinity, settings.rules
+    # A namespace's own flag counts only where the settings say that the cluster's brokers read it.
+    if cohort.strict is False and rules is RuleSet.STRICT:
+        rules = RuleSet.CURRENT
     promise = promise or (RuleSet.STRICT if cohort.strict else settings.promise)
     asked_strict = cohort.strict is True and rules is not RuleSet.STRICT
     placed = place(rules, membership, affinity, size, settings.unaffine)
     promised = placed if rules is promise else place(promise, membership, affinity, size, settings.unaffine)
-    verdict, reason = _verdict(placed, promised)
+    verdict, reason = _compare(placed, promised)
     if verdict is PlacementVerdict.ISOLATED and asked_strict:
         verdict = PlacementVerdict.ASKED_FOR
     return PlacementJudgement(
@@ -147,14 +161,7 @@ def judge_placement(
     )
 
 
-def _rules_of(strict: bool | None, settings: IsolationSettings) -> RuleSet:
-    """What brokers do for a namespace: its own flag counts only where the cluster's brokers are said to read it."""
-    if strict is False and settings.rules is RuleSet.STRICT:
-        return RuleSet.CURRENT
-    return settings.rules
-
-
-def _verdict(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, PlacementReason]:
+def _compare(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, PlacementReason]:
     if placed.reason in _UNCONSTRAINED:
         return PlacementVerdict.UNCONSTRAINED, placed.reason
     if not placed.feasible:
@@ -164,14 +171,3 @@ def _verdict(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, Placem
     if placed.reason is PlacementReason.PRIMARY_SHORT:
         return PlacementVerdict.SPILLS_TO_SECONDARY, placed.reason
     return PlacementVerdict.ISOLATED, placed.reason
-
-
-def _first(parts: tuple[BookieSet, ...]) -> tuple[str, ...]:
-    """The first names of all parts together, few enough for a record."""
-    if len(parts) == 1:
-        return parts[0].first
-    return first_names(sorted(name for part in parts for name in part.first))
-
-
-def _kept(kind: str, member: ClosedEnum) -> str:
-    return f"<{kind}.{member.name}: {member.value!r}>"

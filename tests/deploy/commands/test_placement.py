@@ -19,7 +19,7 @@ from policies.isolation.readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.isolation.what_if import parse_change
 from policies.observations import Outcome, Reading
 

@@ -15,7 +15,7 @@ from deploy.commands.promise import PromiseRequest, give_promise
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.observations import Observation
 from policies.wire import decision_event
 from streaming.host import reading_reader

@@ -13,7 +13,7 @@ import pytest
 from deploy.cli import main
 from deploy.commands.root import RuleSetName
 from deploy.switch.cli import StatusName
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.switching.state import ClusterStatus
 
 ROOT = Path(__file__).parents[2]

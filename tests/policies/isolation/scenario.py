@@ -16,8 +16,7 @@ from policies.isolation.readings import (
     NamespacePromise,
     RackInfo,
 )
-from policies.isolation.rules import RuleSet
-from policies.isolation.settings import IsolationSettings
+from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.isolation.facts import IsolationFacts, facts_as_of
+from policies.isolation.facts import IsolationFacts, join_facts
 from policies.isolation.fold import fold
 from policies.isolation.state import BookieClusterState
 from policies.observations import Observation, Outcome
@@ -13,7 +13,7 @@ QUARANTINED = {"g": "bk1", "headgate-quarantine": "bk2"}
 
 
 def facts(seconds: float, *observations: Observation) -> IsolationFacts:
-    return facts_as_of(at(seconds), CLUSTER, fold(BookieClusterState(), observations, SETTINGS), SETTINGS)
+    return join_facts(at(seconds), CLUSTER, fold(BookieClusterState(), observations, SETTINGS), SETTINGS)
 
 
 def read(bookies_at: float, racks_at: float, affinity_at: float) -> tuple[Observation, ...]:

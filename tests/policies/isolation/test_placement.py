@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership
 from policies.isolation.placement import Exclusion, classify, place
-from policies.isolation.rules import RuleSet
-from policies.isolation.settings import Unaffine
+from policies.isolation.settings import RuleSet, Unaffine
 
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}
 

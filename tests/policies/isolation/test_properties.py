@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
-from policies.isolation.facts import IsolationFacts, facts_as_of
+from policies.isolation.facts import IsolationFacts, join_facts
 from policies.isolation.judge import IsolationJudge
 from policies.isolation.membership import BookieMembership
 from policies.isolation.placement import place
@@ -186,7 +186,7 @@ def test_every_alert_resolves_at_most_once_after_it_fired(course: list[Batch], b
 
 def facts_of(run: Run, second: float) -> IsolationFacts:
     known = run.state.cluster if run.state else BookieClusterState()
-    return facts_as_of(at(second), CLUSTER, known, run.settings)
+    return join_facts(at(second), CLUSTER, known, run.settings)
 
 
 @given(courses, settings_blocks)

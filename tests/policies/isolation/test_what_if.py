@@ -4,7 +4,7 @@ import pytest
 
 from policies.errors import UserError
 from policies.isolation.membership import BookieMembership
-from policies.isolation.what_if import ChangeKind, HypotheticalChange, after, parse_change
+from policies.isolation.what_if import ChangeKind, HypotheticalChange, apply_changes, parse_change
 
 NOW = BookieMembership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
 
@@ -51,14 +51,16 @@ def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
     ],
 )
 def test_changes_happen_in_order(changes: list[str], writable: set[str], groups: dict[str, frozenset[str]]) -> None:
-    assert after(NOW, map(parse_change, changes)) == BookieMembership(frozenset(writable), groups)
+    assert apply_changes(NOW, map(parse_change, changes)) == BookieMembership(frozenset(writable), groups)
 
 
 def test_where_there_are_no_groups_a_bookie_without_one_makes_none() -> None:
-    assert after(BookieMembership(frozenset(), None), [HypotheticalChange(ChangeKind.ADD, "a:1")]).groups is None
+    assert (
+        apply_changes(BookieMembership(frozenset(), None), [HypotheticalChange(ChangeKind.ADD, "a:1")]).groups is None
+    )
 
 
 @pytest.mark.parametrize("text", ["remove=nobody:1", "remove=dead:1", "remove-group=nobody"])
 def test_what_is_not_there_cannot_go(text: str) -> None:
     with pytest.raises(UserError, match=text):
-        after(NOW, [parse_change(text)])
+        apply_changes(NOW, [parse_change(text)])

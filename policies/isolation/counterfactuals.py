@@ -9,12 +9,12 @@ from policies.decisions import Otherwise
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge.placements import PlacementJudgement
-from policies.isolation.rules import RuleSet
+from policies.isolation.settings import RuleSet
 from policies.isolation.state import QuarantineOrder
 from policies.units import counted, format_duration
 
 
-def placed_otherwise(judged: PlacementJudgement) -> tuple[Otherwise, ...]:
+def derive_placement_counterfactuals(judged: PlacementJudgement) -> tuple[Otherwise, ...]:
     """The next better and the next worse verdict on namespaces."""
     return (*_better(judged), *_worse(judged))
 
@@ -75,7 +75,7 @@ def _writable(size: int) -> str:
     return f"{counted(size, 'writable bookie')} or more"
 
 
-def quarantined_otherwise(order: QuarantineOrder, facts: IsolationFacts) -> tuple[Otherwise, ...]:
+def derive_quarantine_counterfactuals(order: QuarantineOrder, facts: IsolationFacts) -> tuple[Otherwise, ...]:
     """What would end an order, or let through one that a guard withholds."""
     put, hold, lift = QuarantineVerdict.QUARANTINE, QuarantineVerdict.WITHHOLD, QuarantineVerdict.LIFT
     again = f"in no group for {format_duration(facts.settings.grace)}"
