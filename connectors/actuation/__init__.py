@@ -1,5 +1,6 @@
-"""What all actuators share: following decisions, fencing, retrying until done, and reporting each outcome once.
+"""The parts that all actuators share: follow decisions, fence them, retry until done, report each outcome once.
 
-An `Actuator` follows the loop's topics and hands each cluster's decisions to a `Worker` on its own thread. Its
-`DecisionQueue` does the fencing. A `DecisionWorker` keeps a `Backlog` of open work. No policy is known here.
+An `Actuator` follows the loop's topics and passes each cluster's decisions to a `Worker` on a thread of its own. The
+worker's `DecisionQueue` fences them. A `DecisionWorker` carries out decisions that each ask for one action. This
+package knows no policy.
 """

@@ -1,4 +1,4 @@
-"""Follows one kind of decision, and has each cluster's decisions carried out on its own thread."""
+"""Follows decisions, and has those of each cluster carried out on a thread of its own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -23,60 +23,60 @@ _POLL_SECONDS = 0.2
 
 Data = TypeVar("Data")
 Publish = Callable[[str, str, bytes], None]
-"""Hands a record (topic, key, value) over to the loop's Kafka; does not block."""
+"""Publishes a record (topic, key, value) to the loop's Kafka, without blocking."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class LoopTopics:
-    """The loop's own Kafka, and its topics (with their prefix) that every actuator reads and writes."""
+    """The loop's own Kafka, and the topics (with their prefix) that every actuator reads and writes."""
 
     connection: KafkaConnection
     decided: str
     audit: str
     may_act: Callable[[str], bool] = lambda _: True
-    """Whether a cluster is this process's to act on: to be asked before each act."""
+    """Whether this process may act on a cluster; must be asked before each action."""
 
 
 class ClusterRunner(Protocol):
-    """Who does what was decided for one cluster, such as a `Worker`."""
+    """Carries out the decisions of one cluster, such as a `Worker`."""
 
     def run(self, stop: Event) -> None:
-        """Carry decisions out until `stop` is set and `wake` was called."""
+        """Carry out decisions until `stop` is set and `wake` was called."""
 
     def wake(self) -> None:
-        """Have `run` look at its stop event; from any thread."""
+        """End a wait of `run`, so that it checks its stop event. May be called from any thread."""
 
 
 class Follower(ABC):
-    """Follows topics, and has each cluster's decisions carried out on a thread of its own.
+    """Follows topics, and runs one thread for each cluster.
 
     Args:
-        name: of the actuator, for people.
-        client_id: how brokers' logs and quotas name it.
-        topics: where the decisions are.
-        workers: who carries them out, by cluster.
+        name: the actuator's name in messages.
+        client_id: its name in brokers' logs and quotas.
+        topics: the loop's topics.
+        workers: carry decisions out, by cluster.
     """
 
     def __init__(self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, ClusterRunner]) -> None:
         self._client_id = client_id
         self._topics = topics
-        self._running = workers
+        self._runners = workers
         self._behind: str | None = f"the {name} has not started yet"
 
     def caught_up(self) -> str | None:
-        """Readiness: None once the decisions in force are known."""
+        """Readiness: None once the decisions in force are known, else a sentence."""
         return self._behind
 
     def run(self, stop: Event) -> None:
-        """Have decisions carried out until `stop` is set. What was done then stays so.
+        """Have decisions carried out until `stop` is set. Their effects stay.
 
         Raises:
-            UserError: the connection's files cannot be used, or what `_prepare` found.
+            UserError: the connection's files cannot be used, or `_prepare` refuses to begin.
         """
-        with self._tail(self._followed()) as tail:
-            # Before any is carried out: a later one may have lifted it.
+        with self._open_tail(self._histories()) as tail:
+            # The whole history first: a later record may have lifted an earlier decision.
             self._catch_up(tail, stop, self._recall)
             if not stop.is_set():
                 self._prepare(stop)
@@ -86,51 +86,51 @@ class Follower(ABC):
 
     @abstractmethod
     def _recall(self, record: Record) -> None:
-        """Learn from a record that was there before this start."""
+        """Process a record from before this start."""
 
     @abstractmethod
-    def _arrived(self, record: Record) -> None:
-        """Hand a new record on."""
+    def _receive(self, record: Record) -> None:
+        """Process a new record."""
 
-    def _followed(self) -> dict[str, timedelta | None]:
-        """The topics, and how much of their past is read; None: all of it."""
+    def _histories(self) -> dict[str, timedelta | None]:
+        """Return the topics to follow, and how far back each is read; None: from its beginning."""
         return {self._topics.decided: None}
 
-    def _prepare(self, stop: Event) -> None:  # noqa: B027 - not all need it
-        """Find out what else must be known before anything is carried out.
+    def _prepare(self, stop: Event) -> None:  # noqa: B027 - optional
+        """Find out what must be known before anything is carried out.
 
         Raises:
-            UserError: it must not begin.
+            UserError: the actuator must not begin.
         """
 
-    def _tail(self, histories: Mapping[str, timedelta | None]) -> Tail:
+    def _open_tail(self, histories: Mapping[str, timedelta | None]) -> Tail:
         return Tail(self._topics.connection, histories, self._client_id)
 
-    def _catch_up(self, tail: Tail, stop: Event, learn: Callable[[Record], None]) -> None:
+    def _catch_up(self, tail: Tail, stop: Event, process: Callable[[Record], None]) -> None:
         while not tail.caught_up and not stop.is_set():
             for record in tail.poll(_POLL_SECONDS):
-                learn(record)
+                process(record)
             self._behind = tail.problem or tail.backlog
 
     def _carry_out(self, tail: Tail, stop: Event) -> None:
         ended = Event()
-        with ThreadPoolExecutor(len(self._running), thread_name_prefix=self._client_id) as pool:
-            running = [pool.submit(worker.run, ended) for worker in self._running.values()]
+        with ThreadPoolExecutor(len(self._runners), thread_name_prefix=self._client_id) as pool:
+            futures = [pool.submit(runner.run, ended) for runner in self._runners.values()]
             try:
                 while not stop.is_set():
                     for record in tail.poll(_POLL_SECONDS):
-                        self._arrived(record)
-                    for future in running:
+                        self._receive(record)
+                    for future in futures:
                         if future.done():
                             future.result()
             finally:
                 ended.set()
-                for worker in self._running.values():
-                    worker.wake()
+                for runner in self._runners.values():
+                    runner.wake()
 
 
 class Actuator(Follower, Generic[Fenced]):
-    """Follows one kind of decisions, and hands each to its cluster's worker."""
+    """Follows one kind of decision, and passes each to its cluster's worker."""
 
     def __init__(self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, Worker[Fenced]]) -> None:
         super().__init__(name, client_id, topics, workers)
@@ -139,32 +139,32 @@ class Actuator(Follower, Generic[Fenced]):
             worker.may_act = partial(topics.may_act, cluster)
 
     @abstractmethod
-    def _decision(self, record: Record) -> Fenced | None:
-        """The decision in a record; None when there is none."""
+    def _read_decision(self, record: Record) -> Fenced | None:
+        """Return the decision in a record; None if it holds none."""
 
     def _recall(self, record: Record) -> None:
-        if (decision := self._decision(record)) is not None and decision.cluster in self._workers:
+        if (decision := self._read_decision(record)) is not None and decision.cluster in self._workers:
             self._workers[decision.cluster].recall(decision, from_millis(record.appended_ms))
 
-    def _arrived(self, record: Record) -> None:
-        if (decision := self._decision(record)) is not None and decision.cluster in self._workers:
-            self._workers[decision.cluster].arrived(decision, from_millis(record.appended_ms))
+    def _receive(self, record: Record) -> None:
+        if (decision := self._read_decision(record)) is not None and decision.cluster in self._workers:
+            self._workers[decision.cluster].receive(decision, from_millis(record.appended_ms))
 
 
-def parsed_event(reader: EventReader[Data], record: Record) -> CloudEvent[Data] | None:
-    """What a record says; None when it is not for this reader, or cannot be read (which is logged)."""
+def read_event(reader: EventReader[Data], record: Record) -> CloudEvent[Data] | None:
+    """Return a record's event; None if the reader does not read its type, or it cannot be read (which is logged)."""
     if record.value is None:
-        return None  # deleted by somebody: what is in force stays so until it expires
+        return None  # a deletion: the decision in force stays in force until it expires
     try:
         return reader.read(record.value)
     except BadRecordError as error:
-        # The topics hold others' records too.
+        # The topics hold events of other types, too.
         if error.reason is not DeadLetterReason.UNKNOWN_TYPE:
             _log.warning("a record cannot be read", topic=record.topic, detail=str(error))
         return None
 
 
-def parsed(reader: EventReader[Data], record: Record) -> Data | None:
-    """The data of what a record says, likewise."""
-    event = parsed_event(reader, record)
+def read_data(reader: EventReader[Data], record: Record) -> Data | None:
+    """Return the data of a record's event; None as for `read_event`."""
+    event = read_event(reader, record)
     return None if event is None else event.data

@@ -1,6 +1,6 @@
 """One cluster's incoming decisions, fenced: which decision is in force for each subject.
 
-`policies.succession` defines what a decision must be to supersede another; repeated and late ones have no effect.
+`policies.succession` defines which decision supersedes another; repeated and late ones have no effect.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FencedDecision(Successive, Protocol):
-    """A decision, as far as the fence is concerned."""
+    """The fields of a decision that the fence needs."""
 
     @property
     def cluster(self) -> str:
@@ -26,15 +26,15 @@ class FencedDecision(Successive, Protocol):
 
     @property
     def subject(self) -> str:
-        """What was decided about: for each there is one decision in force."""
+        """The subject; each has at most one decision in force."""
 
     @property
     def decision_id(self) -> str:
-        """The same for a repeated decision."""
+        """The same id for each repetition of a decision."""
 
 
 class ActionableDecision(FencedDecision, Protocol):
-    """A decision that asks for something to be done once."""
+    """A decision that asks for one action."""
 
     @property
     def mode(self) -> Mode:
@@ -42,11 +42,11 @@ class ActionableDecision(FencedDecision, Protocol):
 
     @property
     def verdict(self) -> str:
-        """What is to be done."""
+        """The action."""
 
     @property
     def decided_at(self) -> datetime:
-        """When it was decided."""
+        """The time of the decision."""
 
 
 Fenced = TypeVar("Fenced", bound=FencedDecision)
@@ -54,56 +54,54 @@ ActionableT = TypeVar("ActionableT", bound=ActionableDecision)
 
 
 class DecisionQueue(Generic[Fenced]):
-    """The decisions of one cluster. `arrived` may be called from any thread, the rest from one.
+    """The decisions of one cluster. `receive` may be called from any thread, the rest from one.
 
     Args:
-        now: the time.
-        entered: told of each decision that has arrived and is in force from now on, and when Kafka took it.
-        refused: told of each that has arrived too late, and which one is in force.
+        now: returns the time.
+        accept: called with each received decision that comes into force, and the append time of its record.
+        reject: called with each received decision that is too late, and the decision in force.
     """
 
     def __init__(
         self,
         now: Callable[[], datetime],
-        entered: Callable[[Fenced, datetime], None],
-        refused: Callable[[Fenced, Fenced], None],
+        accept: Callable[[Fenced, datetime], None],
+        reject: Callable[[Fenced, Fenced], None],
     ) -> None:
         self._now = now
-        self._entered = entered
-        self._refused = refused
+        self._accept = accept
+        self._reject = reject
         self._inbox: SimpleQueue[tuple[Fenced, datetime]] = SimpleQueue()
         self._in_force: dict[str, Fenced] = {}
-        self.news = Event()
-        """Set when something has come in; cleared by `read`."""
+        self.received = Event()
+        """Set by `receive`; cleared by `read`."""
 
     def recall(self, decision: Fenced, appended_at: datetime) -> bool:
-        """Learn a decision made before this start, in order; whether it is in force now."""
+        """Fence a decision from before this start, in order of the topic. Returns whether it is in force now."""
         before = self._in_force.get(decision.subject)
         if not succeeds(decision, before, now=self._now(), appended_at=appended_at):
             return False
         self._in_force[decision.subject] = decision
         return True
 
-    def arrived(self, decision: Fenced, appended_at: datetime) -> None:
-        """Put in a new decision, with when Kafka took it."""
+    def receive(self, decision: Fenced, appended_at: datetime) -> None:
+        """Queue a new decision, with the append time of its record."""
         self._inbox.put((decision, appended_at))
-        self.news.set()
+        self.received.set()
 
     def read(self) -> None:
-        """Take in what has come."""
-        self.news.clear()
+        """Fence all queued decisions."""
+        self.received.clear()
         while not self._inbox.empty():
-            self._take(*self._inbox.get())
+            decision, appended_at = self._inbox.get()
+            before = self._in_force.get(decision.subject)
+            if self.recall(decision, appended_at):
+                self._accept(decision, appended_at)
+            elif before is None:
+                _log.warning("a decision is not credible", subject=decision.subject, sequence=decision.sequence)
+            elif before.decision_id != decision.decision_id:
+                self._reject(decision, before)
 
     def in_force(self, subject: str) -> Fenced | None:
-        """The decision in force, expired or not."""
+        """Return the decision in force, expired or not."""
         return self._in_force.get(subject)
-
-    def _take(self, decision: Fenced, appended_at: datetime) -> None:
-        before = self._in_force.get(decision.subject)
-        if self.recall(decision, appended_at):
-            self._entered(decision, appended_at)
-        elif before is None:
-            _log.warning("a decision is not believed", subject=decision.subject, sequence=decision.sequence)
-        elif before.decision_id != decision.decision_id:
-            self._refused(decision, before)

@@ -1,4 +1,4 @@
-"""Reports what an actuator did, once: as an event in the audit topic and as a log line."""
+"""Reports the outcomes of an actuator, each once: as an event in the audit topic and as a log line."""
 
 import uuid
 from abc import ABC, abstractmethod
@@ -19,23 +19,23 @@ _log = structlog.get_logger(__name__)
 
 
 PublishAudit = Callable[[str, bytes], None]
-"""Hands an event (key, value) over for the audit; does not block."""
+"""Publishes an event (key, value) to the audit topic, without blocking."""
 Metrics = TypeVar("Metrics", bound="FailingMetric")
 PacedT = TypeVar("PacedT", bound="PacedMetric")
 Observed = TypeVar("Observed")
-"""What an actuator finds and tells besides the outcome."""
+"""What an actuator found, in addition to the outcome."""
 
 
 class ActionError(Exception):
-    """It cannot be done now, and was not; the message says why in one short line, without a secret."""
+    """An action cannot be done now, and was not done. The message gives the reason in one line without secrets."""
 
 
 class UnknownOutcomeError(ActionError):
-    """No good answer to an action: it may have been done or not. The next look tells."""
+    """An action got no clear answer: it may have been done or not. The next attempt finds out."""
 
 
 class CommonOutcome(StrEnum):
-    """The outcomes that all actuators have; each has them in an enum of its own, too, beside what is particular."""
+    """The outcomes that all actuators have; each actuator's own enum repeats them and adds its own."""
 
     DONE = "done"
     SUPERSEDED = "superseded"
@@ -46,7 +46,7 @@ class CommonOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActionResult(Generic[Observed]):
-    """What came of an attempt."""
+    """The result of an attempt."""
 
     outcome: StrEnum
     detail: str | None = None
@@ -54,44 +54,44 @@ class ActionResult(Generic[Observed]):
 
 
 class FailingMetric:
-    """A metric of its own name for each actuator: whether something of a cluster cannot be carried out."""
+    """Shows for each cluster whether decisions cannot be carried out; each actuator gives it a name."""
 
     def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
         self._failing = Gauge(name, documentation, ("cluster",), registry=registry)
 
-    def failing(self, cluster: str, *, yes: bool) -> None:
-        """Whether something of a cluster cannot be carried out."""
+    def set_failing(self, cluster: str, *, yes: bool) -> None:
+        """Show whether decisions of a cluster cannot be carried out."""
         self._failing.labels(cluster).set(yes)
 
 
 class PacedMetric(FailingMetric):
-    """The same of an actuator that does a bounded number of actions a minute: whether that holds any back."""
+    """Shows in addition whether the limit of actions within a minute holds decisions back."""
 
     def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
         super().__init__(registry, name, documentation)
         self._held = Gauge(
             f"{name.removesuffix('_failing')}_held",
-            "1 while decisions wait because as many actions were done within a minute as ever are.",
+            "1 while decisions wait because the limit of actions within a minute is reached.",
             ("cluster",),
             registry=registry,
         )
 
-    def held(self, cluster: str, *, yes: bool) -> None:
-        """Whether decisions of a cluster wait."""
+    def set_held(self, cluster: str, *, yes: bool) -> None:
+        """Show whether decisions of a cluster wait."""
         self._held.labels(cluster).set(yes)
 
 
 class AuditLog(Generic[Metrics]):
-    """What is said of one cluster. What was said last of a thing need not be said again.
+    """Reports about one cluster. A report that repeats the last one about the same thing can be left out.
 
     Args:
         cluster: its name.
-        publish: takes each event.
-        metrics: where it is counted; shared by all clusters.
+        publish: publishes each event.
+        metrics: shared by all clusters.
     """
 
     levels: ClassVar[dict[str, str]]
-    """Of the log lines, by outcome; `info` for those that are not named."""
+    """The levels of the log lines, by outcome; `info` for others."""
 
     def __init__(self, cluster: str, publish: PublishAudit, metrics: Metrics) -> None:
         self._cluster = cluster
@@ -99,56 +99,56 @@ class AuditLog(Generic[Metrics]):
         self._metrics = metrics
         self._last: dict[Hashable, object] = {}
 
-    def failing(self, *, yes: bool) -> None:
-        """Show whether something of the cluster cannot be carried out."""
-        self._metrics.failing(self._cluster, yes=yes)
+    def set_failing(self, *, yes: bool) -> None:
+        """Show whether decisions of the cluster cannot be carried out."""
+        self._metrics.set_failing(self._cluster, yes=yes)
 
-    def _is_new(self, about: Hashable, news: object) -> bool:
-        """Whether this is not what was said last about a thing; from now on it is."""
-        if about in self._last and self._last[about] == news:
+    def _is_new(self, about: Hashable, content: object) -> bool:
+        """Return whether the content differs from the last one about the same thing, and remember it."""
+        if about in self._last and self._last[about] == content:
             return False
-        self._last[about] = news
+        self._last[about] = content
         return True
 
-    def _write(self, what: str, outcome: str, event: ActuatorEvent, at: datetime) -> None:
+    def _write(self, action: str, outcome: str, event: ActuatorEvent, at: datetime) -> None:
         fields = event.model_dump(mode="json", exclude={"outcome"}, exclude_none=True)
-        getattr(_log, self.levels.get(outcome, "info"))(f"{what} {outcome}", **fields)
+        getattr(_log, self.levels.get(outcome, "info"))(f"{action} {outcome}", **fields)
         self._publish(self._cluster, actuator_event(event, id=str(uuid.uuid4()), at=at))
 
 
 class DecisionReports(AuditLog[PacedT], ABC, Generic[ActionableT, Observed, PacedT]):
-    """Says what became of one cluster's decisions; each outcome of a subject when it is new."""
+    """Reports the outcomes of one cluster's decisions, each outcome of a subject when it is new."""
 
     levels: ClassVar[dict[str, str]] = {CommonOutcome.FAILED: "error"}
 
-    def held(self, *, yes: bool) -> None:
-        """Show whether decisions wait because too much was done within a minute."""
-        self._metrics.held(self._cluster, yes=yes)
+    def set_held(self, *, yes: bool) -> None:
+        """Show whether the limit of actions within a minute holds decisions back."""
+        self._metrics.set_held(self._cluster, yes=yes)
 
-    def found(self, decision: ActionableT, result: ActionResult[Observed], *, attempt: int, at: datetime) -> None:
-        """Say that a decision was dealt with, or could not be in so many attempts."""
-        is_new = self._is_new(decision.subject, self._news(decision, result))
+    def report(self, decision: ActionableT, result: ActionResult[Observed], *, attempt: int, at: datetime) -> None:
+        """Report the result of a decision if it is new, after this number of attempts."""
+        is_new = self._is_new(decision.subject, self._content(decision, result))
         if is_new or result.outcome == CommonOutcome.DONE:
             self._emit(decision, result, attempt, at)
 
-    def superseded(self, decision: ActionableT, in_force: ActionableT, at: datetime) -> None:
-        """Say that a decision is not carried out (any further), as another one is in force."""
+    def report_superseded(self, decision: ActionableT, in_force: ActionableT, at: datetime) -> None:
+        """Report that a decision is not carried out (any further) because another one is in force."""
         detail = f"sequence {in_force.sequence} is in force: {in_force.verdict}"
         self._emit(decision, ActionResult(CommonOutcome.SUPERSEDED, detail), 1, at)
 
     @abstractmethod
-    def _news(self, decision: ActionableT, result: ActionResult[Observed]) -> object:
-        """What makes a result differ from the one before about the same subject."""
+    def _content(self, decision: ActionableT, result: ActionResult[Observed]) -> object:
+        """Return the part of a result by which it is compared with the last one about the same subject."""
 
     @abstractmethod
     def _event(
         self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime
     ) -> ActuatorEvent:
-        """What is to be said."""
+        """Return the event to publish."""
 
     @abstractmethod
     def _count(self, decision: ActionableT, result: ActionResult[Observed]) -> None:
-        """Have the metrics show it."""
+        """Update the metrics."""
 
     def _emit(self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime) -> None:
         self._count(decision, result)

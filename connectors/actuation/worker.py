@@ -1,7 +1,8 @@
-"""The worker of one cluster's decisions: takes what has arrived, does what is due, and waits for more."""
+"""The worker of one cluster: receives decisions, does the work that is due, and waits."""
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Event
@@ -12,62 +13,83 @@ from tenacity.stop import stop_base, stop_when_event_set
 
 from connectors.actuation.decision_queue import DecisionQueue, Fenced
 
+NOT_OURS_SECONDS = 1.0
+"""Time between two checks of `may_act` while this process may not act."""
+
 
 class Clock:
-    """The time, and waiting in it: one thing, so that a test has both in hand."""
+    """The time, and waiting. A test replaces both by one object."""
 
     def now(self) -> datetime:
-        """The time of day, to compare with what decisions carry."""
+        """Return the time of day, to compare with the times in decisions."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards."""
+        """Return seconds that never go backwards."""
         return time.monotonic()
 
     def wait(self, event: Event, seconds: float | None) -> None:
-        """Let time pass until an event is set, and no longer than so many seconds; None: without end."""
+        """Wait until an event is set, at most for some seconds; None: without limit."""
         event.wait(seconds)
 
 
 SYSTEM_CLOCK = Clock()
 
-NOT_OURS_SECONDS = 1.0
-"""After so long it is asked again whether this process may act."""
 
+class ActionRate:
+    """Limits the actions within any minute: it bounds the harm of a wrong or forged decision.
 
-def _always() -> bool:
-    return True
+    Args:
+        per_minute: the limit.
+        clock: seconds that never go backwards.
+    """
+
+    _WINDOW_SECONDS = 60.0
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._acted_at: deque[float] = deque(maxlen=per_minute)
+
+    def wait_seconds(self) -> float:
+        """Return the time until the next action is allowed; 0 if one is allowed now."""
+        if len(self._acted_at) != self._acted_at.maxlen:
+            return 0.0
+        return max(0.0, self._acted_at[0] + self._WINDOW_SECONDS - self._clock())
+
+    def count_action(self) -> None:
+        """Count an action that is done now."""
+        self._acted_at.append(self._clock())
 
 
 class Worker(ABC, Generic[Fenced]):
-    """Carries out one cluster's decisions. `arrived` and `wake` may be called from any thread, the rest from one."""
+    """Carries out one cluster's decisions. `receive` and `wake` may be called from any thread, the rest from one."""
 
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self.may_act: Callable[[], bool] = _always
-        """Whether the cluster is this process's, and no other's: to be asked before each act. One that was frozen, or
-        cut off, learns so before it does what is another's by now."""
-        self._queue: DecisionQueue[Fenced] = DecisionQueue(clock.now, self._entered, self._refused)
+        self.may_act: Callable[[], bool] = lambda: True
+        """Whether this process, and no other, may act on the cluster. It is asked before each action, because a process
+        that was frozen or cut off may have lost the cluster to another one meanwhile."""
+        self._queue: DecisionQueue[Fenced] = DecisionQueue(clock.now, self._accept, self._reject)
 
     def recall(self, decision: Fenced, appended_at: datetime) -> None:
-        """Learn a decision made before this start, in order; before `run`."""
+        """Process a decision from before this start. Call it in order of the topic, and before `run`."""
         self._queue.recall(decision, appended_at)
 
-    def arrived(self, decision: Fenced, appended_at: datetime) -> None:
-        """Put in a new decision, with when Kafka took it."""
-        self._queue.arrived(decision, appended_at)
+    def receive(self, decision: Fenced, appended_at: datetime) -> None:
+        """Queue a new decision, with the append time of its record."""
+        self._queue.receive(decision, appended_at)
 
     def wake(self) -> None:
-        """Have `run` look up, such as at its stop event."""
-        self._queue.news.set()
+        """End a wait of `run`, so that it checks its stop event."""
+        self._queue.received.set()
 
     def run(self, stop: Event) -> None:
-        """Carry decisions out until `stop` is set (and `wake` was called)."""
+        """Carry out decisions until `stop` is set and `wake` was called."""
         try:
             while not stop.is_set():
                 self.reconcile(stop)
-                # The news that came with `stop` may have been taken in already.
+                # `reconcile` may have cleared the event that `wake` set together with `stop`.
                 if not stop.is_set():
                     self._wait(self.pause_seconds())
         finally:
@@ -75,32 +97,32 @@ class Worker(ABC, Generic[Fenced]):
 
     @abstractmethod
     def reconcile(self, stop: Event) -> None:
-        """Take in what has come, and do what is due. Raises nothing: the next decision must find somebody at work."""
+        """Process received decisions, and do the work that is due. Raises nothing: later decisions need this thread."""
 
     @abstractmethod
     def pause_seconds(self) -> float | None:
-        """Until something is due; None: not until something comes in."""
+        """Return the time until work is due; None if it is due only after a new decision."""
 
     @abstractmethod
-    def _entered(self, decision: Fenced, appended_at: datetime) -> None:
-        """A new decision is in force; Kafka took it then."""
+    def _accept(self, decision: Fenced, appended_at: datetime) -> None:
+        """Handle a new decision that is in force from now on."""
 
     @abstractmethod
-    def _refused(self, decision: Fenced, in_force: Fenced) -> None:
-        """A decision came too late."""
+    def _reject(self, decision: Fenced, in_force: Fenced) -> None:
+        """Handle a decision that the fence has rejected."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
 
     def _wait(self, seconds: float | None) -> None:
-        """Let time pass; news cut it short."""
-        self._clock.wait(self._queue.news, seconds)
+        """Wait; a received decision ends it early."""
+        self._clock.wait(self._queue.received, seconds)
 
     def _retrying(
         self, stop: Event, limit: stop_base, *, first_pause_seconds: float, longest_pause_seconds: float, **more: Any
     ) -> Retrying:
-        """Attempts in a row, with random pauses that double, until `stop` is set or a limit reached."""
+        """Return attempts with random pauses that double, until `stop` is set or the limit is reached."""
         return Retrying(
             stop=stop_any(limit, stop_when_event_set(stop)),
             wait=wait_random_exponential(multiplier=first_pause_seconds, max=longest_pause_seconds),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from connectors.actuation.actuator import Follower, LoopTopics, Publish, parsed
+from connectors.actuation.actuator import Follower, LoopTopics, Publish, read_data
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
@@ -105,10 +105,10 @@ class SwitchExecutor(Follower):
 
     def _recall(self, record: Record) -> None:
         # Old orders were given under an older lease and are dropped; where a switch stands is learned.
-        self._arrived(record)
+        self._receive(record)
 
-    def _arrived(self, record: Record) -> None:
-        received = parsed(self._reader, record)
+    def _receive(self, record: Record) -> None:
+        received = read_data(self._reader, record)
         if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
             key, appended_at = (received.event_type, received.subject), from_millis(record.appended_ms)
             if succeeds(received, self._in_force.get(key), now=datetime.now(UTC), appended_at=appended_at):

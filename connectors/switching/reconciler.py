@@ -162,7 +162,7 @@ class SwitchReconciler:
         self._with.results.clear()
         self._with.observations.publish_all_next()
         self._failing.clear()
-        self._with.metrics.failing(self._cluster, yes=False)
+        self._with.metrics.set_failing(self._cluster, yes=False)
         self._inventory_at = self._lease_published_at = _NEVER
 
     # --- observations
@@ -301,4 +301,4 @@ class SwitchReconciler:
     def _set_failing(self, what: str, *, yes: bool) -> None:
         """One kind of work fails, or does not any more; the metric says whether any does."""
         (self._failing.add if yes else self._failing.discard)(what)
-        self._with.metrics.failing(self._cluster, yes=bool(self._failing))
+        self._with.metrics.set_failing(self._cluster, yes=bool(self._failing))

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
 from connectors.isolation.quarantine import QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
-from connectors.isolation.quarantine.store import RacksSnapshot, RackStore
+from connectors.isolation.quarantine.racks import RacksSnapshot, RackStore
 from connectors.isolation.quarantine.worker import QuarantineWorker
 from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES
 from connectors.kafka.connection import KafkaConnection
@@ -167,7 +167,7 @@ class Acting:
 
     def decide(self, *bookies: str, **fields: Any) -> None:
         for bookie in bookies:
-            self.worker.arrived(now_decided(bookie, **fields), datetime.now(UTC))
+            self.worker.receive(now_decided(bookie, **fields), datetime.now(UTC))
 
     def awaits(self, outcome: str, bookie: str | None = None) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:

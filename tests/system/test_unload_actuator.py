@@ -155,7 +155,7 @@ class Acting:
 
     def decide(self, *decisions: OwnershipDecision) -> None:
         for one in decisions:
-            self.worker.arrived(one, datetime.now(UTC))
+            self.worker.receive(one, datetime.now(UTC))
 
     def awaits(self, outcome: str, bundle: str) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:

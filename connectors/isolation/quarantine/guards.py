@@ -1,11 +1,10 @@
-"""What must hold at the moment a bookie is put into quarantine."""
+"""The conditions that must hold at the moment a bookie is put into quarantine."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from connectors.actuation.reports import ActionResult, CommonOutcome
-from connectors.isolation.quarantine.racks import group_of
-from connectors.isolation.quarantine.store import RacksSnapshot, StoredRegistration
+from connectors.isolation.quarantine.racks import RacksSnapshot, StoredRegistration, find_group
 from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import QuarantineOutcome
 
@@ -14,7 +13,7 @@ _SESSION_SPACE = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class BookiePlacement:
-    """Where a bookie is, or was put."""
+    """The group in which a bookie was found, or the time and leak window of its quarantine."""
 
     found_group: str | None = None
     quarantined_at: datetime | None = None
@@ -24,16 +23,16 @@ class BookiePlacement:
 QuarantineResult = ActionResult[BookiePlacement]
 
 
-def refusal(decision: BookieQuarantine, snapshot: RacksSnapshot, max_quarantined: int) -> QuarantineResult | None:
-    """Why it must not be done to what was found; None when it may be."""
-    found_group = group_of(snapshot.groups, decision.bookie)
+def find_refusal(decision: BookieQuarantine, snapshot: RacksSnapshot, max_quarantined: int) -> QuarantineResult | None:
+    """Return the reason not to carry the decision out on this snapshot; None if it may be carried out."""
+    found_group = find_group(snapshot.groups, decision.bookie)
     if found_group is not None:
         return ActionResult(QuarantineOutcome.ALREADY_ASSIGNED, observed=BookiePlacement(found_group))
     if not snapshot.groups:
         return ActionResult(QuarantineOutcome.NO_GROUPS)
     if snapshot.registration is None:
         return ActionResult(QuarantineOutcome.NOT_REGISTERED, "it is not registered")
-    if not _is_meant(decision, snapshot.registration):
+    if not _is_same_registration(decision, snapshot.registration):
         return ActionResult(QuarantineOutcome.NOT_REGISTERED, "it has registered anew since the decision")
     held = len(snapshot.groups.get(decision.group, ()))
     if held >= max_quarantined:
@@ -42,25 +41,30 @@ def refusal(decision: BookieQuarantine, snapshot: RacksSnapshot, max_quarantined
     return None
 
 
-def done(decision: BookieQuarantine, snapshot: RacksSnapshot, at: datetime) -> QuarantineResult:
-    """It is in quarantine since an instant; both ends of the leak window by one clock where the store knows it."""
+def measure_quarantine(decision: BookieQuarantine, snapshot: RacksSnapshot, at: datetime) -> QuarantineResult:
+    """Return the result of a quarantine that took effect at `at`, with its leak window.
+
+    Both ends of the window are by ZooKeeper's clock where the store provides it.
+    """
     known = snapshot.registration.registered_at if snapshot.registration else None
     seconds = (at - (known or decision.registered_at)).total_seconds()
-    # Two clocks may disagree, and ZooKeeper's own goes back when another server leads.
+    # Not negative: two clocks may disagree, and ZooKeeper's own goes back when another server leads.
     return ActionResult(
         CommonOutcome.DONE, observed=BookiePlacement(quarantined_at=at, leak_window_seconds=max(0.0, seconds))
     )
 
 
-def _is_meant(decision: BookieQuarantine, found: StoredRegistration) -> bool:
-    """Whether the registration is the one the decision is about, as far as both can tell."""
+def _is_same_registration(decision: BookieQuarantine, found: StoredRegistration) -> bool:
+    """Whether the registration is the one of the decision, as far as both identify it."""
     if None not in (decision.czxid, found.czxid) and decision.czxid != found.czxid:
         return False
-    return decision.session is None or found.session is None or _number(decision.session) == _number(found.session)
+    if decision.session is None or found.session is None:
+        return True
+    return _parse_session(decision.session) == _parse_session(found.session)
 
 
-def _number(session: str) -> int | str:
-    """Sessions are 64 bits, which some write as a negative number, and some with leading zeros."""
+def _parse_session(session: str) -> int | str:
+    """Sessions are 64 bits; some tools write them as negative numbers, others with leading zeros."""
     try:
         return int(session, 16) % _SESSION_SPACE
     except ValueError:

@@ -1,60 +1,112 @@
-"""Edits Pulsar's znode `/bookies`: parses it strictly, and adds one bookie without touching anything else.
+"""The groups of a cluster's bookies: the interface to their stores, and edits of Pulsar's znode `/bookies`.
 
-Only the outline is parsed: groups, bookies, and the names of their fields. The values (racks, host names, fields of
-later versions) keep their exact bytes, so numbers and escapes survive that Python would round or rewrite, and the order
-is kept. White space between them is not.
+The parser is strict, and an edit adds one bookie without touching anything else. Only the outline is parsed: groups,
+bookies, and the names of their fields. The values (racks, host names, fields of later versions) keep their exact bytes,
+so numbers and escapes survive that Python would round or rewrite. The order is kept; white space between values is not.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
+from connectors.actuation.reports import ActionError
 from policies.isolation.readings import RackInfo
 
 _Info = dict[str, msgspec.Raw]
 _DECODER = msgspec.json.Decoder(dict[str, dict[str, _Info | None]])
 
 
+class ConflictError(ActionError):
+    """Another writer has changed the groups since they were read: read and judge them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegistration:
+    """A bookie's registration. A field is None if the store does not provide it."""
+
+    session: str | None = None
+    """The ZooKeeper session that owns it, as `0x…`."""
+    czxid: int | None = None
+    """The ZooKeeper transaction that created it."""
+    registered_at: datetime | None = None
+    """By ZooKeeper's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class RacksSnapshot:
+    """The groups and one bookie's registration, as read together."""
+
+    groups: Mapping[str, Mapping[str, object]]
+    """Members by group."""
+    registration: StoredRegistration | None
+    """The bookie's registration; None if it is not registered."""
+    changed_at: datetime
+    """Time of the groups' last change, by ZooKeeper's clock where known."""
+    write: Callable[[str, str], datetime]
+    """Adds the bookie to a group with a rack if the groups are unchanged; returns the time of the effect.
+
+    Raises ConflictError, UnknownOutcomeError or another ActionError.
+    """
+
+
+class RackStore(Protocol):
+    """The stored groups of one cluster's bookies. Used from one thread."""
+
+    def look(self, bookie: str) -> RacksSnapshot:
+        """Read the present groups, and a bookie's registration.
+
+        Raises:
+            ActionError: they cannot be read, or their content must not be written back.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connection; the next `look` opens a new one."""
+        ...
+
+
 class MalformedRacksError(Exception):
-    """The content is not what Pulsar writes there; the message says where, without quoting it."""
+    """The znode's content is not as Pulsar writes it. The message gives the place without quoting the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Racks:
-    """Who is in which group."""
+    """The parsed content of the znode."""
 
     groups: Mapping[str, Mapping[str, _Info | None]]
-    """What is known of each bookie, by group and bookie."""
+    """The fields of each bookie, by group and bookie."""
 
     def with_member(self, bookie: str, group: str, rack: str) -> bytes:
-        """The content with one bookie more; no entry is changed, moved or left out.
+        """Return the content with one more bookie; no entry is changed, moved or left out.
 
         Raises:
-            ValueError: the bookie is in a group already: it is not ours to move.
+            ValueError: the bookie is in a group already, and must not be moved.
         """
-        if group_of(self.groups, bookie) is not None:
+        if find_group(self.groups, bookie) is not None:
             raise ValueError(f"{bookie} is in a group already")
-        info = RackInfo(rack=rack, hostname=host_of(bookie))
-        # As Pulsar writes it: what is not known is left out.
+        info = RackInfo(rack=rack, hostname=parse_host(bookie))
+        # Pulsar leaves absent fields out, too.
         member = {bookie: info.model_dump(exclude_none=True)}
         return msgspec.json.encode({**self.groups, group: {**self.groups.get(group, {}), **member}})
 
 
 def parse_racks(content: bytes) -> Racks:
-    """Read the znode's content; an empty one means no groups.
+    """Parse the znode's content; empty content means no groups.
 
     Raises:
-        MalformedRacksError: it is not JSON, not of the known shape, or names something twice: to write it back would
-            lose what we have not understood.
+        MalformedRacksError: it is not JSON, has an unknown shape, or contains a name twice. Writing it back could lose
+            data.
     """
     if not content.strip():
         return Racks({})
     try:
         groups = _DECODER.decode(content)
-        # Decoders keep the last of two equal names; the numbers do not matter here, and some are too long for Python.
-        json.loads(content, object_pairs_hook=_names_once, parse_int=str, parse_float=str)
+        # Decoders keep the last of two equal names. Numbers are not parsed here: some are too long for Python.
+        json.loads(content, object_pairs_hook=_refuse_repeated_names, parse_int=str, parse_float=str)
     except (msgspec.DecodeError, ValueError) as error:
         raise MalformedRacksError(str(error)) from None
     except RecursionError:
@@ -62,17 +114,17 @@ def parse_racks(content: bytes) -> Racks:
     return Racks(groups)
 
 
-def group_of(groups: Mapping[str, Mapping[str, object]], bookie: str) -> str | None:
-    """The (first) group a bookie is in."""
+def find_group(groups: Mapping[str, Mapping[str, object]], bookie: str) -> str | None:
+    """Return the (first) group of a bookie; None if it is in no group."""
     return next((group for group, members in groups.items() if bookie in members), None)
 
 
-def host_of(bookie: str) -> str | None:
-    """The host of an id `host:port`; None for a custom one."""
+def parse_host(bookie: str) -> str | None:
+    """Return the host of a bookie id `host:port`; None for a custom id."""
     host, _, port = bookie.rpartition(":")
     return host if host and port.isdecimal() else None
 
 
-def _names_once(pairs: Sequence[tuple[str, object]]) -> None:
+def _refuse_repeated_names(pairs: Sequence[tuple[str, object]]) -> None:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("something is named twice")

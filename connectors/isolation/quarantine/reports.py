@@ -14,12 +14,12 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 
 
 
 class QuarantineMetrics(PacedMetric):
-    """What the quarantine actuator counts, for all clusters alike: make one for a registry."""
+    """The metrics of the quarantine actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.leak_window_seconds = Histogram(
             "headgate_bookie_leak_window_seconds",
-            "From a bookie's registration to its quarantine, by ZooKeeper's own clock where it is written there.",
+            "Time from a bookie's registration to its quarantine, by ZooKeeper's clock where it is known.",
             ("cluster",),
             buckets=_SECONDS,
             registry=registry,
@@ -31,19 +31,19 @@ class QuarantineMetrics(PacedMetric):
         )
         self.outcomes = Counter(
             "headgate_quarantines",
-            "What came of decisions to quarantine a bookie: done, failed, or why not.",
+            "Outcomes of decisions to quarantine a bookie: done, failed, or the reason not to.",
             ("cluster", "outcome"),
             registry=registry,
         )
 
 
 class QuarantineReports(DecisionReports[BookieQuarantine, BookiePlacement, QuarantineMetrics]):
-    """Says what became of one cluster's quarantines."""
+    """Reports the outcomes of one cluster's quarantines."""
 
     levels: ClassVar = {**DecisionReports.levels, QuarantineOutcome.TOO_MANY: "warning"}
 
-    def _news(self, decision: BookieQuarantine, result: QuarantineResult) -> object:
-        # To find it where we have put it is no news: a decision is repeated while it holds.
+    def _content(self, decision: BookieQuarantine, result: QuarantineResult) -> object:
+        # The decision is repeated while it holds, and then finds the bookie where we have put it: nothing new.
         is_done = result.outcome == QuarantineOutcome.DONE
         group = decision.group if is_done else result.observed and result.observed.found_group
         return ("in", group) if group is not None else (result.outcome, result.detail)
@@ -60,17 +60,17 @@ class QuarantineReports(DecisionReports[BookieQuarantine, BookiePlacement, Quara
         attempt: int,
         at: datetime,  # noqa: ARG002
     ) -> BookieQuarantined:
-        seen = result.observed or BookiePlacement()
+        placement = result.observed or BookiePlacement()
         return BookieQuarantined(
             cluster=self._cluster,
             bookie=decision.bookie,
             group=decision.group,
-            found_group=seen.found_group,
+            found_group=placement.found_group,
             decision_id=decision.decision_id,
             sequence=decision.sequence,
             outcome=QuarantineOutcome(result.outcome),
-            leak_window_seconds=seen.leak_window_seconds,
-            quarantined_at=seen.quarantined_at,
+            leak_window_seconds=placement.leak_window_seconds,
+            quarantined_at=placement.quarantined_at,
             attempt=attempt,
             detail=result.detail,
         )

@@ -1,45 +1,50 @@
-"""Carries out the quarantines of one watched cluster.
+"""Carries out the isolation policy's quarantines.
 
-An attempt reads everything anew and writes only if nothing has changed meanwhile, so an attempt that was cut short
-anywhere is simply repeated. No bookie is ever removed from a group.
+Each attempt reads everything again and writes only if nothing has changed since the read, so an attempt that was
+interrupted anywhere is simply repeated. No bookie is ever removed from a group.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 
 from tenacity import stop_after_attempt, stop_after_delay
 
+from connectors.actuation.actuator import Actuator, LoopTopics, Publish, read_data
 from connectors.actuation.decision_worker import DecisionWorker
 from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
-from connectors.isolation.quarantine.guards import BookiePlacement, QuarantineResult, done, refusal
+from connectors.isolation.quarantine.guards import BookiePlacement, QuarantineResult, find_refusal, measure_quarantine
+from connectors.isolation.quarantine.racks import RackStore
 from connectors.isolation.quarantine.reports import QuarantineMetrics, QuarantineReports
-from connectors.isolation.quarantine.store import RackStore
+from connectors.kafka.tail import Record
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
+from policies.wire import EventReader
 
 
 @dataclass(frozen=True)
 class WatchedRacks:
-    """One cluster whose decisions are carried out."""
+    """A cluster whose quarantines are carried out."""
 
     cluster: str
     store: RackStore
     max_quarantined: int
-    """Of `policies.isolation`: with so many in the group, no more are put there."""
+    """The limit of bookies in the quarantine group, from `policies.isolation`."""
 
 
 class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
     """Carries out one cluster's quarantines.
 
     Args:
-        watched: the cluster, and where its groups are kept.
-        publish: takes what is said for the audit.
+        watched: the cluster, and the store of its groups.
+        publish: publishes to the audit topic.
         metrics: shared by all clusters.
         clock: the time.
     """
 
     wanted = frozenset({QuarantineVerdict.QUARANTINE})
-    series = stop_after_attempt(10) | stop_after_delay(10.0)  # what stands in the way is most often another's write
+    series = stop_after_attempt(10) | stop_after_delay(10.0)  # most failures are conflicts with another writer
 
     def __init__(
         self,
@@ -54,18 +59,40 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
     def _close(self) -> None:
         self._watched.store.close()
 
-    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - does not wait
+    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - never waits
         snapshot = self._watched.store.look(decision.bookie)
-        refused = refusal(decision, snapshot, self._watched.max_quarantined)
+        refused = find_refusal(decision, snapshot, self._watched.max_quarantined)
         if refused is None:
             if self._is_held(decision):
                 return None
-            return done(decision, snapshot, snapshot.write(decision.group, decision.rack))
+            return measure_quarantine(decision, snapshot, snapshot.write(decision.group, decision.rack))
         if (
             self._is_unsure(decision)
             and refused.observed is not None
             and refused.observed.found_group == decision.group
         ):
-            # It is our own write's doing; others may have written since, so the window is at most so long.
-            return done(decision, snapshot, snapshot.changed_at)
+            # Our own earlier write took effect. Others may have written since, so this time is an upper bound.
+            return measure_quarantine(decision, snapshot, snapshot.changed_at)
         return refused
+
+
+class QuarantineActuator(Actuator[BookieQuarantine]):
+    """Carries out the quarantines of some clusters. Two at a time do no harm, because each write is conditional.
+
+    Args:
+        topics: the loop's topics.
+        clusters: the watched clusters.
+        publish: publishes to the loop's Kafka.
+        metrics: shared by all clusters.
+    """
+
+    def __init__(
+        self, topics: LoopTopics, clusters: Sequence[WatchedRacks], publish: Publish, metrics: QuarantineMetrics
+    ) -> None:
+        audit = partial(publish, topics.audit)
+        workers = {w.cluster: QuarantineWorker(w, audit, metrics) for w in clusters}
+        super().__init__("quarantine actuator", "headgate-quarantine", topics, workers)
+        self._decisions = EventReader((BookieQuarantine,))
+
+    def _read_decision(self, record: Record) -> BookieQuarantine | None:
+        return read_data(self._decisions, record)

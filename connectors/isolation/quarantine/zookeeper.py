@@ -1,13 +1,12 @@
 """Bookie groups in ZooKeeper: changed by compare-and-set on the version of the znode `/bookies`.
 
-Registration is read after the groups, and the write requires that the groups are unchanged. So there was a moment at
-which the bookie was registered and in no group, and the write changed precisely that state.
+The registration is read after the groups, and the write requires that the groups are unchanged. So there was a moment
+at which the bookie was registered and in no group, and the write changed precisely that state.
 """
 
 import time
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -24,8 +23,14 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
-from connectors.isolation.quarantine.racks import MalformedRacksError, Racks, parse_racks
-from connectors.isolation.quarantine.store import ConflictError, RacksSnapshot, StoredRegistration
+from connectors.isolation.quarantine.racks import (
+    ConflictError,
+    MalformedRacksError,
+    Racks,
+    RacksSnapshot,
+    StoredRegistration,
+    parse_racks,
+)
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
@@ -33,9 +38,9 @@ from policies.errors import UserError
 from policies.units import from_millis
 
 MAX_RACKS_BYTES = 1024 * 1024 - 1024
-"""ZooKeeper takes requests of just under 1 MiB; the rest is room for the request around the content."""
+"""ZooKeeper accepts requests of just under 1 MiB; the difference is room for the request around the content."""
 
-_SESSIONS = 1 << 64
+_SESSION_SPACE = 1 << 64
 _NO_ANSWER = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError, KazooTimeoutError)
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
@@ -45,9 +50,9 @@ class ZooKeeperRacks:
 
     Args:
         cluster: its name, for logs.
-        connection: how to reach its ZooKeeper; its time limit is that of a look, and of a write.
+        connection: its ZooKeeper; its time limit holds for each read and each write.
         bookies_path: the znode, below the connection's chroot.
-        ledgers_root: where BookKeeper's metadata are, below the same chroot.
+        ledgers_root: the root of BookKeeper's metadata, below the same chroot.
     """
 
     def __init__(
@@ -65,13 +70,13 @@ class ZooKeeperRacks:
         self._session: ZooKeeperSession | None = None
 
     def look(self, bookie: str) -> RacksSnapshot:
-        """Read the groups and a bookie's registration, as they are on the leader.
+        """Read the groups and a bookie's registration from the leader.
 
         Raises:
-            ActionError: ZooKeeper does not answer, or the znode is absent or cannot be understood.
+            ActionError: ZooKeeper does not answer, or the znode is absent or malformed.
         """
         try:
-            (content, stat), registered = self._read(self._client(), bookie)
+            (content, stat), registration = self._read(self._client(), bookie)
         except NoNodeError:
             remedy = "give any bookie a rack with `pulsar-admin bookies set-bookie-rack`, which makes it"
             raise ActionError(f"there is no znode {self._path}: {remedy}") from None
@@ -84,13 +89,13 @@ class ZooKeeperRacks:
             raise ActionError(f"the znode {self._path} is not as Pulsar writes it: {error}") from None
         return RacksSnapshot(
             groups=racks.groups,
-            registration=_registration(registered),
+            registration=_parse_registration(registration),
             changed_at=from_millis(stat.mtime),
             write=partial(self._write, racks, stat.version, bookie),
         )
 
     def close(self) -> None:
-        """End the session; with it ends every request of ours that still waits to be sent."""
+        """End the session, and with it every request that is not sent yet."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -101,27 +106,25 @@ class ZooKeeperRacks:
         return self._session.client()
 
     def _read(self, client: KazooClient, bookie: str) -> tuple[tuple[bytes, ZnodeStat], ZnodeStat | None]:
-        # All at once: the shorter between reading and writing, the fewer conflicts. A follower may lag behind its
-        # leader, so it is told to catch up first; requests of one session are answered in order.
-        asked = (
+        # All requests are sent at once: a shorter time between read and write means fewer conflicts. `sync` makes a
+        # follower catch up with its leader first; requests of one session are answered in order.
+        requests = (
             client.sync_async(self._path),
             client.get_async(self._path),
             client.exists_async(f"{self._ledgers_root}/available/{bookie}"),
         )
         until = time.monotonic() + self._connection.timeout_seconds
-        _, found, registered = (result.get(timeout=max(0.0, until - time.monotonic())) for result in asked)
-        return found, registered
+        _, found, registration = (result.get(timeout=max(0.0, until - time.monotonic())) for result in requests)
+        return found, registration
 
     def _write(self, racks: Racks, version: int, bookie: str, group: str, rack: str) -> datetime:
         content = racks.with_member(bookie, group, rack)
         if len(content) > MAX_RACKS_BYTES:
             raise ActionError(f"{self._path} would have {len(content)} bytes, more than a znode may have")
-        return from_millis(self._set(content, version).mtime)
-
-    def _set(self, content: bytes, version: int) -> Any:
         try:
-            asked = self._client().set_async(self._path, content, version=version)
-            return asked.get(timeout=self._connection.timeout_seconds)
+            request = self._client().set_async(self._path, content, version=version)
+            written: ZnodeStat = request.get(timeout=self._connection.timeout_seconds)
+            return from_millis(written.mtime)
         except (BadVersionError, NoNodeError):
             raise ConflictError(f"others changed {self._path} each time") from None
         except NoAuthError:
@@ -134,8 +137,8 @@ class ZooKeeperRacks:
             raise ActionError(detail_of(error)) from None
 
 
-def _registration(stat: ZnodeStat | None) -> StoredRegistration | None:
-    # `readonly` is a child too, and no registration: nobody's session owns it.
+def _parse_registration(stat: ZnodeStat | None) -> StoredRegistration | None:
+    # The child `readonly` is no registration: no session owns it.
     if stat is None or not stat.ephemeralOwner:
         return None
-    return StoredRegistration(f"{stat.ephemeralOwner % _SESSIONS:#x}", stat.czxid, from_millis(stat.ctime))
+    return StoredRegistration(f"{stat.ephemeralOwner % _SESSION_SPACE:#x}", stat.czxid, from_millis(stat.ctime))

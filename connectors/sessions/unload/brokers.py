@@ -1,14 +1,14 @@
-"""The brokers of one cluster as the actuator sees them: who serves a bundle, and making a broker unload it.
+"""The admin REST API of one cluster's brokers: which bundles they serve, and requests to unload one.
 
 Each broker is asked at its own address, and no redirect is followed: an unload that a broker would forward to the
-bundle's owner is one that must not be done. Recorded from a real Pulsar 4.2.4:
+bundle's owner must not be done. A real Pulsar 4.2.4 behaves like this:
 
-- `ownedNamespaces` is what a broker itself believes, not what ZooKeeper says; it needs no ZooKeeper to answer.
-- `unload` at a broker that does not serve the bundle: 307 to the owner, 204 if there is none.
-- `unload` reads ZooKeeper before anything is closed: a broker that receives it late has learnt by then that another one
-  owns the bundle, has released it, and answers 307 (two of two, with answers 1 and 2.5 s late each way).
-- `unload` at one that has lost its session hangs, and leaves the bundle unusable there (`is_active: false`) for good;
-  left alone, the broker releases it within a second of its next session.
+- `ownedNamespaces` returns a broker's own view, not ZooKeeper's, and does not need ZooKeeper.
+- `unload` at a broker that does not serve the bundle answers 307 to the owner, or 204 if there is none.
+- `unload` reads ZooKeeper before anything is closed. A broker that receives the request late has noticed the new owner
+  by then and released the bundle, so it answers 307 (two of two, with answers 1 and 2.5 s late each way).
+- `unload` at a broker that has lost its session hangs, and leaves the bundle unusable there (`is_active: false`) for
+  good. Without the request, the broker releases the bundle within a second of its next session.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,24 +28,24 @@ from policies.errors import UserError
 from policies.units import Duration, PositiveDuration, parse_duration
 
 CONCURRENCY = 16
-"""Brokers asked at once."""
+"""Number of brokers asked in parallel."""
 
 _FAILURES = (AdminError, httpx.RequestError, UserError)
 _PERSISTENT = "persistent://"
 
 
 class UnloadSettings(BaseModel):
-    """Decisions about bundles are carried out through the brokers' admin REST; the block's presence switches it on."""
+    """Settings of the unload actuator. If the block is present, decisions about bundles are carried out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     per_broker_interval: PositiveDuration = Field(
         default=parse_duration("10s"),
-        description="At most one bundle of a broker is unloaded or looked up in this time; the others wait.",
+        description="At most one bundle of a broker is unloaded or looked up in this interval; the others wait.",
     )
     grace: Duration = Field(
         default=parse_duration("5s"),
-        description="How long after a decision the broker may do by itself what was decided, before it is made to.",
+        description="Time after a decision in which the broker may act on its own, before the actuator does.",
     )
     member_url: MemberUrl = Field(
         default="http://{member}",
@@ -54,7 +54,7 @@ class UnloadSettings(BaseModel):
 
 
 class RedirectedError(ActionError):
-    """The broker does not serve the bundle, and named another one that does. Nothing was done."""
+    """The broker does not serve the bundle and redirects to another one. Nothing was done."""
 
 
 class _Owned(BaseModel):
@@ -69,14 +69,14 @@ _NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(Names)
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the brokers said of what they serve."""
+    """The brokers' answers to the question which bundles they serve."""
 
     listed: frozenset[str]
-    """Those that are registered."""
+    """The registered brokers."""
     owned: Mapping[str, Mapping[str, bool]]
-    """By broker: its bundles, and whether it serves them; false while it is letting go."""
+    """By broker: its bundles, and whether it serves them; false while it is unloading one."""
     unanswered: Mapping[str, str]
-    """Why a broker did not say."""
+    """By broker without a usable answer: the reason."""
 
 
 class Brokers:
@@ -84,8 +84,8 @@ class Brokers:
 
     Args:
         cluster: its name in the settings.
-        admin: how to reach any of them, and how to be let in; shared with others, so not closed here.
-        settings: where each of them is.
+        admin: reaches any broker, and has the credentials; shared with others, so not closed here.
+        settings: how each broker is reached.
         transport: in place of the network, for tests.
     """
 
@@ -96,29 +96,29 @@ class Brokers:
         self._admin = admin
         self._settings = settings
         self._transport = transport
-        self._any = _rest(admin.settings, transport)
+        self._any = _make_client(admin.settings, transport)
         self._members: dict[str, RestClient] = {}
 
     def survey(self, members: Iterable[str]) -> Survey:
-        """Ask all brokers that are registered what they serve.
+        """Ask all registered brokers which bundles they serve.
 
-        Of `members`, whom decisions name, those that are not registered are not asked: anybody who can write a decision
-        could have our token sent anywhere. A broker without a session would only hang.
+        Brokers in `members`, which decisions name, are not asked unless they are registered. Otherwise a forged
+        decision could have our token sent anywhere; and a broker without a session would only hang.
 
         Raises:
-            ActionError: it cannot be said who is registered.
+            ActionError: the registered brokers cannot be read.
         """
         try:
             listed = frozenset(self._admin.brokers(self._cluster))
         except _FAILURES as error:
             raise ActionError(detail_of(error)) from None
         asked = sorted(filter(is_member, listed))
-        self._keep_only(asked)
+        self._keep_clients(asked)
         owned: dict[str, Mapping[str, bool]] = {}
         unanswered = {member: f"{member} is not registered, so it is not asked" for member in set(members) - listed}
         unanswered |= dict.fromkeys(listed.difference(asked), "a broker is registered as what is no host:port")
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="who serves") as workers:
-            answers = [(member, workers.submit(self._owned, member)) for member in asked]
+            answers = [(member, workers.submit(self._read_owned, member)) for member in asked]
         for member, answer in answers:
             try:
                 owned[member] = answer.result()
@@ -127,23 +127,23 @@ class Brokers:
         return Survey(listed, owned, unanswered)
 
     def unload(self, member: str, bundle: str) -> None:
-        """Make one broker close a bundle's topics and give it up; nothing happens at any other broker.
+        """Make one broker close a bundle's topics and give up the bundle; no other broker is affected.
 
         Raises:
-            RedirectedError: it does not serve it.
-            UnknownOutcomeError: no good answer.
-            ActionError: it was refused.
+            RedirectedError: the broker does not serve the bundle.
+            UnknownOutcomeError: no clear answer.
+            ActionError: the broker refused.
         """
         try:
             self._members[member].send("PUT", f"/admin/v2/namespaces/{quote(bundle)}/unload")
         except _FAILURES as error:
-            raise _of_action(error) from None
+            raise _convert_error(error) from None
 
-    def topic_of(self, bundle: str) -> str | None:
-        """Any topic of a bundle, as `tenant/namespace/topic`; None when it has none.
+    def find_topic(self, bundle: str) -> str | None:
+        """Return any topic of a bundle, as `tenant/namespace/topic`; None if it has none.
 
         Raises:
-            ActionError: it cannot be said.
+            ActionError: the topics cannot be read.
         """
         namespace, _, bounds = bundle.rpartition("/")
         try:
@@ -155,24 +155,24 @@ class Brokers:
             raise ActionError(detail_of(error)) from None
         return min((name.removeprefix(_PERSISTENT) for name in names), default=None)
 
-    def trigger(self, topic: str) -> None:
-        """Look a topic up as a client does: the brokers agree on one to take its bundle if nobody owns it.
+    def look_up(self, topic: str) -> None:
+        """Look a topic up as a client does: if its bundle has no owner, the brokers choose one.
 
         Raises:
-            UnknownOutcomeError: no good answer.
-            ActionError: it was refused.
+            UnknownOutcomeError: no clear answer.
+            ActionError: the broker refused.
         """
         try:
             self._admin.lookup(topic)
         except _FAILURES as error:
-            raise _of_action(error) from None
+            raise _convert_error(error) from None
 
     def close(self) -> None:
-        """Close all connections of its own; the next look opens new ones."""
+        """Close the connections that were opened here; the next survey opens new ones."""
         self._any.close()
-        self._keep_only(())
+        self._keep_clients(())
 
-    def _owned(self, member: str) -> dict[str, bool]:
+    def _read_owned(self, member: str) -> dict[str, bool]:
         path = f"/admin/v2/brokers/{quote(self._cluster, safe='')}/{quote(member, safe=':')}/ownedNamespaces"
         try:
             owned = self._members[member].get(path, _OWNED)
@@ -184,20 +184,22 @@ class Brokers:
             raise ActionError(f"broker {member}: {detail_of(error)}") from None
         return {bundle: status.is_active for bundle, status in owned.items()}
 
-    def _keep_only(self, members: Iterable[str]) -> None:
+    def _keep_clients(self, members: Iterable[str]) -> None:
         kept = set(members)
         for member in [member for member in self._members if member not in kept]:
             self._members.pop(member).close()
         for member in kept - set(self._members):
             where = {"admin_url": url_of_member(self._settings.member_url, member)}
-            self._members[member] = _rest(self._admin.settings.model_copy(update=where), self._transport, direct=True)
+            self._members[member] = _make_client(
+                self._admin.settings.model_copy(update=where), self._transport, direct=True
+            )
 
 
-def _of_action(error: Exception) -> ActionError:
+def _convert_error(error: Exception) -> ActionError:
     return (ActionError if was_not_done(error) else UnknownOutcomeError)(detail_of(error))
 
 
-def _rest(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> RestClient:
+def _make_client(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> RestClient:
     def build() -> httpx.Client:
         client = settings.http_client(transport)
         if direct:

@@ -1,4 +1,4 @@
-"""Reports the outcome of decisions about bundles to the audit topic, and counts them."""
+"""Reports the outcomes of decisions about bundles to the audit topic, and counts them."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -12,28 +12,28 @@ from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, Unloa
 
 
 class UnloadMetrics(PacedMetric):
-    """What the Pulsar actuator counts, for all clusters alike: make one for a registry."""
+    """The metrics of the unload actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.outcomes = Counter(
             "headgate_bundle_actions",
-            "What came of decisions to unload a bundle or to have it owned again: done, failed, or why not.",
+            "Outcomes of decisions to unload a bundle or to have it owned again: done, failed, or the reason not to.",
             ("cluster", "verdict", "outcome"),
             registry=registry,
         )
         super().__init__(
             registry,
             "headgate_bundle_actions_failing",
-            "1 while a bundle that should be unloaded or owned again cannot be, be it for safety.",
+            "1 while a bundle that should be unloaded or owned again cannot be, for safety or because of a failure.",
         )
 
 
 class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics]):
-    """Says what became of one cluster's decisions about bundles."""
+    """Reports the outcomes of one cluster's decisions about bundles."""
 
     levels: ClassVar = {**DecisionReports.levels, UnloadOutcome.CONTESTED: "warning"}
 
-    def _news(self, decision: OwnershipDecision, result: UnloadResult) -> object:
+    def _content(self, decision: OwnershipDecision, result: UnloadResult) -> object:
         return decision.decision_id, result
 
     def _count(self, decision: OwnershipDecision, result: UnloadResult) -> None:

@@ -1,34 +1,49 @@
-"""Carries out the decisions about one watched cluster's bundles.
+"""Carries out the sessions policy's decisions about bundles.
 
-Each attempt asks the brokers anew what they serve, so an attempt that was cut short anywhere is simply repeated. A
-bundle is only ever unloaded at the broker that the decision names: while that broker alone serves it, or while
-ZooKeeper names another owner, so that two may serve it.
+Each attempt asks the brokers again which bundles they serve, so an attempt that was interrupted anywhere is simply
+repeated. A bundle is only ever unloaded at the broker that the decision names: while that broker alone serves it, or
+while ZooKeeper names another owner, so that two may serve it.
+
+Decisions about the broker itself (`shutdown`, `restart`) are not read here: the broker's platform carries them out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 
 import httpx
 from tenacity import RetryCallState, retry_if_exception_type, retry_if_result, stop_after_attempt
 
+from connectors.actuation.actuator import Actuator, LoopTopics, Publish, read_data
 from connectors.actuation.decision_worker import DecisionWorker
 from connectors.actuation.reports import ActionError, ActionResult, CommonOutcome, PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
+from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.sessions.unload.brokers import Brokers, RedirectedError, Survey, UnloadSettings
-from connectors.sessions.unload.guards import ServedBy, UnloadResult, asked_of, is_anothers, judge
+from connectors.sessions.unload.guards import (
+    ServedBy,
+    UnloadResult,
+    find_conclusion,
+    has_other_owner,
+    list_concerned,
+)
 from connectors.sessions.unload.reports import UnloadMetrics, UnloadReports
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
-from policies.sessions.unload_events import UnloadOutcome
+from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
+from policies.wire import EventReader
 
 _SURVEYS = stop_after_attempt(3)
+_CLOCK_SLACK = timedelta(minutes=1)
+"""Possible difference between our clock and Kafka's."""
 
 
 @dataclass(frozen=True)
 class WatchedUnloads:
-    """One cluster whose decisions are carried out."""
+    """A cluster whose decisions about bundles are carried out."""
 
     cluster: str
     admin: AdminApi
@@ -37,11 +52,11 @@ class WatchedUnloads:
 
 
 class BrokerRateLimit:
-    """At most one action for each broker per interval.
+    """Allows one action per broker and interval.
 
     Args:
         interval_seconds: between two actions.
-        clock: seconds, never going backwards.
+        clock: seconds that never go backwards.
     """
 
     def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
@@ -49,12 +64,12 @@ class BrokerRateLimit:
         self._clock = clock
         self._free_at: dict[str, float] = {}
 
-    def left_seconds(self, member: str) -> float:
-        """Until something may be done to a broker; 0 when it may now."""
+    def wait_seconds(self, member: str) -> float:
+        """Return the time until an action at a broker is allowed; 0 if one is allowed now."""
         return max(0.0, self._free_at.get(member, 0.0) - self._clock())
 
-    def take(self, member: str) -> None:
-        """Something is being done to a broker."""
+    def count_action(self, member: str) -> None:
+        """Count an action that is done now."""
         now = self._clock()
         self._free_at = {m: at for m, at in self._free_at.items() if at > now} | {member: now + self._interval_seconds}
 
@@ -63,8 +78,8 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
     """Carries out one cluster's decisions about bundles.
 
     Args:
-        watched: the cluster, and how to reach its brokers.
-        publish: takes what is said for the audit.
+        watched: the cluster and its brokers.
+        publish: publishes to the audit topic.
         metrics: shared by all clusters.
         clock: the time.
         transport: in place of the network, for tests.
@@ -88,10 +103,10 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
         self._brokers = Brokers(watched.cluster, watched.admin, watched.settings, transport)
         self._rate_limit = BrokerRateLimit(watched.settings.per_broker_interval.total_seconds(), clock.monotonic)
         self._survey: Survey | None = None
-        """Shared by the decisions that are due at once, until one is carried out."""
+        """Shared by the decisions that are due at the same time, until one of them is carried out."""
 
     def reconcile(self, stop: Event) -> None:
-        """Take in what has come, and try what is due, on what the brokers say now."""
+        """Process received decisions, and try those that are due, on the brokers' present answers."""
         self._survey = None
         super().reconcile(stop)
 
@@ -99,62 +114,94 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
         self._brokers.close()
 
     def _attempt(self, decision: OwnershipDecision, stop: Event) -> UnloadResult | None:
-        found = judge(decision, self._look(stop), unsure=self._is_unsure(decision))
-        if found is not None:
-            return found
-        if wait_seconds := self._rate_limit.left_seconds(decision.member):
+        conclusion = find_conclusion(decision, self._survey_brokers(stop), unsure=self._is_unsure(decision))
+        if conclusion is not None:
+            return conclusion
+        if wait_seconds := self._rate_limit.wait_seconds(decision.member):
             self._postpone(decision, wait_seconds)
             return None
         return None if self._is_held(decision) else self._act(decision, stop)
 
-    def _look(self, stop: Event) -> Survey:
-        """What the brokers serve, asked for all that is due."""
+    def _survey_brokers(self, stop: Event) -> Survey:
+        """Ask the brokers which bundles they serve, once for all decisions that are due."""
         if self._survey is None:
-            members = {member for decision in self._due() for member in asked_of(decision)}
-            retry = retry_if_exception_type(ActionError) | retry_if_result(_is_incomplete)
+            members = {member for decision in self._due() for member in list_concerned(decision)}
+            retry = retry_if_exception_type(ActionError) | retry_if_result(lambda survey: bool(survey.unanswered))
             retrying = self._retrying(
                 stop, _SURVEYS, first_pause_seconds=0.1, longest_pause_seconds=2.0,
-                retry=retry, retry_error_callback=_last_result,
+                retry=retry, retry_error_callback=_return_last_survey,
             )  # fmt: skip
             self._survey = retrying(self._brokers.survey, members)
         return self._survey
 
     def _act(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
-        self._rate_limit.take(decision.member)
+        self._rate_limit.count_action(decision.member)
         self._survey = None
         try:
             if decision.verdict is OwnershipVerdict.RE_OWN:
                 return self._re_own(decision, stop)
             self._brokers.unload(decision.member, decision.bundle)
-            if is_anothers(decision):
+            if has_other_owner(decision):
                 self._confirm_owner(decision)
             return ActionResult(CommonOutcome.DONE)
         except RedirectedError as error:
             return ActionResult(UnloadOutcome.ALREADY_MOVED, str(error))
 
     def _confirm_owner(self, decision: OwnershipDecision) -> None:
-        """Have the rightful owner own it still: the unload may have deleted its node, which has the same version."""
+        """Have the rightful owner own the bundle: the unload may have deleted its node, which has the same version."""
         with suppress(ActionError):  # any client's lookup does the same
-            topic = self._brokers.topic_of(decision.bundle)
+            topic = self._brokers.find_topic(decision.bundle)
             if topic is not None:
-                self._brokers.trigger(topic)
+                self._brokers.look_up(topic)
 
     def _re_own(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
-        topic = self._brokers.topic_of(decision.bundle)
+        topic = self._brokers.find_topic(decision.bundle)
         if topic is None:
             return ActionResult(UnloadOutcome.NO_TOPICS)
-        self._brokers.trigger(topic)
-        # A lookup is answered by a node of an old session too, and then nobody serves what it names.
-        owned = judge(decision, self._look(stop), unsure=True)
+        self._brokers.look_up(topic)
+        # A node of an old session answers a lookup, too; the broker that it names does not serve the bundle then.
+        owned = find_conclusion(decision, self._survey_brokers(stop), unsure=True)
         return owned or ActionResult(CommonOutcome.FAILED, "a lookup was answered, but no broker serves it")
 
 
-def _is_incomplete(survey: Survey) -> bool:
-    return bool(survey.unanswered)
-
-
-def _last_result(state: RetryCallState) -> Survey:
-    """What the last attempt gave, if only in part."""
-    assert state.outcome is not None  # noqa: S101 - there was at least one
+def _return_last_survey(state: RetryCallState) -> Survey:
+    """Return the survey of the last attempt, even if some brokers did not answer."""
+    assert state.outcome is not None  # noqa: S101 - there was at least one attempt
     survey: Survey = state.outcome.result()
     return survey
+
+
+class UnloadActuator(Actuator[OwnershipDecision]):
+    """Carries out the decisions about the bundles of some clusters.
+
+    Args:
+        topics: the loop's topics.
+        clusters: the watched clusters.
+        publish: publishes to the loop's Kafka.
+        metrics: shared by all clusters.
+    """
+
+    def __init__(
+        self, topics: LoopTopics, clusters: Sequence[WatchedUnloads], publish: Publish, metrics: UnloadMetrics
+    ) -> None:
+        audit = partial(publish, topics.audit)
+        self._own = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
+        super().__init__("unload actuator", "headgate-unload", topics, self._own)
+        self._decisions = EventReader((OwnershipDecision,))
+        self._outcomes = EventReader((BundleUnloaded, BundleReOwned))
+
+    def _read_decision(self, record: Record) -> OwnershipDecision | None:
+        return read_data(self._decisions, record)
+
+    def _prepare(self, stop: Event) -> None:
+        """Drop decisions that were carried out before this start: the broker may rightfully serve the bundle again."""
+        oldest = min((since for worker in self._own.values() if (since := worker.pending_since)), default=None)
+        if oldest is not None:
+            history = max(timedelta(0), datetime.now(UTC) - oldest) + _CLOCK_SLACK
+            with self._open_tail({self._topics.audit: history}) as tail:
+                self._catch_up(tail, stop, self._recall_done)
+
+    def _recall_done(self, record: Record) -> None:
+        report = read_data(self._outcomes, record)
+        if report is not None and report.outcome is UnloadOutcome.DONE and report.cluster in self._own:
+            self._own[report.cluster].recall_done(report.decision_id)

@@ -1,4 +1,4 @@
-"""Follows the throttle decisions, and has each cluster's carried out on a thread of its own."""
+"""Follows the throttle decisions, and has those of each cluster carried out on a thread of its own."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -9,11 +9,10 @@ from threading import Event, Timer
 
 import structlog
 
-from connectors.actuation.actuator import Actuator, LoopTopics, Publish, parsed, parsed_event
+from connectors.actuation.actuator import Actuator, LoopTopics, Publish, read_data, read_event
 from connectors.actuation.reports import PublishAudit
 from connectors.kafka.tail import Record
-from connectors.throttle.quotas.journal import QuotaJournal
-from connectors.throttle.quotas.records import Write
+from connectors.throttle.quotas.records import QuotaJournal, Write
 from connectors.throttle.quotas.reports import QuotaMetrics
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.errors import UserError
@@ -24,25 +23,25 @@ from policies.units import from_millis
 from policies.wire import EventReader
 
 _CATCH_UP_SECONDS = 30.0
-_AT_ONCE = 16
-"""So many clusters are asked: one that does not answer holds the others up no longer than it must."""
+_CONCURRENT_CHECKS = 16
+"""Clusters are checked in parallel, so that one that does not answer delays the others little."""
 
 _log = structlog.get_logger(__name__)
 
 
 class QuotaActuator(Actuator[QuotaOrder]):
-    """Carries out the decisions for some clusters. One at a time should do so for a cluster.
+    """Carries out the decisions of some clusters. Only one may run for a cluster at a time.
 
     When it stops, quotas stay as they are: a restart must not open a gate.
 
     Args:
-        topics: where the decisions are.
-        applied: the topic (with its prefix) of what must not be forgotten.
-        clusters: whose.
-        publish: takes what is said.
-        metrics: where it counts.
-        worker: makes who does it for one cluster.
-        elsewhere: clusters whose quotas other processes see to.
+        topics: the loop's topics.
+        applied: the topic (with its prefix) of the records of applied quotas.
+        clusters: the watched clusters.
+        publish: publishes to the loop's Kafka.
+        metrics: shared by all clusters.
+        worker: makes the worker of a cluster.
+        elsewhere: clusters whose quotas other processes set.
     """
 
     def __init__(
@@ -62,19 +61,19 @@ class QuotaActuator(Actuator[QuotaOrder]):
         super().__init__("quota actuator", "headgate-actuator", topics, self._own)
         self._applied = applied
         self._decisions = EventReader((ThrottleFactor,))
-        self._notes = EventReader((AppliedQuota,))
-        self._seen_to_elsewhere = elsewhere
+        self._applied_quotas = EventReader((AppliedQuota,))
+        self._elsewhere = elsewhere
         self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
-        """The entities of clusters that are not watched (any more) whose quota may be one of ours."""
+        """By cluster that is not watched (any more): the entities whose quota may be one of ours."""
 
     def release(self) -> None:
-        """Put back all that was there before Headgate, on all clusters, and return.
+        """Restore the original quotas of all clusters, and return.
 
         Raises:
-            UserError: some of it could not be put back; the rest was.
+            UserError: some could not be restored; the others were.
         """
         gave_up = Event()
-        with self._tail(self._followed()) as tail:
+        with self._open_tail(self._histories()) as tail:
             watchdog = Timer(_CATCH_UP_SECONDS, gave_up.set)
             watchdog.start()
             self._catch_up(tail, gave_up, self._recall)
@@ -88,41 +87,43 @@ class QuotaActuator(Actuator[QuotaOrder]):
         if left:
             raise UserError("\n".join(f"Quotas were not put back on {place}." for place in left))
 
-    def _decision(self, record: Record) -> QuotaOrder | None:
-        decision = parsed(self._decisions, record)
+    def _read_decision(self, record: Record) -> QuotaOrder | None:
+        decision = read_data(self._decisions, record)
         return None if decision is None else order_of(decision)
 
-    def _followed(self) -> dict[str, timedelta | None]:
-        return {**super()._followed(), self._applied: None}
+    def _histories(self) -> dict[str, timedelta | None]:
+        return {**super()._histories(), self._applied: None}
 
     def _recall(self, record: Record) -> None:
         if record.topic != self._applied:
             super()._recall(record)
-        elif (note := parsed(self._notes, record)) is None:
+        elif (applied := read_data(self._applied_quotas, record)) is None:
             return
-        elif note.cluster in self._own:
-            self._own[note.cluster].recall_record(note, from_millis(record.appended_ms))
-        elif note.cluster not in self._seen_to_elsewhere:
-            (set.add if note.held else set.discard)(self._unwatched[note.cluster], str(note.entity))
+        elif applied.cluster in self._own:
+            self._own[applied.cluster].recall_applied(applied, from_millis(record.appended_ms))
+        elif applied.cluster not in self._elsewhere:
+            (set.add if applied.held else set.discard)(self._unwatched[applied.cluster], str(applied.entity))
 
-    def _arrived(self, record: Record) -> None:
+    def _receive(self, record: Record) -> None:
         if record.topic != self._applied:
-            super()._arrived(record)
-        elif (event := parsed_event(self._notes, record)) is not None and event.data.cluster in self._own:
-            self._own[event.data.cluster].learned(event.id, event.data)
+            super()._receive(record)
+        elif (event := read_event(self._applied_quotas, record)) is not None and event.data.cluster in self._own:
+            self._own[event.data.cluster].receive_applied(event.id, event.data)
 
     def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
-        """Refuse settings that do not fit a cluster, all at once."""
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=self._client_id) as pool:
-            problems = [problem for problem in pool.map(_problem, self._own.values()) if problem]
+        """Refuse settings that do not fit their clusters, with all problems at once."""
+        with ThreadPoolExecutor(_CONCURRENT_CHECKS, thread_name_prefix=self._client_id) as pool:
+            problems = [problem for problem in pool.map(_check_settings, self._own.values()) if problem]
         if problems:
             raise UserError("\n".join(problems))
         for cluster, entities in self._unwatched.items():
             if entities:
-                _log.warning("quotas are held on a cluster without any set", cluster=cluster, entities=sorted(entities))
+                _log.warning(
+                    "a cluster without `quotas` still has our quotas", cluster=cluster, entities=sorted(entities)
+                )
 
 
-def _problem(worker: QuotaWorker) -> str | None:
+def _check_settings(worker: QuotaWorker) -> str | None:
     try:
         worker.preflight()
     except UserError as error:

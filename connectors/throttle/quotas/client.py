@@ -1,4 +1,4 @@
-"""The watched cluster's quotas for the actuator, over a connection that is renewed when necessary."""
+"""The client of a watched cluster's quotas, over a connection that is renewed when necessary."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -10,37 +10,37 @@ from policies.throttle.quota_settings import Entity
 
 
 class QuotaApi(Protocol):
-    """See `QuotaClient`; all but `close` raise one of its `FAILURES` when there is no good answer."""
+    """See `QuotaClient`. All but `close` raise one of its `FAILURES` if there is no usable answer."""
 
     def describe(self) -> object:
         """Find a broker that answers."""
 
     def rates(self, entities: Sequence[Entity]) -> Mapping[Entity, Rate]:
-        """What each entity has itself."""
+        """Return each entity's own rate."""
 
     def entities_of(self, user: str) -> set[Entity]:
-        """The entities of one user that have a rate."""
+        """Return the entities of one user that have a rate."""
 
     def alter(self, rates: Mapping[Entity, Rate]) -> Mapping[Entity, Exception]:
-        """Give entities these rates, or take theirs away; those for which it was refused, with why."""
+        """Set or remove entities' rates. Returns the refused ones with the reasons."""
 
     def callback_classes(self) -> Mapping[int, str]:
-        """The brokers that heed no quotas, and the class that has its own idea of them."""
+        """Return the brokers with a quota callback, which ignore quotas, and its class."""
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
 
 
 def connect(kafka: WatchedKafka) -> QuotaApi:
-    """A client of a real cluster."""
+    """Return a client of a real cluster."""
     return QuotaClient(kafka, kafka.timeout_seconds)
 
 
 class QuotaConnection:
-    """A client, as long as it answers.
+    """Keeps a client as long as it answers.
 
     Args:
-        kafka: the cluster; connected anew when a certificate or a password has changed on disk.
+        kafka: the cluster. A new client is made when a certificate or a password has changed on disk.
         connect: makes a client.
     """
 
@@ -51,7 +51,7 @@ class QuotaConnection:
         self._fingerprint = ""
 
     def client(self) -> QuotaApi:
-        """A client that has just had an answer. Raises one of the client's `FAILURES`."""
+        """Return a client that has just had an answer. Raises one of the client's `FAILURES`."""
         fingerprint = self._kafka.fingerprint()
         if fingerprint != self._fingerprint:
             self.close()
@@ -61,7 +61,7 @@ class QuotaConnection:
         return self._client
 
     def close(self) -> None:
-        """Give it up; the next one is made anew."""
+        """Close the client; the next call of `client` makes a new one."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -1,4 +1,4 @@
-"""Reasons found at its brokers why a cluster's quotas must not, or need not, be set."""
+"""Reasons why a cluster's quotas must not be set, as found at its brokers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,21 +16,21 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What stands in the way."""
+    """The reasons of one cluster."""
 
     callbacks: Mapping[int, str] = field(default_factory=dict)
     """Brokers with a quota callback, and its class."""
     caught: Mapping[Entity, tuple[str, ...]] = field(default_factory=dict)
     """Entities whose quota would slow down excluded users."""
 
-    def of(self, entity: Entity) -> QuotaReason | None:
-        """Why this entity's quota must not be set."""
+    def find_reason(self, entity: Entity) -> QuotaReason | None:
+        """Return the reason why this entity's quota must not be set."""
         if self.callbacks:
             return QuotaReason.QUOTA_CALLBACK
         return QuotaReason.EXCLUDED_USER if entity in self.caught else None
 
-    def explained(self) -> Iterable[str]:
-        """One sentence for each, with the remedy."""
+    def explain(self) -> Iterable[str]:
+        """Yield one sentence for each obstacle, with the remedy."""
         for name in sorted(set(self.callbacks.values())):
             brokers = ", ".join(str(broker) for broker in sorted(self.callbacks) if self.callbacks[broker] == name)
             yield (
@@ -47,18 +47,15 @@ class Obstacles:
 
 
 def find_obstacles(client: QuotaApi, settings: QuotaSettings) -> Obstacles:
-    """Ask the brokers. Raises KafkaError when they do not answer; what we may not ask counts as no obstacle."""
+    """Ask the brokers. Raises KafkaError if they do not answer; a question that they refuse counts as no obstacle."""
     own = {user: client.entities_of(user) for user in settings.exclude}
     caught = {
         spec.entity: tuple(user for user, has in own.items() if catches(spec.entity, user, has))
         for spec in settings.entities
     }
-    return Obstacles(_callbacks(client), {entity: users for entity, users in caught.items() if users})
-
-
-def _callbacks(client: QuotaApi) -> Mapping[int, str]:
     try:
-        return client.callback_classes()
+        callbacks = client.callback_classes()
     except AuthorizationError:
-        _log.warning("may not read the brokers' configurations: whether they heed quotas is not known")
-        return {}
+        _log.warning("not authorized to read the brokers' configurations: a quota callback would not be noticed")
+        callbacks = {}
+    return Obstacles(callbacks, {entity: users for entity, users in caught.items() if users})

@@ -1,4 +1,4 @@
-"""What is recorded for each entity of one cluster, so that its original quota can always be restored."""
+"""The records of applied quotas in a compacted topic, from which each original quota can always be restored."""
 
 import uuid
 from collections import deque
@@ -7,7 +7,13 @@ from datetime import datetime
 from queue import SimpleQueue
 
 import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.headers import record_headers
+from connectors.kafka.librdkafka import LOGGER
+from policies.errors import UserError
+from policies.signatures import Signatures
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_orders import QuotaOrder
 from policies.throttle.quota_plan import QuotaRecord, same_but_for_order
@@ -17,17 +23,87 @@ from policies.wire import actuator_event
 _OWN_IDS = 1000
 
 Write = Callable[[Sequence[tuple[str, bytes]]], None]
-"""Writes entries (key, value) down and waits; raises QuotaJournalError when not all of them were taken."""
+"""Writes entries (key, value) and waits; raises QuotaJournalError unless all of them were written."""
 
 _log = structlog.get_logger(__name__)
 
 
+class QuotaJournalError(Exception):
+    """Entries could not be written; the message gives the reason in a few words."""
+
+
+class QuotaJournal:
+    """Writes to the topic, and waits until all replicas have the entries. Use it from one thread.
+
+    Args:
+        connection: the loop's own Kafka.
+        topic: the compacted topic.
+        timeout_seconds: limit of a write.
+    """
+
+    def __init__(self, connection: KafkaConnection, topic: str, *, timeout_seconds: float = 5.0) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._timeout_seconds = timeout_seconds
+        self._producer: Producer | None = None
+        self._fingerprint = ""
+        self._signatures: Signatures | None = None
+
+    def write(self, entries: Sequence[tuple[str, bytes]]) -> None:
+        """Write entries (key, value) and wait.
+
+        Raises:
+            QuotaJournalError: not all entries were acknowledged in time; some of them may have been written.
+        """
+        if not entries:
+            return
+        failures: list[KafkaError] = []
+
+        def note_failure(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        try:
+            producer = self._connect()
+            for key, value in entries:
+                headers = record_headers(self._signatures, self._topic, key, value)
+                producer.produce(self._topic, value, key, headers=headers, on_delivery=note_failure)
+            left = producer.flush(self._timeout_seconds + 1.0)
+        except (KafkaException, UserError) as error:
+            self._producer = None
+            raise QuotaJournalError(f"the loop's Kafka cannot be written to: {error}") from None
+        if failures or left:
+            # The next write uses a new producer: no entry that was given up here may be written after it.
+            producer.purge()
+            self._producer = None
+            why = failures[0].str() if failures else "no answer in time"
+            raise QuotaJournalError(f"{self._topic} cannot be written to: {why}")
+
+    def _connect(self) -> Producer:
+        """Return the producer; make a new one if the content of one of the connection's files has changed."""
+        fingerprint = self._connection.fingerprint()
+        if self._producer is None or fingerprint != self._fingerprint:
+            self._signatures = self._connection.signatures()
+            options = {
+                **self._connection.for_confluent(),
+                "client.id": "headgate-actuator",
+                "acks": "all",
+                # Keeps the order without idempotence, which would cost the first write half a second. A repeated entry
+                # does no harm.
+                "max.in.flight.requests.per.connection": 1,
+                "linger.ms": 0,
+                "delivery.timeout.ms": round(self._timeout_seconds * 1000),
+            }
+            self._producer, self._fingerprint = Producer(options, logger=LOGGER), fingerprint
+        return self._producer
+
+
 class QuotaRecords:
-    """What is known of one cluster's entities. `learned` may be called from any thread, the rest from one.
+    """The records of one cluster's entities. `receive` may be called from any thread, the rest from one.
 
     Args:
         cluster: its name.
-        write: where it is written down.
+        write: writes to the topic.
     """
 
     def __init__(self, cluster: str, write: Write) -> None:
@@ -37,24 +113,24 @@ class QuotaRecords:
         self._own_ids: deque[str] = deque(maxlen=_OWN_IDS)
         self._inbox: SimpleQueue[tuple[str, AppliedQuota]] = SimpleQueue()
 
-    def recall(self, note: AppliedQuota) -> None:
-        """Learn what was written down before this start, in order."""
-        self._records[note.entity] = note.record()
+    def recall(self, applied: AppliedQuota) -> None:
+        """Process a record from before this start, in order of the topic."""
+        self._records[applied.entity] = applied.record()
 
-    def learned(self, event_id: str, note: AppliedQuota) -> None:
-        """Something was written down, by this actuator or by another that should not run beside it."""
-        self._inbox.put((event_id, note))
+    def receive(self, event_id: str, applied: AppliedQuota) -> None:
+        """Queue a new record, written by this actuator or by another one that should not be running."""
+        self._inbox.put((event_id, applied))
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Process the queued records."""
         while not self._inbox.empty():
-            event_id, note = self._inbox.get()
+            event_id, applied = self._inbox.get()
             if event_id not in self._own_ids:
-                self.recall(note)
-                _log.warning("another actuator is at work on this cluster", cluster=self._cluster)
+                self.recall(applied)
+                _log.warning("another quota actuator is acting on this cluster", cluster=self._cluster)
 
-    def of(self, entity: Entity) -> QuotaRecord | None:
-        """What is written down of an entity."""
+    def find(self, entity: Entity) -> QuotaRecord | None:
+        """Return the record of an entity."""
         return self._records.get(entity)
 
     @property
@@ -63,21 +139,21 @@ class QuotaRecords:
         return [entity for entity, record in self._records.items() if record.held]
 
     def write(self, records: Mapping[Entity, QuotaRecord | None], order: QuotaOrder | None, at: datetime) -> None:
-        """Write down what is not written down yet, and only then know it.
+        """Write the records that have changed, and keep them once they are written.
 
         Args:
-            records: by entity; None: there is nothing to remember.
+            records: by entity; None: nothing to record.
             order: the decision in force.
             at: the time.
 
         Raises:
-            QuotaJournalError: it could not be written.
+            QuotaJournalError: they could not be written.
         """
         given = {e: record for e, record in records.items() if record is not None}
-        new = {e: record for e, record in given.items() if not same_but_for_order(self._records.get(e), record)}
-        self._write([self._entry(AppliedQuota.of(self._cluster, e, record, order), at) for e, record in new.items()])
+        changed = {e: record for e, record in given.items() if not same_but_for_order(self._records.get(e), record)}
+        self._write([self._encode(AppliedQuota.of(self._cluster, e, r, order), at) for e, r in changed.items()])
         self._records |= given
 
-    def _entry(self, note: AppliedQuota, at: datetime) -> tuple[str, bytes]:
+    def _encode(self, applied: AppliedQuota, at: datetime) -> tuple[str, bytes]:
         self._own_ids.append(str(uuid.uuid4()))
-        return note.subject(), actuator_event(note, id=self._own_ids[-1], at=at)
+        return applied.subject(), actuator_event(applied, id=self._own_ids[-1], at=at)

@@ -1,4 +1,4 @@
-"""Reports the outcome for each quota to the audit topic when it is new, and counts it."""
+"""Reports the outcome for each quota to the audit topic if it is new, and counts it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,40 +21,40 @@ _OUTCOMES = {
     QuotaVerdict.REFUSE: QuotaOutcome.REFUSED,
 }
 _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
-"""Reasons for which a quota that is as it should be is reported all the same."""
+"""Reasons that are reported even if the quota is already right."""
 
 
 class QuotaMetrics(PacedMetric):
-    """What the quota actuator counts, for all clusters alike: make one for a registry."""
+    """The metrics of the quota actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rate = Gauge(
             "headgate_quota_bytes_per_second",
-            "The producer_byte_rate that Headgate has set; absent when it has set none.",
+            "The producer_byte_rate that Headgate has set; absent if it has set none.",
             ("cluster", "entity"),
             registry=registry,
         )
         self.outcomes = Counter(
             "headgate_quota_applications",
-            "What came of carrying decisions out, by entity's quota: applied, unchanged, refused or failed.",
+            "Outcomes of decisions for each entity's quota: applied, unchanged, refused or failed.",
             ("cluster", "outcome"),
             registry=registry,
         )
         super().__init__(
             registry,
             "headgate_quota_failing",
-            "1 while quotas are not what they should be because Kafka does not do as asked.",
+            "1 while quotas cannot be set as decided because requests to Kafka fail.",
         )
         self.seconds = Histogram(
             "headgate_quota_apply_seconds",
-            "From a decision's append to its topic until Kafka has taken the quotas.",
+            "Time from a decision's append to its topic until Kafka has accepted the quotas.",
             ("cluster",),
             buckets=_SECONDS,
             registry=registry,
         )
 
-    def shows(self, cluster: str, entity: Entity, rate: Rate) -> None:
-        """What we have set an entity's quota to; None: nothing."""
+    def show_rate(self, cluster: str, entity: Entity, rate: Rate) -> None:
+        """Show the rate that Headgate has set for an entity; None: it has set none."""
         if rate is not None:
             self._rate.labels(cluster, str(entity)).set(rate)
         else:
@@ -63,7 +63,7 @@ class QuotaMetrics(PacedMetric):
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """Under what something was done."""
+    """The decision, factor, attempt and time of an action."""
 
     order: QuotaOrder | None
     wanted: WantedFactor | None
@@ -72,7 +72,7 @@ class AttemptContext:
 
 
 class QuotaReports(AuditLog[QuotaMetrics]):
-    """Says what became of one cluster's quotas; what was said last of an entity is not said again."""
+    """Reports the outcomes of one cluster's quotas; an outcome that repeats the entity's last one is left out."""
 
     levels: ClassVar = {
         QuotaOutcome.UNCHANGED: "debug",
@@ -80,38 +80,40 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         QuotaOutcome.FAILED: "error",
     }
 
-    def carried_out(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
-        """One entity's quota was dealt with as planned."""
-        self._metrics.shows(self._cluster, entity, plan.rate if plan.holds else None)
+    def report_done(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
+        """Report that one entity's quota is as planned, or was refused by the plan."""
+        self._metrics.show_rate(self._cluster, entity, plan.rate if plan.holds else None)
         outcome = _OUTCOMES[plan.verdict]
-        news: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None)
+        content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None)
         if outcome is QuotaOutcome.REFUSED:
-            news = (outcome, plan.reason, plan.rate)
-        if self._is_new(entity, news) or outcome is QuotaOutcome.APPLIED:
+            content = (outcome, plan.reason, plan.rate)
+        if self._is_new(entity, content) or outcome is QuotaOutcome.APPLIED:
             self._emit(entity, plan, outcome, context)
 
-    def failed(self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str) -> None:
-        """One entity's quota, or all of the cluster, could not be dealt with in so many attempts."""
-        self.failing(yes=True)
+    def report_failure(
+        self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str
+    ) -> None:
+        """Report that one entity's quota, or all of the cluster's (None), could not be set after these attempts."""
+        self.set_failing(yes=True)
         if self._is_new(entity, (QuotaOutcome.FAILED, detail)):
             reason = context.wanted.reason if context.wanted else QuotaReason.RELEASED
             verdict = QuotaVerdict.RESTORE if reason is QuotaReason.RELEASED else QuotaVerdict.SET
-            self._emit(entity, plan or _unplanned(verdict, reason), QuotaOutcome.FAILED, context, detail)
+            self._emit(entity, plan or _make_unplanned(verdict, reason), QuotaOutcome.FAILED, context, detail)
 
-    def succeeded(self, took_seconds: float | None) -> None:
-        """The cluster's quotas are as they should be; after so long, where that is known. A failure is news again."""
-        self.failing(yes=False)
+    def report_success(self, took_seconds: float | None) -> None:
+        """Show that all quotas of the cluster are right, and after which time, if known. The next failure is new."""
+        self.set_failing(yes=False)
         self._last.pop(None, None)
         if took_seconds is not None:
             self._metrics.seconds.labels(self._cluster).observe(took_seconds)
 
-    def held(self, *, yes: bool) -> None:
-        """Show whether quotas that should rise wait because too much was altered within a minute."""
-        self._metrics.held(self._cluster, yes=yes)
+    def set_held(self, *, yes: bool) -> None:
+        """Show whether quotas that should rise wait for the limit of changes within a minute."""
+        self._metrics.set_held(self._cluster, yes=yes)
 
-    def fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
-        """A decision came too late: another one is in force."""
-        plan = _unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
+    def report_fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
+        """Report that a decision came too late: another one is in force."""
+        plan = _make_unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
         context = AttemptContext(order, WantedFactor(order.factor, order.factor, QuotaReason.FENCED), 1, at)
         self._emit(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
@@ -141,5 +143,5 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         self._write("quota", outcome, event.explained(context.at), context.at)
 
 
-def _unplanned(verdict: QuotaVerdict, reason: QuotaReason) -> QuotaPlan:
+def _make_unplanned(verdict: QuotaVerdict, reason: QuotaReason) -> QuotaPlan:
     return QuotaPlan(verdict, reason, rate=None, found=None, record=None)

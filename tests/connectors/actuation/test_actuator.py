@@ -54,11 +54,11 @@ class RecordingWorker(Worker[Toy]):
     def pause_seconds(self) -> None:
         return None
 
-    def _entered(self, decision: Toy, appended_at: datetime) -> None:
+    def _accept(self, decision: Toy, appended_at: datetime) -> None:
         self.entered.append(decision.sequence)
         self.heard.set()
 
-    def _refused(self, decision: Toy, in_force: Toy) -> None:
+    def _reject(self, decision: Toy, in_force: Toy) -> None:
         raise AssertionError("nothing comes too late here")
 
     def _close(self) -> None:
@@ -75,10 +75,10 @@ class ToyActuator(Actuator[Toy]):
         self.followed: dict[str, timedelta | None] = {}
         self.prepare: Callable[[], None] = lambda: None
 
-    def _decision(self, record: Record) -> Toy | None:
+    def _read_decision(self, record: Record) -> Toy | None:
         return Toy(**json.loads(record.value)) if record.value else None
 
-    def _tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
+    def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         self.followed = dict(histories)
         return self.tail
 

@@ -28,7 +28,7 @@ class Door:
 
     def knock(self, *toys: Toy) -> None:
         for toy in toys:
-            self.queue.arrived(toy, NOW)
+            self.queue.receive(toy, NOW)
         self.queue.read()
 
 
@@ -73,11 +73,11 @@ def test_what_comes_together_is_taken_in_in_order() -> None:
 
 def test_news_is_set_until_it_is_read() -> None:
     door = Door()
-    assert not door.queue.news.is_set()
-    door.queue.arrived(Toy(), NOW)
-    assert door.queue.news.is_set()
+    assert not door.queue.received.is_set()
+    door.queue.receive(Toy(), NOW)
+    assert door.queue.received.is_set()
     door.queue.read()
-    assert not door.queue.news.is_set()
+    assert not door.queue.received.is_set()
 
 
 def test_a_recalled_decision_is_in_force_and_nobody_is_told() -> None:

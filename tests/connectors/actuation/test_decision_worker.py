@@ -28,7 +28,7 @@ class Bench:
         self.clock.advance(after)
         before = len(self.published.events)
         for toy in toys:
-            self.worker.arrived(toy, self.clock.now())
+            self.worker.receive(toy, self.clock.now())
         self.worker.reconcile(Event())
         return self.published.outcomes[before:]
 
@@ -172,7 +172,7 @@ def test_the_next_decision_to_do_the_same_renews_or_overtakes(
 
 def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
     def lift() -> None:
-        bench.worker.arrived(Toy(2, verdict="leave"), bench.clock.now())
+        bench.worker.receive(Toy(2, verdict="leave"), bench.clock.now())
         raise AWAY
 
     bench.worker.next_results = [lift]
@@ -232,8 +232,8 @@ def test_an_expired_decision_is_history_but_still_fences_older_ones_out(bench: B
 def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
     stop = Event()
     bench.worker.next_results = [stop.set]
-    bench.worker.arrived(Toy(subject="a"), NOON)
-    bench.worker.arrived(Toy(subject="b"), NOON)
+    bench.worker.receive(Toy(subject="a"), NOON)
+    bench.worker.receive(Toy(subject="b"), NOON)
     bench.worker.run(stop)
     assert bench.tried == ["a"]
     assert bench.worker.is_closed
@@ -243,7 +243,7 @@ def test_it_waits_until_the_next_attempt_is_due() -> None:
     published, clock, stop = Published(), VirtualClock(), Event()
     worker = ToyWorker(published, clock)
     worker.next_results = [AWAY, AWAY, stop.set]
-    worker.arrived(Toy(), NOON)
+    worker.receive(Toy(), NOON)
     worker.run(stop)
     assert published.outcomes == ["failed", "done"]
     assert clock.waits[-1] == 5.0
@@ -252,7 +252,7 @@ def test_it_waits_until_the_next_attempt_is_due() -> None:
 def test_news_cut_a_wait_short() -> None:
     clock, stop = VirtualClock(), Event()
     worker = ToyWorker(Published(), clock)
-    arrivals: list[Callable[[], None]] = [lambda: worker.arrived(Toy(2), clock.now()), stop.set]
+    arrivals: list[Callable[[], None]] = [lambda: worker.receive(Toy(2), clock.now()), stop.set]
 
     def fail_and_hear() -> None:
         arrivals.pop(0)()
@@ -260,7 +260,7 @@ def test_news_cut_a_wait_short() -> None:
             raise AWAY
 
     worker.next_results = [fail_and_hear, fail_and_hear]
-    worker.arrived(Toy(1), NOON)
+    worker.receive(Toy(1), NOON)
     worker.run(stop)
     assert sum(clock.waits) == 0.0
     assert len(worker.attempts) == 2

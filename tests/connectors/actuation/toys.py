@@ -52,7 +52,7 @@ class ToyEvent(ActuatorEvent):
 
 
 class ToyReports(DecisionReports[Toy, str, PacedMetric]):
-    def _news(self, decision: Toy, result: ActionResult[str]) -> object:
+    def _content(self, decision: Toy, result: ActionResult[str]) -> object:
         return result
 
     def _event(self, decision: Toy, result: ActionResult[str], attempt: int, at: datetime) -> ToyEvent:

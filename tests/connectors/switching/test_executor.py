@@ -46,7 +46,7 @@ def received(*orders: SwitchDecision) -> list[int]:
     reconciler = RecordingReconciler()
     executor._reconcilers = {"c1": reconciler}  # type: ignore[dict-item]
     for one in orders:
-        executor._arrived(record(DECIDED, decision_event(one), to_millis(NOW)))
+        executor._receive(record(DECIDED, decision_event(one), to_millis(NOW)))
     return reconciler.received
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.isolation.quarantine.admin import AdminRacks
-from connectors.isolation.quarantine.store import ConflictError, StoredRegistration
+from connectors.isolation.quarantine.racks import ConflictError, StoredRegistration
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from connectors.actuation.reports import CommonOutcome
-from connectors.isolation.quarantine.guards import done, refusal
-from connectors.isolation.quarantine.store import RacksSnapshot, StoredRegistration
+from connectors.isolation.quarantine.guards import find_refusal, measure_quarantine
+from connectors.isolation.quarantine.racks import RacksSnapshot, StoredRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.quarantine_events import QuarantineOutcome
 from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision
@@ -29,7 +29,7 @@ def snapshot(
 
 
 def refused(of: RacksSnapshot, **fields: Any) -> QuarantineOutcome | CommonOutcome | None:
-    result = refusal(decision(**fields), of, MOST)
+    result = find_refusal(decision(**fields), of, MOST)
     return None if result is None else result.outcome  # type: ignore[return-value]
 
 
@@ -38,7 +38,7 @@ def test_an_unassigned_bookie_that_is_registered_may_be_put_there() -> None:
 
 
 def test_who_is_in_a_group_by_now_stays_there_and_the_group_is_named() -> None:
-    result = refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), MOST)
+    result = find_refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), MOST)
     assert result is not None
     assert result.outcome is QuarantineOutcome.ALREADY_ASSIGNED
     assert result.observed is not None
@@ -88,7 +88,9 @@ def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome |
     ids=["the store's clock", "the decision's where the store cannot tell", "never negative"],
 )
 def test_the_leak_window_ends_when_it_is_in_quarantine(registered_at: datetime | None, seconds: float) -> None:
-    result = done(decision(), snapshot(registration=StoredRegistration(registered_at=registered_at)), NOON)
+    result = measure_quarantine(
+        decision(), snapshot(registration=StoredRegistration(registered_at=registered_at)), NOON
+    )
     assert result.outcome is CommonOutcome.DONE
     assert result.observed is not None
     assert (result.observed.quarantined_at, result.observed.leak_window_seconds) == (NOON, seconds)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.isolation.quarantine.racks import MalformedRacksError, group_of, host_of, parse_racks
+from connectors.isolation.quarantine.racks import MalformedRacksError, find_group, parse_host, parse_racks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
 
 ENTRY = {"rack": "/headgate-quarantine", "hostname": "bk11"}
@@ -64,7 +64,7 @@ def test_one_entry_is_added_and_the_rest_is_as_it_was(before: str, after: str) -
     ],
 )
 def test_the_host_is_named_where_the_id_holds_one(bookie: str, host: str | None) -> None:
-    assert host_of(bookie) == host
+    assert parse_host(bookie) == host
     entry = json.loads(added("{}", bookie))[QUARANTINE_GROUP][bookie]
     assert entry == {"rack": QUARANTINE_RACK, **({"hostname": host} if host else {})}
 
@@ -104,13 +104,13 @@ def test_the_refusal_quotes_nothing_of_the_content() -> None:
 @pytest.mark.parametrize("info", ['{"rack":"/r"}', "{}", "null"])
 def test_a_bookie_in_a_group_is_never_added(info: str) -> None:
     racks = parse_racks(b'{"a":{},"b":{"bk11:3181":' + info.encode() + b"}}")
-    assert group_of(racks.groups, "bk11:3181") == "b"
+    assert find_group(racks.groups, "bk11:3181") == "b"
     with pytest.raises(ValueError, match="in a group already"):
         racks.with_member("bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK)
 
 
 def test_ids_are_compared_as_registered() -> None:
-    assert group_of(parse_racks(b'{"a":{"BK11:3181":{}}}').groups, "bk11:3181") is None
+    assert find_group(parse_racks(b'{"a":{"BK11:3181":{}}}').groups, "bk11:3181") is None
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from([QUARANTINE_GROUP, "bk11:3181"])
@@ -128,7 +128,7 @@ GROUPS = st.dictionaries(
 def test_the_edit_changes_nothing_but_the_one_added_entry(groups: Any, escaped: bool, indent: int | None) -> None:
     content = json.dumps(groups, ensure_ascii=escaped, indent=indent).encode()
     racks = parse_racks(content)
-    if group_of(racks.groups, "bk11:3181") is not None:
+    if find_group(racks.groups, "bk11:3181") is not None:
         return
     after = json.loads(racks.with_member("bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK))
     assert after[QUARANTINE_GROUP].popitem() == ("bk11:3181", ENTRY)
@@ -145,6 +145,6 @@ def test_whatever_the_content_it_is_understood_or_refused(content: bytes) -> Non
         racks = parse_racks(content)
     except MalformedRacksError:
         return
-    if group_of(racks.groups, "new:1") is None:
+    if find_group(racks.groups, "new:1") is None:
         grown = parse_racks(racks.with_member("new:1", "g", "/g"))
-        assert group_of(grown.groups, "new:1") == "g"
+        assert find_group(grown.groups, "new:1") == "g"

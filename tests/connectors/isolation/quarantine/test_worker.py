@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
+from connectors.isolation.quarantine.racks import ConflictError, RacksSnapshot, StoredRegistration
 from connectors.isolation.quarantine.reports import QuarantineMetrics
-from connectors.isolation.quarantine.store import ConflictError, RacksSnapshot, StoredRegistration
 from connectors.isolation.quarantine.worker import QuarantineWorker, WatchedRacks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from tests.connectors.actuation.virtual_clock import VirtualClock
@@ -95,7 +95,7 @@ class Bench:
         """Decisions come in and what is due is tried; the outcomes that were said of it."""
         before = len(self.events)
         for one in decisions:
-            self.worker.arrived(one, self.clock.now())
+            self.worker.receive(one, self.clock.now())
         self.worker.reconcile(threading.Event())
         return [event["data"]["outcome"] for event in self.events[before:]]
 
@@ -370,7 +370,7 @@ def test_what_failed_is_renewed_without_a_word(bench: Bench) -> None:
 
 def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
     def lifted() -> None:
-        bench.worker.arrived(decision(sequence=2, verdict="lift"), bench.clock.now())
+        bench.worker.receive(decision(sequence=2, verdict="lift"), bench.clock.now())
         raise ConflictError("changed")
 
     bench.racks.before_write = [lifted]
@@ -403,7 +403,7 @@ def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
     stop = threading.Event()
     bench.racks.after_write = [stop.set]
     for bookie in ("a:1", "b:1"):
-        bench.worker.arrived(decision(bookie), NOON)
+        bench.worker.receive(decision(bookie), NOON)
     bench.worker.reconcile(stop)
     assert bench.quarantined == ["a:1"]
 
@@ -411,6 +411,6 @@ def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
 def test_told_to_stop_while_at_work_it_does_not_wait_for_news(bench: Bench) -> None:
     stop = threading.Event()
     bench.racks.after_write = [stop.set]  # and the news of it are taken in with others
-    bench.worker.arrived(decision(), NOON)
+    bench.worker.receive(decision(), NOON)
     bench.worker.run(stop)  # to wait would be without end, which this clock refuses
     assert bench.quarantined == [BOOKIE]

@@ -10,7 +10,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.isolation.quarantine import zookeeper
-from connectors.isolation.quarantine.store import ConflictError
+from connectors.isolation.quarantine.racks import ConflictError
 from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES, ZooKeeperRacks
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError

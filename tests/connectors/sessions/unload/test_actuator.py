@@ -45,7 +45,7 @@ class MemoryActuator(UnloadActuator):
         topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
         super().__init__(topics, watched, lambda *_: None, UnloadMetrics(CollectorRegistry()))
 
-    def _tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
+    def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         self.followed.append(histories)
         return self.tails[len(self.followed) - 1]
 

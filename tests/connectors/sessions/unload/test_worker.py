@@ -19,7 +19,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.sessions.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, worker
 from connectors.sessions.unload.brokers import Survey
-from connectors.sessions.unload.guards import judge
+from connectors.sessions.unload.guards import find_conclusion
 from connectors.sessions.unload.worker import BrokerRateLimit, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import UnloadOutcome
@@ -131,7 +131,7 @@ class Bench:
         self.clock.advance(after)
         before = len(self.events)
         for one in decisions:
-            self.worker.arrived(one, self.clock.now())
+            self.worker.receive(one, self.clock.now())
         self.worker.reconcile(threading.Event())
         return [event["data"]["outcome"] for event in self.events[before:]]
 
@@ -453,8 +453,8 @@ def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[
     taken: dict[str, list[float]] = {MEMBER: [], OTHER: []}
     for member, seconds in wanted:
         now += seconds
-        if not pace.left_seconds(member):
-            pace.take(member)
+        if not pace.wait_seconds(member):
+            pace.count_action(member)
             taken[member].append(now)
     for times in taken.values():
         assert all(later - earlier >= 10.0 - 1e-6 for earlier, later in pairwise(times))
@@ -537,7 +537,7 @@ def test_whatever_goes_wrong_the_next_decision_finds_somebody_at_work(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "asked_of", broken)
+        patch.setattr(worker, "list_concerned", broken)
         assert bench.reconcile(decision()) == ["failed"]
     assert bench.reported["detail"] == "ZeroDivisionError"
     assert bench.reconcile(after=5) == ["done"]
@@ -566,10 +566,10 @@ def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve_or
 ) -> None:
     owned = {m: {} if b is None else {BUNDLE: b} for m, b in beliefs.items() if b != "silent"}
     survey = Survey(frozenset(BROKERS), owned, {m: "silent" for m, b in beliefs.items() if b == "silent"})
-    found = judge(decision(owner=owner), survey, unsure=unsure)
+    found = find_conclusion(decision(owner=owner), survey, unsure=unsure)
     alone = beliefs == {MEMBER: True, OTHER: None, THIRD: None}
     assert (found is None) == (alone and owner in (None, MEMBER))
-    named = judge(decision(owner=owner, reason="other_owner"), survey, unsure=unsure)
+    named = find_conclusion(decision(owner=owner, reason="other_owner"), survey, unsure=unsure)
     others = {m: b for m, b in beliefs.items() if m not in (MEMBER, owner)}
     assert (named is None) == (
         beliefs[MEMBER] is True and set(others.values()) == {None} and (owner != MEMBER or alone)

@@ -7,7 +7,7 @@ from typing import Any
 
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.throttle.quotas.client import QuotaApi
-from connectors.throttle.quotas.journal import QuotaJournalError
+from connectors.throttle.quotas.records import QuotaJournalError
 from policies.decisions import Mode
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_orders import QuotaOrder

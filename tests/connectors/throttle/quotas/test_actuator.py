@@ -74,7 +74,7 @@ class MemoryActuator(QuotaActuator):
 
         super().__init__(topics, APPLIED, watched, self._hear, metrics, worker)
 
-    def _tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
+    def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         assert histories == {DECIDED: None, APPLIED: None}
         return self.tail
 

@@ -21,23 +21,23 @@ def settings(*entities: Entity, exclude: tuple[str, ...] = ()) -> QuotaSettings:
 def test_where_nothing_stands_in_the_way_nothing_is_said() -> None:
     found = find_obstacles(KafkaClient(Kafka()), settings(ANY, ALICE))
     assert found == Obstacles()
-    assert (found.of(ANY), list(found.explained())) == (None, [])
+    assert (found.find_reason(ANY), list(found.explain())) == (None, [])
 
 
 def test_brokers_with_a_callback_heed_no_quota_whatever_the_entity() -> None:
     kafka = Kafka(callbacks={2: "com.example.Own", 1: "com.example.Own"})
     found = find_obstacles(KafkaClient(kafka), settings(ANY))
-    assert (found.of(ANY), found.of(ALICE)) == (QuotaReason.QUOTA_CALLBACK,) * 2
-    (sentence,) = found.explained()
+    assert (found.find_reason(ANY), found.find_reason(ALICE)) == (QuotaReason.QUOTA_CALLBACK,) * 2
+    (sentence,) = found.explain()
     assert sentence.startswith("broker 1, 2 has client.quota.callback.class=com.example.Own")
     assert "take it out of the broker's configuration" in sentence
 
 
 def test_an_excluded_user_without_a_quota_of_their_own_would_be_caught() -> None:
     found = find_obstacles(KafkaClient(Kafka()), settings(EVERY_USER, ALICE, exclude=("carol",)))
-    assert found.of(EVERY_USER) is QuotaReason.EXCLUDED_USER
-    assert found.of(ALICE) is None
-    (sentence,) = found.explained()
+    assert found.find_reason(EVERY_USER) is QuotaReason.EXCLUDED_USER
+    assert found.find_reason(ALICE) is None
+    (sentence,) = found.explain()
     assert "entity user=<default> would slow down the excluded user carol" in sentence
     assert "--entity-name carol" in sentence
 
@@ -45,7 +45,7 @@ def test_an_excluded_user_without_a_quota_of_their_own_would_be_caught() -> None
 def test_an_excluded_user_with_a_quota_of_their_own_is_not() -> None:
     kafka = Kafka(own={"carol": {Entity(user="carol")}})
     found = find_obstacles(KafkaClient(kafka), settings(EVERY_USER, exclude=("carol",)))
-    assert found.of(EVERY_USER) is None
+    assert found.find_reason(EVERY_USER) is None
 
 
 class Guarded(KafkaClient):
@@ -62,8 +62,8 @@ class Guarded(KafkaClient):
 def test_what_may_not_be_asked_is_no_obstacle_and_is_said() -> None:
     with capture_logs() as logs:
         found = find_obstacles(Guarded(ClusterAuthorizationFailedError()), settings(ANY))
-    assert found.of(ANY) is None
-    assert ["whether they heed quotas is not known" in entry["event"] for entry in logs] == [True]
+    assert found.find_reason(ANY) is None
+    assert ["a quota callback would not be noticed" in entry["event"] for entry in logs] == [True]
 
 
 def test_brokers_that_do_not_answer_are_no_verdict() -> None:

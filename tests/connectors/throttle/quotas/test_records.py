@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.throttle.quotas.journal import QuotaJournalError
-from connectors.throttle.quotas.records import QuotaRecords
+from connectors.throttle.quotas.records import QuotaJournalError, QuotaRecords
 from policies.throttle.quota_plan import QuotaRecord
 from tests.connectors.actuation.virtual_clock import NOON
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, Journal, applied, order
@@ -34,8 +33,8 @@ def test_what_was_written_before_this_start_is_known_the_last_counts(records: Qu
 
 def test_a_record_is_written_down_and_then_known(records: QuotaRecords, journal: Journal) -> None:
     records.write({ANY: RECORD, ALICE: None}, order(0.5, sequence=5), NOON)
-    assert records.of(ANY) == RECORD
-    assert records.of(ALICE) is None
+    assert records.find(ANY) == RECORD
+    assert records.find(ALICE) is None
     assert [(note.entity, note.sequence) for _, note in journal.notes] == [(ANY, 5)]
 
 
@@ -51,14 +50,14 @@ def test_what_could_not_be_written_down_is_not_known(records: QuotaRecords, jour
     journal.fails = 1
     with pytest.raises(QuotaJournalError):
         records.write({ANY: RECORD}, order(0.5), NOON)
-    assert records.of(ANY) is None
+    assert records.find(ANY) is None
     assert records.held == []
 
 
 def test_its_own_writing_that_comes_back_is_nothing_new(records: QuotaRecords, journal: Journal) -> None:
     records.write({ANY: RECORD}, order(0.5), NOON)
     for event_id, note in journal.notes:
-        records.learned(event_id, note)
+        records.receive(event_id, note)
     with capture_logs() as logs:
         records.read()
     assert logs == []
@@ -70,8 +69,8 @@ def test_anothers_writing_counts_and_is_said(records: QuotaRecords) -> None:
             records.read()
         return [entry["event"] for entry in logs]
 
-    records.learned("theirs", applied())
-    assert records.of(ANY) is None, "nothing is taken in before it is asked for"
-    assert read() == ["another actuator is at work on this cluster"]
+    records.receive("theirs", applied())
+    assert records.find(ANY) is None, "nothing is taken in before it is asked for"
+    assert read() == ["another quota actuator is acting on this cluster"]
     assert records.held == [ANY]
     assert read() == []

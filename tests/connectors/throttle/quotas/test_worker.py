@@ -54,7 +54,7 @@ class Bench:
         self.clock.advance(after)
         before = len(self.events)
         for one in orders:
-            self.worker.arrived(one, self.clock.now())
+            self.worker.receive(one, self.clock.now())
         self.worker.reconcile(Event())
         return [(event["outcome"], event["reason"]) for event in self.events[before:]]
 
@@ -62,7 +62,7 @@ class Bench:
         """Another worker, which learns what was written down."""
         self.worker = self.made()
         for _, note in self.journal.notes:
-            self.worker.recall_record(note, NOON)
+            self.worker.recall_applied(note, NOON)
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"headgate_quota_{name}", {"cluster": CLUSTER, **labels})
@@ -168,7 +168,7 @@ def test_what_another_actuator_writes_down_is_believed_and_its_own_is_known_alre
     bench.kafka.rates[ANY] = 900_000
     bench.reconcile(order(0.5))
     event_id = bench.journal.notes[0][0] if is_own else "another"
-    bench.worker.learned(event_id, applied(baseline_bytes_per_second=800_000, sequence=1))
+    bench.worker.receive_applied(event_id, applied(baseline_bytes_per_second=800_000, sequence=1))
     bench.reconcile(order(1.0, 2))
     assert bench.kafka.rates == {ANY: baseline}
 
@@ -268,7 +268,7 @@ def test_nothing_is_done_without_a_decision(bench: Bench) -> None:
 
 
 def test_it_is_measured_from_the_decisions_append_until_the_quota_is_set(bench: Bench) -> None:
-    bench.worker.arrived(order(0.5), NOON)
+    bench.worker.receive(order(0.5), NOON)
     bench.reconcile(after=2)
     assert bench.metric("apply_seconds_sum") == 2.0
     bench.reconcile(order(0.5, 2))  # a heartbeat: what is found missing later was not its doing
