@@ -13,10 +13,10 @@ import msgspec
 from bench.turns import Figures, run
 from policies.observations import Observation, Outcome
 from policies.switching import SwitchingPolicy, SwitchingSettings, SwitchingState
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import CopyIntent, LedgerState
-from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
 from policies.switching.references import LedgerKind
 from policies.switching.state import (

@@ -5,6 +5,7 @@ bytes; instants are UTC with milliseconds. Inside the state, instants are whole 
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -203,6 +204,12 @@ def counted(count: int, noun: str) -> str:
 def counted_with(count: int, noun: str, verb: str, verbs: str) -> str:
     """The same with its verb: ``1 bookie is``, ``2 bookies are``."""
     return f"{counted(count, noun)} {agreeing(count, verb, verbs)}"
+
+
+def name_some(names: Sequence[str], most: int = 10) -> str:
+    """Join the first names, and add how many more there are, such as `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def agreeing(count: int, one: str, many: str) -> str:

@@ -3,8 +3,8 @@
 from connectors.bookkeeper.generators import read_generator
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledger_paths import Layout, layout_of
-from policies.switching.precheck.snapshot import ClusterSnapshot
 
 
 def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterSnapshot:

@@ -14,10 +14,11 @@ from connectors.switching.precheck_snapshot import take_snapshot
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import Ledger
 from policies.switching.precheck.report import precheck, reading_of
-from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckRules
+from policies.switching.precheck.snapshot import PrecheckRules
 from policies.switching.readings import GeneratorReading, SwitchBrokers, SwitchCluster, SwitchInventory, SwitchPrecheck
 from policies.switching.references import Reference, owner_of, with_ledger
 

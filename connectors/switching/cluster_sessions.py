@@ -14,7 +14,7 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
-from policies.switching.precheck.snapshot import ClusterSnapshot
+from policies.switching.clusters import ClusterSnapshot
 
 _READ_SECONDS = 10.0
 _LOOKUP_SECONDS = 0.001

@@ -139,7 +139,7 @@ def _cuts(
 
 
 def ledger_reading(ledger: Ledger) -> LedgerReading:
-    """A ledger as it is on the wire; `policies.switching.fold.ledgers.ledger_of` reads it."""
+    """A ledger as it is on the wire; `policies.switching.events.to_ledger` reads it."""
     plain = structs.asdict(ledger)
     return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
 

@@ -18,9 +18,9 @@ from connectors.switching.cluster_sessions import ClusterMetadata
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledger_paths import Layout
 from policies.switching.precheck.snapshot import (
-    ClusterSnapshot,
     PrecheckRules,
     PrecheckSnapshot,
     TargetLedgers,

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import msgspec
 
 from connectors.switching.json_znodes import DamagedZnodeError, JsonZnodes, Node, Step, create_or_put, delete, quoted
-from policies.switching.cluster_names import RESERVED_NAMES
+from policies.switching.clusters import RESERVED_NAMES
 from policies.switching.state import ClusterStatus
 
 

@@ -19,9 +19,9 @@ from deploy.commands.console import SafeConsole
 from deploy.settings.application import Settings, WatchedCluster
 from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.precheck.findings import explain
 from policies.switching.precheck.report import PrecheckReport, precheck
-from policies.switching.precheck.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.switching.precheck_snapshot import SnapshotResult
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import NO_LEDGER, HitClass
 from policies.switching.precheck.findings import FindingReason, explain
 from policies.switching.precheck.report import PrecheckReport
-from policies.switching.precheck.snapshot import ClusterSnapshot, PrecheckSnapshot
+from policies.switching.precheck.snapshot import PrecheckSnapshot
 from policies.switching.readings import StayingReading
 from policies.switching.references import LedgerKind, StayingLedgers
 

@@ -8,7 +8,7 @@ from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail
 from deploy.settings.application import Settings
 from deploy.switch.precheck_command import named
 from policies.errors import UserError
-from policies.switching.precheck.snapshot import ClusterSnapshot
+from policies.switching.clusters import ClusterSnapshot
 
 
 def registration(settings: Settings, cluster: str, name: str) -> dict[str, Any]:

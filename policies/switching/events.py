@@ -1,143 +1,104 @@
-"""Events that drive a switch: commands of people, and observations of executors, brokers and clusters."""
+"""The events that drive a switch: commands of operators, and observations of executors, brokers and clusters.
+
+A command needs no event of its own: the judge takes the `SwitchCommand` as it was published.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from policies.switching.clusters import ClusterSnapshot
+from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import Ledger
-from policies.switching.precheck.snapshot import ClusterSnapshot
-from policies.switching.readings import LedgerOutcome
-from policies.switching.references import Reference, StayingLedgers
-from policies.switching.state import (
-    ClusterStatus,
-    Directive,
-    OrchestratorLease,
-    PrecheckResult,
-    RegistryEntry,
-    SwitchAction,
+from policies.switching.readings import (
+    LedgerOutcome,
+    LedgerReading,
+    SwitchBroker,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchCommand,
+    SwitchLease,
+    SwitchLedger,
+    SwitchPrecheck,
+    SwitchRegistry,
+    SwitchStatus,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What a person asks for."""
-
-    key: str
-    """The same key again is the same command again."""
-    dry_run: bool = False
-    expected_epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Register(Command):
-    """Make a cluster known; its identity was read at its address. None: it could not be."""
-
-    name: str
-    uri: str
-    instance_id: str | None
-    root: str | None
-    status: ClusterStatus | None = None
-    """What it is to be; None: as it is, or standby."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unregister(Command):
-    """Forget a cluster."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precheck(Command):
-    """Have a target checked."""
-
-    target: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start(Command):
-    """Switch to a target, or drive a switch to it on."""
-
-    target: str
-    digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback(Command):
-    """Take the promotions back; unless `attribution_only`, send the brokers back as well."""
-
-    attribution_only: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abort(Command):
-    """End the switch, and take back what can be."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause(Command):
-    """Order nothing more, until it is resumed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resume(Command):
-    """Go on: after a pause, a halt, or somebody else's directive."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleanup(Command):
-    """Delete what was promoted from the source."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseClient(Command):
-    """Have brokers close their client of a cluster that nobody needs any more."""
-
-    name: str
+from policies.switching.references import Reference, StayingLedgers
+from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """Who orchestrates now."""
+    """An orchestrator holds or renews the lease."""
 
     lease: OrchestratorLease
+
+    @classmethod
+    def from_reading(cls, reading: SwitchLease, at_ms: int) -> "LeaseSeen":
+        """The validity counts from the record's time."""
+        return cls(OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySeen:
-    """The registry as ZooKeeper has it."""
+    """The registry as ZooKeeper has it. Entries are sorted by name, and no root ends with a slash."""
 
     entries: tuple[RegistryEntry, ...]
     bootstrap: str | None
     directive: Directive | None
     committed_epoch: int
     at_ms: int = -1
-    """When it was read; -1: not known."""
+    """When the registry was read; -1 if unknown."""
     also_active: tuple[str, ...] = ()
-    """Clusters that somebody else's entry says are active."""
+    """Clusters that are active by an entry that Headgate did not write."""
+
+    @classmethod
+    def from_reading(cls, reading: SwitchRegistry, at_ms: int) -> "RegistrySeen":
+        """Convert a registry as it was published."""
+        entries = (
+            RegistryEntry(c.name, c.uri, c.instance_id, c.root.rstrip("/"), c.status, c.version)
+            for c in sorted(reading.clusters, key=lambda c: c.name)
+        )
+        written = reading.directive
+        directive = Directive(written.epoch, written.target) if written else None
+        also_active = tuple(sorted(reading.active_as_proposed))
+        return cls(tuple(entries), reading.bootstrap, directive, reading.committed_epoch, at_ms, also_active)
 
 
 @dataclass(frozen=True, slots=True)
 class MembersSeen:
-    """The brokers that are alive."""
+    """The live brokers."""
 
     brokers: tuple[str, ...]
     at_ms: int
 
+    @classmethod
+    def from_reading(cls, reading: SwitchBrokers, at_ms: int) -> "MembersSeen":
+        """Convert a list of live brokers as it was published."""
+        return cls(reading.brokers, at_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerSeen:
-    """What a broker's agent says of it."""
+    """A report of a broker's agent."""
 
     broker: str
     sequence: int
-    """Of this broker's reports; only grows."""
+    """The number of the report; it only grows for a broker."""
     epoch: int
-    """The directive it speaks of."""
+    """The epoch of the directive that the report is about."""
     failed: bool
-    """Its client of the target could not be made; else it follows the directive."""
+    """True if the broker could not make its client of the target; False if it follows the directive."""
     writes: tuple[str, ...]
     reads: tuple[str, ...]
     at_ms: int
+
+    @classmethod
+    def from_reading(cls, reading: SwitchBroker, at_ms: int) -> "BrokerSeen":
+        """Convert an agent's report as it was published."""
+        return cls(
+            reading.broker, reading.sequence, reading.epoch, reading.client_init_failed, reading.writes,
+            reading.reads, at_ms,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,34 +107,66 @@ class ClusterSeen:
 
     cluster: ClusterSnapshot
 
+    @classmethod
+    def from_reading(cls, reading: SwitchCluster, at_ms: int) -> "ClusterSeen":
+        """The snapshot is dated by the beginning of the reading."""
+        read = reading.generator
+        return cls(
+            ClusterSnapshot(
+                name=reading.name,
+                instance_id=reading.instance_id,
+                root=reading.root,
+                layout=reading.layout,
+                generator=IdGenerator(read.hob, read.cversion, read.num_children) if read else None,
+                read_ms=at_ms - reading.took_ms,
+            )
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Prechecked:
-    """The report that was asked for."""
+    """A precheck's report, reduced to what a start needs."""
 
     check: PrecheckResult
+
+    @classmethod
+    def from_reading(cls, reading: SwitchPrecheck, at_ms: int) -> "Prechecked":
+        """The validity counts from the record's time."""
+        return cls(
+            PrecheckResult(
+                source=reading.source,
+                target=reading.target,
+                ready=reading.ready,
+                digest=reading.digest,
+                reasons=tuple(dict.fromkeys(f.reason for f in reading.findings)),
+                checked_ms=at_ms,
+                expires_ms=at_ms + reading.valid_ms,
+                greatest_id=reading.greatest_id,
+                bypassed=reading.bypassed,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class InventorySeen:
-    """All references, and which of their ledgers exist in the target."""
+    """A complete inventory: all references, and which of their ledgers exist in the target."""
 
     references: tuple[Reference, ...]
     at_ms: int
     target: str = ""
-    """The cluster that was asked for each ledger; empty: none was."""
+    """The cluster in which each ledger was looked up; empty if none was."""
     existing: Mapping[int, Ledger] = field(default_factory=dict)
     staying: tuple[StayingLedgers, ...] = ()
-    """What else names ledgers, counted."""
+    """Counts of the ledgers that are neither copied nor attributed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerResult:
-    """An executor's result about one ledger."""
+    """An executor's result for one ledger."""
 
     ledger_id: int
     op: int
-    """The number of the order it is the result of."""
+    """The number of the order that this result answers."""
     outcome: LedgerOutcome
     source: Ledger | None = None
     target: Ledger | None = None
@@ -183,23 +176,43 @@ class LedgerResult:
     attribution: str | None = None
     detail: str = ""
 
+    @classmethod
+    def from_reading(cls, reading: SwitchLedger, _at_ms: int) -> "LedgerResult":
+        """Convert an executor's result as it was published."""
+        return cls(
+            reading.ledger_id, reading.op, reading.result, to_ledger(reading.source), to_ledger(reading.target),
+            reading.changed, reading.new_id, reading.attribution, reading.detail or "",
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
-    """An executor's result about a status it was to write."""
+    """An executor's result for a status that it was ordered to write."""
 
     action: SwitchAction
     op: int
     ok: bool
 
+    @classmethod
+    def from_reading(cls, reading: SwitchStatus, _at_ms: int) -> "StatusResult":
+        """Convert an executor's result as it was published."""
+        return cls(SwitchAction(reading.action.value), reading.op, reading.written)
+
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Time passed."""
+    """Time passed without an observation."""
 
 
-Commands = Register | Unregister | Precheck | Start | Rollback | Abort | Pause | Resume | Cleanup | CloseClient
 Event = (
-    Commands | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
+    SwitchCommand | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
     | LedgerResult | StatusResult | TimePassed
 )  # fmt: skip
+
+
+def to_ledger(reading: LedgerReading | None) -> Ledger | None:
+    """Convert a ledger as it was published."""
+    if reading is None:
+        return None
+    plain = reading.model_dump(exclude={"custom_metadata"})
+    return Ledger(**plain, custom_metadata=tuple(sorted(reading.custom_metadata.items())))

@@ -1,4 +1,4 @@
-"""The state machine of a switch: takes one event after the other, folds it, judges it, and publishes the outcome.
+"""The state machine of a switch: takes one event after the other, folds it, judges it, and drafts the decisions.
 
 After every event the switch advances as far as it can, and then every invariant is checked. An event that the table
 does not list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
@@ -7,55 +7,59 @@ does not list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/s
 from collections.abc import Iterable
 from dataclasses import replace
 
-from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
-from policies.switching.events import Command, Commands, Event
-from policies.switching.fold import News, fold
-from policies.switching.judge.changes import Count, DecisionDraft, UpdateSwitch
+from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.events import Event
+from policies.switching.fold import FoldedEvent, fold
+from policies.switching.judge import judge
+from policies.switching.judge.changes import Count, DecisionDraft, UpdateSwitch, reject
 from policies.switching.judge.invariants import TransitionResult, breaches
-from policies.switching.judge.rows import judge, wrong_epoch
-from policies.switching.judge.stages import go_on
+from policies.switching.judge.stages import advance
+from policies.switching.readings import SwitchCommand
 from policies.switching.transition import Transition
 
 
 def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[DecisionDraft, ...]:
-    """Take events, one after the other; what is said, in its order."""
-    said: list[DecisionDraft] = []
+    """Take events one after the other, and return the decisions in their order."""
+    drafts: list[DecisionDraft] = []
     for index, event in enumerate(events):
         _take(transition, event)
-        said += (replace(draft, cause=index) for draft in transition.drafts)
+        drafts += (replace(draft, cause=index) for draft in transition.drafts)
         transition.drafts = []
-    return tuple(said)
+    return tuple(drafts)
 
 
 def _take(transition: Transition, event: Event) -> None:
-    state, news = fold(transition.state, event)
+    state, folded = fold(transition.state, event)
     if state is None:
         transition.apply([Count("repeated")])
-        news = None
-    else:
-        transition.state = state
-    if not isinstance(event, Command):
-        _judge(transition, news)
-    elif news is not None and event.dry_run:
-        transition.drafts.append(_preview(transition, event))
-    elif news is not None:
-        _judge(transition, news)
-
-
-def _judge(transition: Transition, news: News | None) -> None:
-    """What is new, then what the switch goes on with, until there is nothing more to do."""
-    if isinstance(news, Command) and (rejected := wrong_epoch(transition.facts(), news)):
-        transition.apply([rejected])
+        if not isinstance(event, SwitchCommand):
+            _judge(transition, None)
         return
-    if news is not None:
-        transition.apply(judge(transition.facts(), news))
-    while transition.apply(go_on(transition.facts())):
+    transition.state = state
+    if isinstance(event, SwitchCommand) and event.is_dry_run:
+        transition.drafts.append(_preview(transition, event))
+    else:
+        _judge(transition, folded)
+
+
+def _judge(transition: Transition, event: FoldedEvent | None) -> None:
+    """Apply the changes of the event, then those of the automatic progress until none is left.
+
+    A command for another epoch is rejected.
+    """
+    if isinstance(event, SwitchCommand) and event.expected_epoch not in (None, transition.state.epoch):
+        sentence = f"the epoch is {transition.state.epoch}, not {event.expected_epoch} as the command expects"
+        transition.apply([reject(event, RejectCode.INVALID_TRANSITION, sentence)])
+        return
+    if event is not None:
+        transition.apply(judge(transition.facts(), event))
+    while transition.apply(advance(transition.facts())):
         pass
     _check(transition)
 
 
 def _check(transition: Transition) -> None:
-    """A breach takes back every order, halts the switch and is an alarm."""
+    """A breach of an invariant drops every order of the transition, halts the switch and is an alert."""
     facts, plan = transition.facts(), transition.plan
     touched = [t for i in sorted(plan.touched) if (t := plan.get(i)) is not None]
     plan.touched = set()
@@ -71,11 +75,11 @@ def _check(transition: Transition) -> None:
         transition.apply([UpdateSwitch({"halted": evidence})])
 
 
-def _preview(transition: Transition, command: Commands) -> DecisionDraft:
-    """What a command would do: the same code on the same state, of which nothing is kept."""
+def _preview(transition: Transition, command: SwitchCommand) -> DecisionDraft:
+    """Run a command on the same state with the same code, and keep nothing but the sentences."""
     trial = Transition(transition.packed(), transition.limits, transition.now_ms)
     _judge(trial, command)
-    subject, verdict = f"commands/{command.key}", SwitchVerdict.PREVIEW
+    subject, verdict = f"commands/{command.idempotency_key}", SwitchVerdict.PREVIEW
     rejected = next((d for d in trial.drafts if d.verdict is SwitchVerdict.REJECT), None)
     if rejected is not None:
         sentence = f"would be rejected: {rejected.sentence}"

@@ -1,6 +1,6 @@
-"""The ledgers of a switch's plan, decoded during a step only as far as the step touches them.
+"""The ledgers of a switch's plan, of which a step decodes only those that it touches.
 
-A plan of 100,000 ledgers is kept in blocks, so a step costs what it changes and not the size of the plan.
+A plan of 100,000 ledgers is stored in blocks, so the cost of a step depends on its changes and not on the plan's size.
 """
 
 import heapq
@@ -9,31 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policies.switching.blocks import BlockMap, tags_of
 from policies.switching.references import LedgerKind
-from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, PlanTag, Switch, SwitchAction, key_of
-
-
-def _key_of(task: LedgerTask) -> int:
-    return task.key
-
-
-def _tag_of(task: LedgerTask) -> PlanTag:
-    return task.stage, task.awaiting
+from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, Switch, SwitchAction, key_of
 
 
 class LedgerPlan:
-    """The ledgers of a switch, by id; one that a cursor and a schema name is there for each of them.
+    """The ledgers of a switch by id. A ledger named by a cursor and by a schema has a task for each.
 
     Args:
-        tasks: of a plan of few ledgers.
-        blocks: of a plan of many.
+        tasks: the ledgers of a small plan.
+        blocks: the ledgers of a large plan.
     """
 
     def __init__(self, tasks: Iterable[LedgerTask] = (), blocks: Iterable[PlanBlock] = ()) -> None:
         packed = tuple(blocks)
-        self._tasks = BlockMap(LedgerTask, _key_of, _tag_of, blocks=packed, opened=self._offer)
+        self._tasks = BlockMap(
+            LedgerTask, lambda t: t.key, lambda t: (t.stage, t.awaiting), blocks=packed, opened=self._offer
+        )  # fmt: skip
         self._counts = Counter(tags_of(packed))
         self._idle: dict[LedgerStage, list[tuple[int, bool]]] = {}
-        """By stage the least keys: of ledgers, and (True) of blocks in which there are some; stale ones among them."""
+        """A heap by stage: keys of ledgers, and (True) first keys of blocks that contain some. Keys may be stale."""
         for block in packed:
             for stage in {stage for (stage, awaiting), _ in block.tags if awaiting is SwitchAction.NONE}:
                 heapq.heappush(self._idle.setdefault(stage, []), (block.first, True))
@@ -49,20 +43,20 @@ class LedgerPlan:
         return iter(self._tasks)
 
     def get(self, key: int) -> LedgerTask | None:
-        """A ledger of the plan, by `LedgerTask.key`."""
+        """Return a ledger of the plan by `LedgerTask.key`."""
         return self._tasks.get(key)
 
-    def of(self, ledger_id: int) -> tuple[LedgerTask, ...]:
-        """What is planned of a ledger: for a cursor, for a schema, or for both."""
+    def tasks_of(self, ledger_id: int) -> tuple[LedgerTask, ...]:
+        """Return the tasks of a ledger: for a cursor, for a schema, or for both."""
         found = (self._tasks.get(key_of(ledger_id, kind)) for kind in LedgerKind)
         return tuple(task for task in found if task is not None)
 
     def place(self, key: int) -> int:
-        """The place of a ledger in the order of the plan, from 1 on."""
+        """Return the place of a ledger in the plan, from 1 on."""
         return self._tasks.rank(key) + 1
 
     def put(self, task: LedgerTask) -> None:
-        """Put a ledger in, or in place of what was known of it."""
+        """Insert or replace a ledger."""
         known = self._tasks.put(task)
         self._count(known, -1)
         self._count(task, 1)
@@ -71,44 +65,44 @@ class LedgerPlan:
         self._offer(task)
 
     def drop(self, key: int) -> None:
-        """Take a ledger out."""
+        """Remove a ledger."""
         self._count(self._tasks.drop(key), -1)
         self.changed = True
 
     def count(self, *stages: LedgerStage) -> int:
-        """How many ledgers are at one of these stages."""
+        """Count the ledgers at these stages."""
         return sum(n for (stage, _), n in self._counts.items() if stage in stages)
 
-    def unfinished(self, *stages: LedgerStage) -> int:
-        """How many at one of these stages are not given up."""
+    def count_unfinished(self, *stages: LedgerStage) -> int:
+        """Count the ledgers at these stages that are not given up."""
         return sum(n for (s, a), n in self._counts.items() if s in stages and a is not SwitchAction.GIVEN_UP)
 
-    def asked(self, *actions: SwitchAction) -> int:
-        """Of how many ledgers one of these is asked."""
+    def count_ordered(self, *actions: SwitchAction) -> int:
+        """Count the ledgers that wait for one of these actions."""
         return sum(n for (_, action), n in self._counts.items() if action in actions)
 
     def idle(self, most: int, *stages: LedgerStage) -> list[LedgerTask]:
-        """Ledgers of which nothing is asked, at most so many: stage after stage, those of least id first.
+        """Return at most `most` ledgers without an open order: stage after stage, by ascending id.
 
-        So the order in which results come is no matter.
+        So the order in which results arrive does not matter.
         """
         found: list[LedgerTask] = []
         for stage in stages:
-            found += self._least(stage, most - len(found))
+            found += self._take_least(stage, most - len(found))
         return found
 
     def packed(self) -> dict[str, object]:
-        """The plan as a switch keeps it: the fields' values."""
+        """Return the fields of the switch that store the plan."""
         tasks, blocks = self._tasks.packed()
         return {"tasks": tasks, "blocks": blocks}
 
-    def _least(self, stage: LedgerStage, most: int) -> list[LedgerTask]:
+    def _take_least(self, stage: LedgerStage, most: int) -> list[LedgerTask]:
         heap = self._idle.get(stage, [])
         found: dict[int, LedgerTask] = {}
         while heap and len(found) < most:
             key, is_block = heapq.heappop(heap)
             if is_block:
-                self._tasks.spread_out(key)  # which offers what is in it
+                self._tasks.decode_block(key)  # this offers its ledgers
                 continue
             task = self._tasks.get(key)
             if task is not None and task.stage is stage and task.awaiting is SwitchAction.NONE:
@@ -123,16 +117,16 @@ class LedgerPlan:
 
     def _count(self, task: LedgerTask | None, step: int) -> None:
         if task is not None:
-            self._counts[_tag_of(task)] += step
+            self._counts[task.stage, task.awaiting] += step
 
 
 def plan_of(switch: Switch | None) -> LedgerPlan:
-    """The plan of a switch, to be spread out."""
+    """Return the plan of a switch."""
     return LedgerPlan(switch.tasks, switch.blocks) if switch is not None else LedgerPlan()
 
 
 def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
-    """How many ledgers stand where; of a switch that is done nothing else is known."""
+    """Count a switch's ledgers by stage. Of a switch that is over, only these counts are kept."""
     if switch.settled:
         return switch.settled
     counts = Counter(task.stage for task in switch.tasks)

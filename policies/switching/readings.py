@@ -82,6 +82,11 @@ class SwitchCommand(Reading):
         """``<cluster>/commands/<idempotency key>``."""
         return f"{self.cluster}/commands/{self.idempotency_key}"
 
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether nothing is to be changed; for `cleanup` that is the default."""
+        return self.command is CommandName.CLEANUP if self.dry_run is None else self.dry_run
+
 
 class SwitchLease(Reading):
     """Which orchestrator may order anything."""

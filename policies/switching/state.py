@@ -11,10 +11,9 @@ from msgspec import Struct, field
 from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
 from policies.switching.blocks import PackedBlock
-from policies.switching.id_marks import IdMark
+from policies.switching.clusters import ClusterSnapshot, IdMark
 from policies.switching.ledgers import CopyIntent, Ledger
 from policies.switching.precheck.findings import FindingReason
-from policies.switching.precheck.snapshot import ClusterSnapshot
 from policies.switching.references import LedgerKind, Reference, StayingLedgers
 from policies.units import InstantMs
 

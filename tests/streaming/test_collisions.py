@@ -15,17 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from connectors.switching.inventory import inventory_readings
 from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.observations import Outcome, Reading
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import CopyIntent, HitClass, Ledger, LedgerState
 from policies.switching.precheck.report import HitSamples, precheck
-from policies.switching.precheck.snapshot import (
-    ClusterSnapshot,
-    PrecheckRules,
-    PrecheckSnapshot,
-    TargetLedgers,
-    TargetPolicy,
-)
+from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.references import LedgerKind, Reference
 from policies.units import from_millis

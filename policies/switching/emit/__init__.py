@@ -1,1 +1,1 @@
-"""Publishes what was judged: orders in words, numbered and dated decisions, and the record of the switch's state."""
+"""Publishes the judge's changes as drafts in words, as numbered and dated decisions, and as the switch's record."""

@@ -1,4 +1,4 @@
-"""Numbers and dates each draft, and makes it a decision that an executor can verify before it acts."""
+"""Numbers and dates drafts, so that an executor can verify each decision before it acts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -23,26 +23,26 @@ def emit(
     issuer: Issuer,
     now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
-    """Decisions from drafts, in their order.
+    """Make decisions from drafts, in their order.
 
     Args:
-        state: after the step.
-        drafts: what is said.
-        plan: after the step.
-        ids: of the observations of the step's events: the evidence.
-        issuer: what the decisions of the cluster have in common.
-        now: the moment.
+        state: the state after the step.
+        drafts: the drafts of the step.
+        plan: the plan after the step.
+        ids: the ids of the step's observations, as evidence.
+        issuer: the common fields of the cluster's decisions.
+        now: the time of the batch.
     """
     decisions: list[SwitchDecision] = []
     for draft in drafts:
-        state = numbered(state, now)
+        state = number(state, now)
         evidence = tuple(ids[draft.cause : draft.cause + 1])
         decisions.append(_decision(state, draft, plan, evidence, issuer, now))
     return state, tuple(decisions)
 
 
-def numbered(state: SwitchingState, now: datetime) -> SwitchingState:
-    """The state with the next number of what the cluster's subjects share."""
+def number(state: SwitchingState, now: datetime) -> SwitchingState:
+    """Take the next sequence, which all subjects of the cluster share."""
     return replace(state, sequence=next_sequence(state.sequence, to_millis(now), is_first=state.sequence == 0))
 
 
@@ -69,15 +69,15 @@ def _decision(
         op=draft.op,
         source=switch.source if switch else None,
         target=switch.target if switch else None,
-        ledger=_ledger_ref(draft.task, plan) if draft.task else None,
-        expects=_expectations(state, draft),
-        args=_plain(draft.details),
+        ledger=_refer_to_ledger(draft.task, plan) if draft.task else None,
+        expects=_expect(state, draft),
+        args=_flatten(draft.details),
         valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
     )
     return decision.model_copy(update={"otherwise": decided_otherwise(decision)})
 
 
-def _ledger_ref(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
+def _refer_to_ledger(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
     planned = plan.get(task.key) is not None
     return LedgerRef(
         ledger_id=task.ledger_id,
@@ -91,8 +91,8 @@ def _ledger_ref(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
     )
 
 
-def _expectations(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int | None]:
-    """What an executor must find, by verdict."""
+def _expect(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int | None]:
+    """Return the values that an executor must find before it writes."""
     switch, details = state.switch, draft.details
     if draft.verdict is SwitchVerdict.WRITE_DIRECTIVE:
         return {"epoch_below": state.epoch}
@@ -101,28 +101,25 @@ def _expectations(state: SwitchingState, draft: DecisionDraft) -> dict[str, str 
         return {"version": version if isinstance(version, int) else None}
     if draft.task is None or switch is None:
         return {}
-    task = draft.task
-    moved = switch.target if draft.verdict is SwitchVerdict.REVERT else switch.source
-    # A revert finds references that were never promoted, too: without an attribute they are the bootstrap cluster's.
-    owners = (switch.source, switch.target) if draft.verdict is SwitchVerdict.REVERT else (moved,)
+    task, is_revert = draft.task, draft.verdict is SwitchVerdict.REVERT
+    attribution = switch.target if is_revert else switch.source
+    id_in_target = task.ledger_id if task.target_id is None else task.target_id
+    # A revert may find a reference that was never promoted. Without an attribute it is the bootstrap cluster's.
+    owners = (switch.source, switch.target) if is_revert else (attribution,)
     legacy = "or_none" if state.bootstrap in owners else "only"
     expects: dict[SwitchVerdict, dict[str, str | int | None]] = {
         SwitchVerdict.START_COPY: {"target_ledger": "absent"},
         SwitchVerdict.DELETE_OWN_COPY: {"journalled": task.ledger_id, "referenced_in": None},
-        SwitchVerdict.PROMOTE: {"attribution": moved, "legacy": legacy, "ledger_id": task.ledger_id},
-        SwitchVerdict.REQUEST_ROLLOVER: {"attribution": moved, "legacy": legacy, "ledger_id": task.ledger_id},
-        SwitchVerdict.REVERT: {"attribution": moved, "legacy": legacy, "ledger_id": _id_in_target(task)},
-        SwitchVerdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": _id_in_target(task)},
+        SwitchVerdict.PROMOTE: {"attribution": attribution, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REQUEST_ROLLOVER: {"attribution": attribution, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REVERT: {"attribution": attribution, "legacy": legacy, "ledger_id": id_in_target},
+        SwitchVerdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": id_in_target},
     }
     return expects.get(draft.verdict, {})
 
 
-def _id_in_target(task: LedgerTask) -> int:
-    return task.ledger_id if task.target_id is None else task.target_id
-
-
-def _plain(details: Mapping[str, object]) -> dict[str, str | int | bool | None]:
-    """Details as the wire has them; a registry entry is spread out."""
+def _flatten(details: Mapping[str, object]) -> dict[str, str | int | bool | None]:
+    """Convert details for the wire; a registry entry becomes its fields."""
     plain: dict[str, str | int | bool | None] = {}
     for name, value in details.items():
         if isinstance(value, RegistryEntry):

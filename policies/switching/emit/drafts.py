@@ -1,7 +1,8 @@
-"""Words for changes: what executors are asked to do, what became of the switch, and why nothing is done.
+"""Drafts decisions from changes: the orders to executors, the new stage of the switch, and rejections.
 
-An order that needs the lease is withheld while nobody holds it, while the switch is halted or paused, and while the
-registry is contested. It stays open and is published once an orchestrator takes over or a person resumes the switch.
+An order that needs the lease is withheld while no orchestrator holds it, while the switch is halted or paused, and
+while the registry is contested. It stays open, and is published once an orchestrator takes over or an operator resumes
+the switch.
 """
 
 from policies.switching.decisions import SwitchReason, SwitchVerdict
@@ -9,41 +10,33 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Advance,
-    AskAgain,
-    AskExecutor,
     Change,
     DecisionDraft,
-    DirectAgain,
     DirectBrokers,
+    OrderLedger,
     Reject,
     RemoveRegistry,
     TakeInventory,
     WriteRegistry,
     WriteStatus,
-    WriteStatusAgain,
 )
 from policies.switching.state import ClusterStatus, SwitchAction
 
-_VERDICTS = {
-    SwitchAction.COPY: SwitchVerdict.START_COPY,
-    SwitchAction.DELETE_COPY: SwitchVerdict.DELETE_OWN_COPY,
-    SwitchAction.PROMOTE: SwitchVerdict.PROMOTE,
-    SwitchAction.ROLL_OVER: SwitchVerdict.REQUEST_ROLLOVER,
-    SwitchAction.REVERT: SwitchVerdict.REVERT,
-    SwitchAction.DELETE_OLD: SwitchVerdict.DELETE_OLD,
-}
-_SENTENCES = {
-    SwitchAction.COPY: "copy ledger {id} of {source} to {target}",
-    SwitchAction.DELETE_COPY: "delete headgate's own copy {id} in {target}",
-    SwitchAction.PROMOTE: "attribute ledger {id} to {target}",
-    SwitchAction.ROLL_OVER: "ask the owner of the cursor of ledger {id} to roll it over to {target}",
-    SwitchAction.REVERT: "attribute ledger {id} to {source} again",
-    SwitchAction.DELETE_OLD: "delete ledger {id} from {source}",
+_ORDERS = {
+    SwitchAction.COPY: (SwitchVerdict.START_COPY, "copy ledger {id} of {source} to {target}"),
+    SwitchAction.DELETE_COPY: (SwitchVerdict.DELETE_OWN_COPY, "delete headgate's own copy {id} in {target}"),
+    SwitchAction.PROMOTE: (SwitchVerdict.PROMOTE, "attribute ledger {id} to {target}"),
+    SwitchAction.ROLL_OVER: (
+        SwitchVerdict.REQUEST_ROLLOVER,
+        "ask the owner of the cursor of ledger {id} to roll it over to {target}",
+    ),
+    SwitchAction.REVERT: (SwitchVerdict.REVERT, "attribute ledger {id} to {source} again"),
+    SwitchAction.DELETE_OLD: (SwitchVerdict.DELETE_OLD, "delete ledger {id} from {source}"),
 }
 
 
 def draft_of(change: Change, after: SwitchFacts) -> DecisionDraft | None:
-    """What is said of a change that was just made; None when nothing is, or nothing may be."""
+    """Draft the decision of a change that was just made; None if it has none, or its order is withheld."""
     match change:
         case DecisionDraft():
             return change
@@ -52,16 +45,16 @@ def draft_of(change: Change, after: SwitchFacts) -> DecisionDraft | None:
         case Advance(_, reason, sentence):
             return DecisionDraft(SwitchVerdict.ADVANCE, reason, sentence)
         case WriteRegistry() | RemoveRegistry():
-            return None if after.state.contested else _registry_order(change, after)
+            return None if after.state.contested else _order_registry(change, after)
     if after.stands_still or guards.holds_lease(after):
         return None
-    if isinstance(change, DirectBrokers | DirectAgain):
-        return _directive_order(change.reason, after)
+    if isinstance(change, DirectBrokers):
+        return _order_directive(change.reason, after)
     return _order(change, after) if after.state.switch is not None else None
 
 
-def _registry_order(change: WriteRegistry | RemoveRegistry, after: SwitchFacts) -> DecisionDraft:
-    """Also without the lease: commands write the registry before there is an orchestrator."""
+def _order_registry(change: WriteRegistry | RemoveRegistry, after: SwitchFacts) -> DecisionDraft:
+    """An order to the registry needs no lease: commands write it before there is an orchestrator."""
     if isinstance(change, RemoveRegistry):
         return DecisionDraft(
             SwitchVerdict.REMOVE_REGISTRY, change.reason, f"{change.name} is no longer registered",
@@ -75,40 +68,7 @@ def _registry_order(change: WriteRegistry | RemoveRegistry, after: SwitchFacts) 
     )  # fmt: skip
 
 
-def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
-    match change:
-        case AskExecutor(task, _, reason) | AskAgain(task, reason):
-            return _ledger_order(task.key, reason, after)
-        case TakeInventory():
-            return DecisionDraft(
-                SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
-                subject="inventory", details={"source": after.switch.source, "target": after.switch.target},
-            )  # fmt: skip
-        case WriteStatus():
-            return _status_order(SwitchReason.ALL_TERMINAL, after)
-        case WriteStatusAgain(reason):
-            return _status_order(reason, after)
-    return None
-
-
-def _ledger_order(key: int, reason: SwitchReason, after: SwitchFacts) -> DecisionDraft | None:
-    task = after.plan.get(key)
-    if task is None:
-        return None
-    names: dict[str, object] = {"source": after.switch.source, "target": after.switch.target}
-    sentence = _SENTENCES[task.awaiting].format(id=task.ledger_id, **names)
-    return DecisionDraft(
-        _VERDICTS[task.awaiting],
-        reason,
-        sentence,
-        subject=f"ledgers/{task.ledger_id}",
-        task=task,
-        op=task.op,
-        details=names,
-    )
-
-
-def _directive_order(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft | None:
+def _order_directive(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft | None:
     directive = after.state.directive
     if directive is None or directive.epoch <= after.state.committed_epoch:
         return None
@@ -117,10 +77,29 @@ def _directive_order(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft 
     return DecisionDraft(SwitchVerdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
 
 
-def _status_order(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft:
+def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
+    names: dict[str, object] = {"source": after.switch.source, "target": after.switch.target}
+    match change:
+        case OrderLedger(ordered, reason) if task := after.plan.get(ordered.key):
+            verdict, sentence = _ORDERS[task.awaiting]
+            return DecisionDraft(
+                verdict, reason, sentence.format(id=task.ledger_id, **names), subject=f"ledgers/{task.ledger_id}",
+                task=task, op=task.op, details=names,
+            )  # fmt: skip
+        case TakeInventory():
+            return DecisionDraft(
+                SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
+                subject="inventory", details=names,
+            )  # fmt: skip
+        case WriteStatus():
+            return _order_status(change.reason, after)
+    return None
+
+
+def _order_status(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft:
     switch = after.switch
-    old = switch.awaiting is SwitchAction.STATUS_OLD
-    name, status = (switch.source, ClusterStatus.DEPRECATED) if old else (switch.target, ClusterStatus.ACTIVE)
+    is_old = switch.awaiting is SwitchAction.STATUS_OLD
+    name, status = (switch.source, ClusterStatus.DEPRECATED) if is_old else (switch.target, ClusterStatus.ACTIVE)
     entry = after.state.entry(name)
     details = {"name": name, "status": status.value, "expected_version": entry.version if entry else None}
     return DecisionDraft(

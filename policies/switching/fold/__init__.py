@@ -1,30 +1,31 @@
-"""Folds readings, each kind into its own small read model, and tells the state machine what happened.
+"""Folds readings: each kind updates a small read model of its own.
 
-Readings are levels: the newest counts; an older or repeated one is counted and changes nothing (row 26). None of the
-table's rules are here: commands, leases, reports and results are passed on to the judge unchanged.
+A reading shows a whole level, so the newest one counts. An older or repeated reading changes nothing but a counter
+(row 26). No rule of the table is applied here: commands, leases, reports and results go on to the judge unchanged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, Outcome, Reading, in_order
+from policies.observations import Observation, Outcome, in_order
+from policies.switching.clusters import mark_written
 from policies.switching.events import (
     BrokerSeen,
     ClusterSeen,
-    Command,
     Event,
     InventorySeen,
+    LeaseSeen,
+    LedgerResult,
     MembersSeen,
+    Prechecked,
     RegistrySeen,
+    StatusResult,
     TimePassed,
 )
-from policies.switching.fold.brokers import broker_of, fold_members, fold_report
-from policies.switching.fold.clusters import Impostor, cluster_of, fold_cluster, precheck_of
-from policies.switching.fold.commands import command_of, remember
 from policies.switching.fold.inventory import assemble, fold_inventory
-from policies.switching.fold.ledgers import result_of, status_of
-from policies.switching.fold.registry import RegistryAgain, fold_registry, lease_of, registry_of
+from policies.switching.fold.registry import Impostor, RegistryChecked, fold_cluster, fold_registry
 from policies.switching.readings import (
     SwitchBroker,
     SwitchBrokers,
@@ -36,76 +37,101 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.state import SwitchingState
+from policies.switching.state import NEVER, BrokerReport, LiveBrokers, SwitchingState, put
 
-News = Event | RegistryAgain | Impostor
-"""What a reading leaves for the judge."""
+REMEMBERED_COMMANDS = 1000
+FoldedEvent = Event | RegistryChecked | Impostor
+"""The event that is left for the judge once a reading is folded."""
+_EVENTS: Mapping[type, Callable[[Any, int], Event]] = {
+    SwitchLedger: LedgerResult.from_reading,
+    SwitchStatus: StatusResult.from_reading,
+    SwitchLease: LeaseSeen.from_reading,
+    SwitchRegistry: RegistrySeen.from_reading,
+    SwitchBrokers: MembersSeen.from_reading,
+    SwitchBroker: BrokerSeen.from_reading,
+    SwitchCluster: ClusterSeen.from_reading,
+    SwitchPrecheck: Prechecked.from_reading,
+}
 
 
 def read(
     state: SwitchingState, observations: Sequence[Observation]
 ) -> tuple[SwitchingState, tuple[Event, ...], tuple[str, ...]]:
-    """The state with what it keeps of inventories, the events in their order, and the ids of their observations."""
+    """Return the state with the inventory parts kept so far, the events in order, and their observations' ids."""
     events: list[Event] = []
     ids: list[str] = []
     assembly = state.assembly
     for seen in in_order(tuple(observations)):
         assembly, inventory = assemble(assembly, seen)
-        event = inventory or event_of(seen)
+        event = inventory or to_event(seen)
         if event is not None:
             events.append(event)
             ids.append(seen.id)
     return replace(state, assembly=assembly), tuple(events), tuple(ids)
 
 
-def event_of(seen: Observation) -> Event | None:
-    """The event a reading is; None for one that could not be read, and for the parts of inventories."""
-    if isinstance(seen.reading, SwitchCommand):
-        return command_of(seen.reading)
-    return _event(seen.reading, seen.at_ms) if seen.reading.outcome is Outcome.OK else None
+def to_event(seen: Observation) -> Event | None:
+    """Return the event of an observation; None for a failed reading, and for a part of an inventory."""
+    reading = seen.reading
+    if isinstance(reading, SwitchCommand):
+        return reading
+    convert = _EVENTS.get(type(reading)) if reading.outcome is Outcome.OK else None
+    return convert(reading, seen.at_ms) if convert else None
 
 
-def _event(reading: Reading, at_ms: int) -> Event | None:
-    match reading:
-        case SwitchLedger():
-            return result_of(reading)
-        case SwitchStatus():
-            return status_of(reading)
-        case SwitchLease():
-            return lease_of(reading, at_ms)
-        case SwitchRegistry():
-            return registry_of(reading, at_ms)
-        case SwitchBrokers():
-            return MembersSeen(reading.brokers, at_ms)
-        case SwitchBroker():
-            return broker_of(reading, at_ms)
-        case SwitchCluster():
-            return cluster_of(reading, at_ms)
-        case SwitchPrecheck():
-            return precheck_of(reading, at_ms)
-    return None
-
-
-def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, News | None]:
+def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, FoldedEvent | None]:
     """Fold an event into its read model.
 
     Returns:
-        The state after it, None when it was heard before and so changes nothing; and what is left for the judge.
+        The state after it, or None if the event is a repetition; and the event that is left for the judge.
     """
     match event:
-        case Command():
-            return (None if event.key in state.commands else remember(state, event)), event
+        case SwitchCommand(idempotency_key=key):
+            commands = (*state.commands, key)[-REMEMBERED_COMMANDS:]
+            return (None if key in state.commands else replace(state, commands=commands)), event
         case RegistrySeen():
             return fold_registry(state, event)
         case MembersSeen():
-            members = fold_members(state.members, event)
+            members = _fold_members(state.members, event)
             return (replace(state, members=members) if members else None), None
         case ClusterSeen():
             return fold_cluster(state, event)
         case BrokerSeen():
-            return fold_report(state, event)
+            return _fold_report(state, event)
         case InventorySeen():
             return fold_inventory(state, event), event
         case TimePassed():
             return state, None
     return state, event
+
+
+def _fold_members(known: LiveBrokers | None, seen: MembersSeen) -> LiveBrokers | None:
+    if known is not None and seen.at_ms <= known.at_ms:
+        return None
+    since = dict(zip(known.brokers, known.since_ms or [known.at_ms] * len(known.brokers), strict=True)) if known else {}
+    brokers = tuple(sorted(set(seen.brokers)))
+    return LiveBrokers(brokers, seen.at_ms, tuple(since.get(b, seen.at_ms) for b in brokers))
+
+
+def _fold_report(state: SwitchingState, seen: BrokerSeen) -> tuple[SwitchingState | None, BrokerSeen | None]:
+    """Reports are levels, too: a broker follows the directive of its last report, so it can go back.
+
+    A report that arrives after a later one still shows where the broker wrote: that cluster gave it ids.
+    """
+    marks = state.marks
+    for name in seen.writes:
+        marks = mark_written(marks, state.cluster(name), from_now=False)
+    known = next((b for b in state.brokers if b.name == seen.broker), None)
+    if known is not None and seen.sequence <= known.sequence:
+        return (replace(state, marks=marks), None) if marks != state.marks else (None, None)
+    report = known or BrokerReport(seen.broker, NEVER, NEVER)
+    acked, failed = (NEVER, seen.epoch) if seen.failed else (seen.epoch, NEVER)
+    is_unchanged = (report.acked_epoch, report.failed_epoch) == (acked, failed)
+    directive = state.directive
+    strays = directive is not None and seen.epoch == directive.epoch and bool(set(seen.writes) - {directive.target})
+    report = BrokerReport(
+        seen.broker, seen.sequence, seen.at_ms, acked, failed, seen.writes, seen.reads,
+        report.since_ms if is_unchanged else seen.at_ms,
+        seen.at_ms if strays else report.strayed_ms,
+    )  # fmt: skip
+    return replace(state, brokers=put(state.brokers, report), marks=marks), seen

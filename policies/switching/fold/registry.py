@@ -1,112 +1,119 @@
-"""Folds the registry in ZooKeeper, and which orchestrator holds the lease."""
+"""Folds the registry in ZooKeeper and the BookKeeper clusters that it names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from policies.switching.events import LeaseSeen, RegistrySeen
-from policies.switching.readings import SwitchLease, SwitchRegistry
-from policies.switching.state import (
-    NEVER,
-    ClusterStatus,
-    Directive,
-    OrchestratorLease,
-    RegistryEntry,
-    SwitchingState,
-)
+from policies.switching.clusters import raise_marks
+from policies.switching.events import ClusterSeen, RegistrySeen
+from policies.switching.state import NEVER, ClusterStatus, Directive, SwitchingState, put
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryAgain:
-    """The registry was read when it was known already."""
+class RegistryChecked:
+    """A reading of the registry after the first one."""
 
     versions: Mapping[str, int | None]
-    """Of the znodes that are there, by name."""
+    """The versions of the znodes that exist, by name."""
     resolved: bool = False
-    """Whether what somebody else had written there is gone."""
+    """Whether a foreign entry or directive that contested the registry is gone."""
 
 
-def lease_of(reading: SwitchLease, at_ms: int) -> LeaseSeen:
-    """Its end counts from the record's time."""
-    return LeaseSeen(OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms))
+@dataclass(frozen=True, slots=True)
+class Impostor:
+    """At the address of a registered cluster, a cluster of another identity answers."""
+
+    name: str
 
 
-def registry_of(reading: SwitchRegistry, at_ms: int) -> RegistrySeen:
-    """Sorted, and without a slash at the end of a root."""
-    entries = (
-        RegistryEntry(c.name, c.uri, c.instance_id, c.root.rstrip("/"), c.status, c.version)
-        for c in sorted(reading.clusters, key=lambda c: c.name)
-    )
-    written = reading.directive
-    directive = Directive(written.epoch, written.target) if written else None
-    also_active = tuple(sorted(reading.active_as_proposed))
-    return RegistrySeen(tuple(entries), reading.bootstrap, directive, reading.committed_epoch, at_ms, also_active)
+def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState | None, RegistryChecked | None]:
+    """Adopt the registry from its first reading; from later ones take only the versions of its znodes.
 
-
-def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState | None, RegistryAgain | None]:
-    """The registry is taken over once, when it was never read; later on only the versions of its znodes are.
-
-    What else differs from what was ordered is somebody else's. None: it was read before what is known.
+    After the first reading the policy is the only writer, so any other difference was written by somebody else and
+    contests the registry. The state is None if the reading is older than the last one.
     """
     if 0 <= seen.at_ms < state.registry_ms:
         return None, None
     state, before = replace(state, registry_ms=max(state.registry_ms, seen.at_ms)), state
-    if not state.entries or _began_without(before, seen):
-        return _take_over(state, seen)
+    # Commands may come before the first reading: the registry is then older than the entries that they made.
+    is_first = before.registry_ms == NEVER and before.directive is None and bool(seen.entries)
+    if not state.entries or is_first:
+        return _adopt(state, seen)
     versions = {e.name: e.version for e in seen.entries}
-    contested, by = _two_active(state, seen) or state.leaderless(), None
-    if not contested and (by := _not_ours(state, seen)) is not None:
+    contested, by = _find_two_active(state, seen) or state.leaderless(), None
+    if not contested and (by := _find_foreign_directive(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
-    again = replace(
+    after = replace(
         state,
         contested=contested,
         contested_by=by,
         entries=tuple(replace(e, version=versions.get(e.name)) for e in state.entries),
         removed=tuple(name for name in state.removed if name in versions),
     )
-    return again, RegistryAgain(versions, resolved=bool(before.contested) and not contested)
+    return after, RegistryChecked(versions, resolved=bool(before.contested) and not contested)
 
 
-def _take_over(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, RegistryAgain | None]:
-    read = {e.name: e.version for e in seen.entries}
+def _adopt(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, RegistryChecked | None]:
+    """Join the registry's entries with those that commands registered before it was first read.
+
+    The first cluster ever registered is active. If the registry already has an active cluster, then the one that was
+    registered early was not the first, and becomes a standby.
+    """
+    versions = {e.name: e.version for e in seen.entries}
+    adopted = {e.name: e for e in seen.entries if e.name not in state.removed}
+    has_active = any(e.status is ClusterStatus.ACTIVE for e in seen.entries)
+    early = (e for e in state.entries if e.name not in adopted)
+    own = (replace(e, status=ClusterStatus.STANDBY) if has_active else e for e in early)
     after = replace(
-        state, entries=_taken_over(state, seen), bootstrap=seen.bootstrap or state.bootstrap,
-        directive=seen.directive, committed_epoch=seen.committed_epoch,
+        state,
+        entries=tuple(sorted((*adopted.values(), *own), key=lambda e: e.name)),
+        bootstrap=seen.bootstrap or state.bootstrap,
+        directive=seen.directive,
+        committed_epoch=seen.committed_epoch,
         epoch=max(state.epoch, seen.directive.epoch if seen.directive else 0, seen.committed_epoch),
-        # Where our checkpoint was lost, executors know orders of before: none of ours may have a number of theirs.
+        # After a lost checkpoint executors remember earlier orders: a new order must not reuse one of their numbers.
         ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
-        removed=tuple(n for n in state.removed if n in read),
-    )  # fmt: skip
-    after = replace(after, contested=_two_active(state, seen) or after.leaderless())
-    return after, RegistryAgain(read) if state.entries else None
+        removed=tuple(n for n in state.removed if n in versions),
+    )
+    after = replace(after, contested=_find_two_active(state, seen) or after.leaderless())
+    return after, RegistryChecked(versions) if state.entries else None
 
 
-def _began_without(before: SwitchingState, seen: RegistrySeen) -> bool:
-    """Whether commands came before the first reading: what stands there is older than what they took for the first."""
-    return before.registry_ms == NEVER and before.directive is None and bool(seen.entries)
-
-
-def _taken_over(state: SwitchingState, seen: RegistrySeen) -> tuple[RegistryEntry, ...]:
-    """What stands there; and what a command registered before that was read, which then was not the first one."""
-    there = {e.name: e for e in seen.entries if e.name not in state.removed}
-    is_led = any(e.status is ClusterStatus.ACTIVE for e in seen.entries)
-    own = (replace(e, status=ClusterStatus.STANDBY) if is_led else e for e in state.entries if e.name not in there)
-    return tuple(sorted((*there.values(), *own), key=lambda e: e.name))
-
-
-def _two_active(state: SwitchingState, seen: RegistrySeen) -> str:
-    entries = seen.entries or state.entries  # what we registered first may not be written because another is active
+def _find_two_active(state: SwitchingState, seen: RegistrySeen) -> str:
+    entries = seen.entries or state.entries  # our first entry may still be unwritten because another one is active
     ours = {e.name for e in entries if e.status is ClusterStatus.ACTIVE}
     active = sorted(ours.union(seen.also_active)) if ours else []
     return f"{' and '.join(active)} are active in the registry at once" if len(active) > 1 else ""
 
 
-def _not_ours(state: SwitchingState, seen: RegistrySeen) -> Directive | None:
-    """A directive later than all of ours, or another one of the same epoch; or the commit of a later one."""
+def _find_foreign_directive(state: SwitchingState, seen: RegistrySeen) -> Directive | None:
+    """Find a directive of a later epoch, another directive of our epoch, or the commit of a later epoch."""
     theirs, ours = seen.directive, state.directive
     if theirs is not None and theirs.epoch > state.epoch:
         return theirs
     if theirs is not None and ours is not None and theirs.epoch == ours.epoch and theirs.target != ours.target:
         return theirs
     return Directive(seen.committed_epoch, "") if seen.committed_epoch > state.epoch else None
+
+
+def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingState | None, Impostor | None]:
+    """Keep the cluster as last read. Of an impostor keep its name only, and report it once.
+
+    The state is None if the reading is no newer than the last one.
+    """
+    cluster = seen.cluster
+    known, entry = state.cluster(cluster.name), state.entry(cluster.name)
+    others = tuple(n for n in state.impostors if n != cluster.name)
+    if known is not None and cluster.read_ms <= known.read_ms:
+        return None, None
+    if (
+        entry is not None and cluster.instance_id is not None and cluster.root is not None
+        and (entry.instance_id, entry.root) != (cluster.instance_id, cluster.root.rstrip("/"))
+    ):  # fmt: skip
+        after = replace(state, impostors=tuple(sorted((*others, cluster.name))))
+        return after, None if cluster.name in state.impostors else Impostor(cluster.name)
+    # A state of an older version has snapshots without marks. An advance would hide the ids of such a snapshot.
+    marks = raise_marks(state.marks, known) if known is not None else state.marks
+    marks = raise_marks(marks, cluster)
+    return replace(state, clusters=put(state.clusters, cluster), marks=marks, impostors=others), None

@@ -1,6 +1,48 @@
-"""The rows of the switch's transition table as pure verdicts on facts, returned as changes. Nothing is written here.
+"""The rows of the switch's transition table as pure functions from facts to changes. Nothing is written here.
 
-Where to look: commands of people in `commands`, observations of brokers and registry in `observed` and `inventory`,
-executors' results in `results`, and automatic progress in `stages`. `guards` holds the conditions that all of them
-check, `invariants` what must hold whatever the guards let through, `changes` the possible conclusions.
+Where to look: `registry` judges commands about clusters, `commands` those that carry a switch forward, `undo` those
+that take it back. `observed` judges lease and brokers, `inventory` the plan, `results` the results of executors,
+`stages` the automatic progress. All of them check `guards` and return `changes`; `invariants` must hold after each
+transition, whatever the guards let through.
 """
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from policies.switching.events import BrokerSeen, InventorySeen, LeaseSeen, LedgerResult, Prechecked, StatusResult
+from policies.switching.facts import SwitchFacts
+from policies.switching.fold import FoldedEvent
+from policies.switching.fold.registry import Impostor, RegistryChecked
+from policies.switching.judge import commands, inventory, observed, registry, results, stages, undo
+from policies.switching.judge.changes import Change
+from policies.switching.readings import CommandName, SwitchCommand
+
+_COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[Change]]] = {
+    CommandName.REGISTER: registry.register,
+    CommandName.UNREGISTER: registry.unregister,
+    CommandName.PRECHECK: commands.precheck,
+    CommandName.START: commands.start,
+    CommandName.ROLLBACK: undo.rollback,
+    CommandName.ABORT: undo.abort,
+    CommandName.PAUSE: commands.pause,
+    CommandName.RESUME: commands.resume,
+    CommandName.CLEANUP: commands.cleanup,
+    CommandName.CLOSE_CLIENT: registry.close_client,
+}
+_OBSERVATIONS: Mapping[type, Callable[[SwitchFacts, Any], Iterator[Change]]] = {
+    LeaseSeen: observed.judge_lease,
+    RegistryChecked: registry.judge_registry,
+    BrokerSeen: observed.judge_broker,
+    Impostor: registry.judge_impostor,
+    Prechecked: commands.judge_precheck,
+    InventorySeen: inventory.judge_inventory,
+    LedgerResult: results.judge_result,
+    StatusResult: stages.judge_status,
+}
+
+
+def judge(facts: SwitchFacts, event: FoldedEvent) -> Iterator[Change]:
+    """Return the changes that follow from an event."""
+    if isinstance(event, SwitchCommand):
+        return _COMMANDS[event.command](facts, event)
+    return _OBSERVATIONS[type(event)](facts, event)

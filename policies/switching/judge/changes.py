@@ -1,13 +1,14 @@
-"""The conclusions of the judge: each change is plain data, which `transition` applies and `emit` puts into words.
+"""The changes that the judge proposes: plain data, which `transition` applies and `emit.drafts` puts into words.
 
-The simplest one is a `DecisionDraft`: a decision that changes no state.
+A `DecisionDraft` is a decision that changes no state.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.state import LedgerTask, RegistryEntry, Switch, SwitchAction, SwitchStage
+from policies.switching.readings import SwitchCommand
+from policies.switching.state import LedgerTask, RegistryEntry, SwitchAction, SwitchStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,38 +19,35 @@ class DecisionDraft:
     reason: SwitchReason
     sentence: str
     subject: str = ""
-    """Below the cluster: empty for the switch itself, ``ledgers/5``, ``commands/<key>``."""
+    """The subject below the cluster: empty for the switch itself, ``ledgers/5``, ``commands/<key>``."""
     code: RejectCode | None = None
     task: LedgerTask | None = None
     op: int = 0
     details: Mapping[str, object] = field(default_factory=dict)
-    """What an executor needs beyond the ledger, and what it must find."""
+    """What an executor needs besides the ledger."""
     cause: int = -1
-    """Which of the events of the step it follows from."""
+    """The index of the event that caused it, among the events of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Something was heard that changes nothing: one more in this field of `IgnoredCounts`."""
+    """An event changes nothing, and only adds one to this field of `IgnoredCounts`."""
 
-    what: str
+    counter: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Nothing is done, and this is why."""
+    """A command or event is rejected."""
 
     code: RejectCode
     sentence: str
     subject: str
 
 
-# --- the state
-
-
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Fields of the state change."""
+    """Fields of the state change. With the field `switch` a new switch begins, without a plan."""
 
     fields: Mapping[str, object]
 
@@ -59,13 +57,6 @@ class UpdateSwitch:
     """Fields of the switch change."""
 
     fields: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """A new switch takes the place of the old one."""
-
-    switch: Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +71,16 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class SettlePlan:
-    """The switch is done: of its plan only the counts are kept, and its copies are the target's own."""
-
-
-# --- single ledgers
+    """The switch is over: its plan shrinks to counts, and its copies now belong to the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutTask:
-    """A ledger comes into the plan, or in place of what was known of it."""
+    """A ledger enters the plan, or replaces its previous version there."""
 
     task: LedgerTask
     numbered: bool = False
-    """Whether it gets the next number, so that results to what was asked before are late."""
+    """Whether it gets the next number, so that results of earlier orders are late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,56 +92,40 @@ class DropTask:
 
 @dataclass(frozen=True, slots=True)
 class JournalIntent:
-    """The intent to copy a ledger is noted, before anyone creates the copy."""
+    """The intent to copy a ledger is journalled, before an executor creates the copy."""
 
     task: LedgerTask
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetIntent:
-    """Our copy is gone: whatever appears under its id from now on is not ours."""
+    """Headgate's copy is gone: a ledger that appears under its id from now on is foreign."""
 
     task: LedgerTask
-
-
-# --- orders
 
 
 @dataclass(frozen=True, slots=True)
-class AskExecutor:
-    """An executor is asked to do something with a ledger; its result quotes the number."""
-
-    task: LedgerTask
-    action: SwitchAction
-    reason: SwitchReason
-
-
-@dataclass(frozen=True, slots=True)
-class AskAgain:
-    """What was asked of a ledger is asked again, under the same number."""
+class OrderLedger:
+    """An executor is ordered to do something with a ledger; its result quotes the order's number."""
 
     task: LedgerTask
     reason: SwitchReason
+    action: SwitchAction | None = None
+    """None: the open order is repeated under its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectBrokers:
-    """Brokers are told, by the next epoch, where to write."""
-
-    target: str
-    reason: SwitchReason
-
-
-@dataclass(frozen=True, slots=True)
-class DirectAgain:
-    """The directive that is not committed is told again."""
+    """Brokers are directed to a cluster by the next epoch."""
 
     reason: SwitchReason
+    target: str | None = None
+    """None: the directive in force is repeated, if it is not committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRegistry:
-    """A cluster is to be written into the registry; it is seen there, or it is asked again."""
+    """A cluster is to be written into the registry; repeated until the registry shows it."""
 
     entry: RegistryEntry
     reason: SwitchReason
@@ -161,7 +133,7 @@ class WriteRegistry:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRegistry:
-    """A cluster is to be taken out of the registry; it is not seen there any more, or it is asked again."""
+    """A cluster is to be removed from the registry; repeated until the registry no longer shows it."""
 
     name: str
     version: int | None
@@ -170,32 +142,31 @@ class RemoveRegistry:
 
 @dataclass(frozen=True, slots=True)
 class TakeInventory:
-    """All references are to be listed, from now on, and which of their ledgers the target has."""
+    """All references are to be listed, and which of their ledgers exist in the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
     """A cluster's status is to be written: first the source's, then the target's."""
 
-    action: SwitchAction
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStatusAgain:
-    """The status that was not answered is asked for again."""
-
-    reason: SwitchReason
+    action: SwitchAction | None
+    """None: the open order is repeated."""
+    reason: SwitchReason = SwitchReason.ALL_TERMINAL
 
 
 Change = (
-    DecisionDraft | Count | Reject | Update | UpdateSwitch | Begin | Advance | SettlePlan | PutTask | DropTask
-    | JournalIntent | ForgetIntent | AskExecutor | AskAgain | DirectBrokers | DirectAgain | WriteRegistry
-    | RemoveRegistry | TakeInventory | WriteStatus | WriteStatusAgain
+    DecisionDraft | Count | Reject | Update | UpdateSwitch | Advance | SettlePlan | PutTask | DropTask | JournalIntent
+    | ForgetIntent | OrderLedger | DirectBrokers | WriteRegistry | RemoveRegistry | TakeInventory | WriteStatus
 )  # fmt: skip
 
 
-def of_ledger(
+def reject(command: SwitchCommand, code: RejectCode, sentence: str) -> Reject:
+    """Reject a command."""
+    return Reject(code, sentence, f"commands/{command.idempotency_key}")
+
+
+def draft_ledger(
     task: LedgerTask, verdict: SwitchVerdict, reason: SwitchReason, sentence: str, code: RejectCode | None = None
 ) -> DecisionDraft:
-    """Something to say of a ledger."""
+    """Draft a decision about a ledger."""
     return DecisionDraft(verdict, reason, sentence, f"ledgers/{task.ledger_id}", code, task, task.op)

@@ -1,126 +1,67 @@
-"""Commands about clusters, and to start a switch: rows 1 to 4, 23 and 24 of the table."""
+"""Commands that carry a switch forward: precheck, start, pause, resume and clean-up.
+
+Rows 3, 4, 20, 24, 28 and 29 of the table.
+"""
 
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import CloseClient, Command, Precheck, Register, Start, Unregister
+from policies.switching.events import Prechecked
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Advance,
-    Begin,
     Change,
+    Count,
     DecisionDraft,
     DirectBrokers,
     PutTask,
     Reject,
-    RemoveRegistry,
     TakeInventory,
     Update,
     UpdateSwitch,
+    reject,
 )
-from policies.switching.judge.open_orders import order_again
-from policies.switching.judge.registering import (
-    may_settle,
-    nobody_leads,
-    settle,
-    status_refusal,
-    stays_contested,
-    usual_status,
-    write_entry,
-)
+from policies.switching.judge.observed import repeat_orders
+from policies.switching.judge.registry import NO_NAME
 from policies.switching.precheck.findings import FindingReason
+from policies.switching.readings import SwitchCommand
 from policies.switching.state import (
     DELETING,
+    ENDED,
     FAILED,
-    ClusterStatus,
     LedgerStage,
     LedgerTask,
-    RegistryEntry,
     Switch,
     SwitchAction,
     SwitchStage,
+    put,
 )
-from policies.units import counted
+from policies.units import counted, counted_with, name_some
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
+_STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
 _COMMANDED = SwitchReason.COMMANDED
+_INVALID = RejectCode.INVALID_TRANSITION
 
 
-def reject(asked: Command, code: RejectCode, sentence: str) -> Reject:
-    """A command is refused."""
-    return Reject(code, sentence, f"commands/{asked.key}")
+# --- precheck (row 3)
 
 
-def _names_none(asked: Command) -> Reject:
-    return reject(asked, RejectCode.NOT_FOUND, "the command does not say which cluster it is about")
-
-
-def register(facts: SwitchFacts, asked: Register) -> Iterator[Change]:
-    """Row 1. The first cluster ever registered is the active one, and the one that legacy references belong to."""
-    if not asked.name or not asked.uri:
-        yield _names_none(asked)
-        return
-    if asked.instance_id is None or asked.root is None:
-        yield reject(asked, RejectCode.NOT_FOUND, f"no BookKeeper cluster could be read at {asked.uri}")
-        return
-    state, identity = facts.state, (asked.instance_id, asked.root.rstrip("/"))
-    if why := guards.name_is_free(facts, asked.name, *identity):
-        yield reject(asked, RejectCode.NAME_CONFLICT, why)
-        return
-    if why := guards.identity_is_new(facts, asked.name, *identity):
-        yield reject(asked, RejectCode.URI_DUPLICATE, why)
-        return
-    if why := status_refusal(facts, asked):
-        yield reject(asked, RejectCode.INVALID_TRANSITION, why)
-        return
-    known, status = state.entry(asked.name), asked.status or usual_status(facts, asked.name)
-    entry = RegistryEntry(asked.name, asked.uri, *identity, status, known.version if known else None)
-    if why := stays_contested(facts, entry):
-        yield reject(asked, RejectCode.CONTESTED, why)
-    elif may_settle(facts, asked):
-        yield from settle()
-    else:
-        yield from write_entry(facts, entry)
-
-
-def unregister(facts: SwitchFacts, asked: Unregister) -> Iterator[Change]:
-    """Row 2."""
-    state, name = facts.state, asked.name
-    known = state.entry(name)
-    if not name:
-        yield _names_none(asked)
-    elif known is None:
-        yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
-    elif why := guards.nothing_contests(facts):
-        yield reject(asked, RejectCode.CONTESTED, why)
-    elif why := guards.is_unused(facts, name):
-        yield reject(asked, RejectCode.IN_USE, f"{name} cannot be removed: {why}")
-    else:
-        yield Update(
-            {
-                "entries": tuple(e for e in state.entries if e.name != name),
-                "checks": tuple(c for c in state.checks if c.target != name),
-                "removed": tuple(sorted({*state.removed, name})),
-            }
-        )
-        yield RemoveRegistry(name, known.version, _COMMANDED)
-
-
-def precheck(facts: SwitchFacts, asked: Precheck) -> Iterator[Change]:
-    """Row 3, its request; also when it was checked before, or its last switch is over."""
-    target, source = asked.target, facts.state.committed()
+def precheck(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 3, the command. A target may be checked again, also once its last switch is over."""
+    target, source = command.args.target or "", facts.state.committed()
     stage = facts.stage(target)
     if not target:
-        yield _names_none(asked)
+        yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
     elif stage is SwitchStage.NONE:
-        yield reject(asked, RejectCode.NOT_FOUND, f"{target} is not registered")
+        yield reject(command, RejectCode.NOT_FOUND, f"{target} is not registered")
     elif source is None:
-        yield reject(asked, RejectCode.NOT_FOUND, nobody_leads(facts))
-    elif stage not in (SwitchStage.REGISTERED, SwitchStage.PRECHECKED):
-        yield reject(asked, RejectCode.INVALID_TRANSITION, f"the switch to {target} is at {stage.value}")
+        yield reject(command, RejectCode.NOT_FOUND, _explain_vacancy(facts))
+    elif stage not in _STARTABLE:
+        yield reject(command, _INVALID, f"the switch to {target} is at {stage.value}")
     else:
         sentence = f"check whether brokers can move from {source} to {target}"
         details = {"source": source, "target": target}
@@ -129,139 +70,213 @@ def precheck(facts: SwitchFacts, asked: Precheck) -> Iterator[Change]:
         )
 
 
-def start(facts: SwitchFacts, asked: Start) -> Iterator[Change]:
-    """Rows 4 and 24; the same target again drives its switch on."""
-    live, source, target = facts.state.live(), facts.state.committed(), asked.target
+def _explain_vacancy(facts: SwitchFacts) -> str:
+    name = facts.state.active() or "the one that brokers write to"
+    return f"no cluster is active in the registry: `register` {name} with `--status active`"
+
+
+def judge_precheck(facts: SwitchFacts, seen: Prechecked) -> Iterator[Change]:
+    """Row 3, the report: a later one replaces an earlier one."""
+    check, known, subject = seen.check, facts.state.check(seen.check.target), f"prechecks/{seen.check.target}"
+    stage = facts.stage(check.target)
+    if known is not None and check.checked_ms <= known.checked_ms:
+        yield Count("repeated")
+    elif stage not in _STARTABLE:
+        yield Reject(_INVALID, f"{check.target} is {stage.value}", subject)
+    else:
+        yield Update({"checks": put(facts.state.checks, check, "target")})
+        verdict = "ready" if check.ready else f"not ready: {', '.join(dict.fromkeys(check.reasons))}"
+        sentence = f"{check.target} is {verdict} (digest {check.digest[:12]})"
+        details = {"digest": check.digest, "ready": check.ready, "target": check.target}
+        yield DecisionDraft(SwitchVerdict.ADVANCE, _COMMANDED, sentence, subject=subject, details=details)
+
+
+# --- start (rows 4 and 24)
+
+
+def start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Rows 4 and 24: begin a switch; the target of the live switch drives that switch on."""
+    state, target = facts.state, command.args.target
+    live, source = state.live(), state.committed()
     if not target:
-        yield _names_none(asked)
+        yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
         return
     if live is not None and live.target == target:
         why = guards.nothing_contests(facts)
-        yield from (reject(asked, RejectCode.CONTESTED, why),) if why else _drive_on(facts, live)
+        yield from (reject(command, RejectCode.CONTESTED, why),) if why else _drive_on(facts, live)
         return
-    refusal = _refusal_to_start(facts, asked, source)
+    refusal = _refuse_start(facts, command, target, source)
     if refusal is not None or source is None:
         code, why = refusal or (RejectCode.NOT_FOUND, "no cluster is active")
-        yield reject(asked, code, f"the switch to {target} does not start: {why}")
+        yield reject(command, code, f"the switch to {target} does not start: {why}")
         return
-    epoch, bypassed = facts.state.epoch + 1, check_is_bypassed(facts, target)
-    yield Begin(
-        Switch(
-            source=source, target=target, stage=SwitchStage.TRIGGERED, epoch=epoch, bypassed=bypassed,
-            started_ms=facts.now_ms, target_floor=facts.next_id(target), brokers_from=facts.state.active() or source,
-        )
+    epoch, bypassed = state.epoch + 1, is_check_bypassed(facts, target)
+    switch = Switch(
+        source=source, target=target, stage=SwitchStage.TRIGGERED, epoch=epoch, bypassed=bypassed,
+        started_ms=facts.now_ms, target_floor=facts.next_id(target), brokers_from=state.active() or source,
     )  # fmt: skip
-    marked = ", on a precheck that was bypassed: ids may collide" if bypassed else ""
-    if bypassed:
-        yield Update({"bypassed": True})
-    sentence = f"the switch from {source} to {target} begins, epoch {epoch}{marked}"
+    yield Update({"switch": switch, "bypassed": state.bypassed or bypassed})
+    risk = ", on a precheck that was bypassed: ids may collide" if bypassed else ""
+    sentence = f"the switch from {source} to {target} begins, epoch {epoch}{risk}"
     yield DecisionDraft(SwitchVerdict.ADVANCE, _COMMANDED, sentence)
-    yield DirectBrokers(target, _COMMANDED)
+    yield DirectBrokers(_COMMANDED, target)
 
 
-def _refusal_to_start(facts: SwitchFacts, asked: Start, source: str | None) -> tuple[RejectCode, str] | None:
-    """The first guard of row 4 that does not hold."""
-    state, target = facts.state, asked.target
+def _refuse_start(
+    facts: SwitchFacts, command: SwitchCommand, target: str, source: str | None
+) -> tuple[RejectCode, str] | None:
+    """Return the first guard of row 4 that does not hold."""
     if why := guards.no_other_switch(facts):
         return RejectCode.SWITCH_IN_PROGRESS, why
-    if state.entry(target) is None:
+    if facts.state.entry(target) is None:
         return RejectCode.NOT_FOUND, f"{target} is not registered"
     if source is None:
-        return RejectCode.NOT_FOUND, nobody_leads(facts)
+        return RejectCode.NOT_FOUND, _explain_vacancy(facts)
     if why := guards.nothing_contests(facts):
         return RejectCode.CONTESTED, why
     if why := guards.target_is_not_active(facts, target):
         return RejectCode.ALREADY_ACTIVE, why
     if why := guards.precheck_is_ready(facts, target):
-        check = state.check(target)
+        check = facts.state.check(target)
         fresh = check is not None and facts.now_ms < check.expires_ms
         collides = check is not None and fresh and bool(_COLLISIONS.intersection(check.reasons))
         return RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED, why
     whys = (
-        guards.digest_is_quoted(facts, target, asked.digest),
+        guards.digest_is_quoted(facts, target, command.precheck_digest),
         guards.identities_differ(facts, source, target),
-        None if check_is_bypassed(facts, target) else guards.future_is_disjoint(facts, source, target),
+        None if is_check_bypassed(facts, target) else guards.future_is_disjoint(facts, source, target),
     )
     if why := next((w for w in whys if w), None):
         return RejectCode.PRECHECK_FAILED, why
     if why := guards.holds_lease(facts):
-        return RejectCode.INVALID_TRANSITION, why
+        return _INVALID, why
     return None
 
 
-def check_is_bypassed(facts: SwitchFacts, target: str) -> bool:
-    """Whether a target is ready only because a lab's settings say so."""
+def is_check_bypassed(facts: SwitchFacts, target: str) -> bool:
+    """Whether a target is ready only because a lab's settings bypass a finding."""
     check = facts.state.check(target)
     return check is not None and check.bypassed
 
 
 def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
-    yield UpdateSwitch(lifted(facts))
+    yield UpdateSwitch(lift_holds(facts))
     if live.stage is not SwitchStage.DONE_WITH_FAILURES:
         sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
-        yield from order_again(facts, SwitchReason.REDRIVEN)
+        yield from repeat_orders(facts, SwitchReason.REDRIVEN)
         return
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
     for task in left:
-        yield _taken_up(task)
+        yield _retry_task(task)
     sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
-    afresh = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
-    afresh |= {"unplanned": (), "unplanned_count": 0}
-    yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, afresh)
+    reset = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
+    reset |= {"unplanned": (), "unplanned_count": 0}
+    yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, reset)
     yield TakeInventory()
 
 
-def lifted(facts: SwitchFacts) -> dict[str, object]:
-    """What holds a switch no longer does, once a person goes on.
+def lift_holds(facts: SwitchFacts) -> dict[str, object]:
+    """Return the fields of the switch that end a halt or pause.
 
-    Where the target was advanced beyond all that was ever given, order counts from there on: what the switch began at
-    would keep it for good.
+    If INV-3 does not hold, but the target was advanced beyond all ids ever given, INV-3 counts from there on: the floor
+    of the switch's start would block it for good.
     """
     fields: dict[str, object] = {"halted": "", "paused": False}
     target, begun = facts.generator(facts.switch.target), facts.switch.target_floor
-    if target is not None and target.next_id > begun and not guards.ids_only_grow(facts, facts.switch.target):
-        fields["target_floor"] = target.next_id
-    return fields if guards.order_holds(facts) else {k: v for k, v in fields.items() if k != "target_floor"}
+    is_advanced = target is not None and target.next_id > begun
+    if is_advanced and guards.order_holds(facts) and not guards.ids_only_grow(facts, facts.switch.target):
+        fields["target_floor"] = facts.next_id(facts.switch.target)
+    return fields
 
 
-def _taken_up(task: LedgerTask) -> PutTask:
-    """What stayed behind is looked at afresh; what was being deleted is only tried again."""
+def _retry_task(task: LedgerTask) -> PutTask:
+    """Plan a ledger that stayed behind again; repeat only the deletion where that had begun."""
     if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
         return PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0))
-    afresh = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
-    return PutTask(afresh, numbered=True)
+    again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
+    return PutTask(again, numbered=True)
 
 
-def _no_switch_left(facts: SwitchFacts, name: str) -> guards.Refusal:
-    """Why no switch has ended by which a cluster was left; None when one has.
-
-    One that was left by an earlier switch is deprecated, also when the last switch came to nothing.
-    """
-    switch, known = facts.state.switch, facts.state.entry(name)
-    if switch is not None and switch.stage in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
-        return None
-    if facts.state.live() is not None:
-        return f"the switch to {facts.switch.target} is not over"
-    was_left = switch is not None and known is not None and known.status is ClusterStatus.DEPRECATED
-    return None if was_left else f"no switch from {name} is done"
+# --- pause and resume (rows 28 and 29)
 
 
-def close_client(facts: SwitchFacts, asked: CloseClient) -> Iterator[Change]:
-    """Row 23."""
-    name = asked.name
-    if not name:
-        yield _names_none(asked)
-    elif why := _no_switch_left(facts, name):
-        yield reject(asked, RejectCode.INVALID_TRANSITION, why)
-    elif facts.state.entry(name) is None:
-        yield reject(asked, RejectCode.NOT_FOUND, f"{name} is not registered")
-    elif why := guards.nothing_contests(facts):
-        yield reject(asked, RejectCode.CONTESTED, why)
-    elif why := guards.is_unread(facts, name):
-        yield reject(asked, RejectCode.CLIENT_IN_USE, why)
+def pause(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 28: order nothing more. Brokers and executors may still finish what was ordered before."""
+    switch = facts.state.switch
+    if switch is None or switch.stage in (ENDED - {SwitchStage.ROLLED_BACK}) | {SwitchStage.DONE_WITH_FAILURES}:
+        yield reject(command, _INVALID, "no switch is under way")
+    elif switch.paused:
+        yield reject(command, _INVALID, "it is paused already; `resume` lets it go on")
     else:
-        sentence = f"nothing needs {name} any more: brokers may close their client"
-        yield DecisionDraft(
-            SwitchVerdict.CLOSE_CLIENT, _COMMANDED, sentence, subject=f"clients/{name}", details={"name": name}
-        )
+        yield UpdateSwitch({"paused": True})
+        sentence = f"the switch to {switch.target} is paused at {switch.stage.value}; `resume` lets it go on"
+        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.PAUSED, sentence)
+
+
+def resume(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 29: end a halt or pause; after a foreign directive, direct brokers by a later epoch."""
+    switch, foreign = facts.state.switch, facts.state.contested_by
+    if foreign is not None:
+        yield from _supersede_directive(facts, command, max(foreign.epoch, facts.state.epoch))
+    elif why := guards.nothing_contests(facts):
+        yield reject(command, RejectCode.CONTESTED, why)
+    elif switch is None or not (switch.halted or switch.paused):
+        at = f": it is at {switch.stage.value}" if switch else ""
+        yield reject(command, _INVALID, f"nothing is held{at}")
+    else:
+        yield UpdateSwitch(lift_holds(facts))
+        sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
+        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
+        yield from repeat_orders(facts, SwitchReason.RESUMED)
+
+
+def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int) -> Iterator[Change]:
+    """Brokers may already follow the foreign directive: they come back only to greater ids."""
+    ours = facts.state.active()
+    if ours is None:
+        yield reject(command, RejectCode.NOT_FOUND, "no cluster is active")
+    elif why := guards.ids_only_grow(facts, ours):
+        yield reject(command, RejectCode.COLLISION, f"brokers cannot be sent to {ours} again: {why}")
+    else:
+        yield Update({"epoch": epoch, "contested": "", "contested_by": None})
+        if facts.state.switch is not None:
+            yield UpdateSwitch(lift_holds(facts))
+        sentence = f"brokers are directed to {ours} again, by an epoch after {epoch}"
+        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
+        yield DirectBrokers(SwitchReason.RESUMED, ours)
+        if facts.state.live() is not None:
+            yield from repeat_orders(facts, SwitchReason.RESUMED, redirected=True)
+
+
+# --- clean-up (row 20)
+
+
+def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
+    live = facts.state.live()
+    if live is None or live.stage is not SwitchStage.HOLD:
+        yield reject(command, _INVALID, _refuse_cleanup(live))
+    elif why := guards.window_elapsed(facts):
+        yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, why)
+    elif why := facts.stands_still:
+        code = RejectCode.CONTESTED if facts.state.contested else _INVALID
+        yield reject(command, code, f"{why}; `resume` it first")
+    elif why := guards.brokers_follow(facts):
+        yield reject(command, RejectCode.BROKERS_BEHIND, why)
+    else:
+        ids = [str(t.ledger_id) for t in facts.plan if t.stage is LedgerStage.PROMOTED]
+        are = counted_with(len(ids), "ledger", "is", "are")
+        sentence = f"{are} to be deleted from {live.source}: {name_some(ids) or 'none'}"
+        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, {"cleanup_ms": facts.now_ms})
+        yield TakeInventory()
+
+
+def _refuse_cleanup(live: Switch | None) -> str:
+    if live is None:
+        return "there is no switch in hold to clean up"
+    if live.stage is SwitchStage.CLEANUP:
+        return "the clean-up is under way already; `status` shows how far it is"
+    if live.stage is SwitchStage.DONE_WITH_FAILURES:
+        return f"the clean-up is over; `start` with {live.target} as its target tries again what stayed behind"
+    return f"the switch to {live.target} is at {live.stage.value}: only one in hold is cleaned up"

@@ -1,45 +1,44 @@
-"""Conditions of transitions: named pure functions that return None, or the reason why the condition does not hold.
+"""Conditions of transitions: pure functions that return None if the condition holds, else the reason why it does not.
 
-They are separate functions so that a test can disable any one of them and show what it prevents. A condition on unknown
+Each is a function of its own, so that a test can disable it and show the harm that it prevents. A condition on unknown
 data does not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
-from policies.switching import cluster_names
+from policies.switching import clusters
 from policies.switching.facts import SwitchFacts, moved_ms
 from policies.switching.id_generators import remedy_beyond
-from policies.switching.ledgers import CopyIntent, Ledger, is_ours, same_ledger
-from policies.switching.precheck.snapshot import are_one
+from policies.switching.ledgers import CopyIntent, Ledger, has_id, is_ours, same_ledger
 from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
-from policies.switching.watch import deviations, named
+from policies.switching.watch import describe_brokers, deviations
 from policies.units import counted_with, from_millis
 
-_USES = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
+_NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 _ENDS = {
     SwitchStage.HOLD: "`cleanup` or `rollback` ends it",
     SwitchStage.DONE_WITH_FAILURES: "`abort` lets go of what stays behind",
 }
-"""What is right where another switch is wanted."""
+"""The commands that end a live switch, where `abort` is not the usual one."""
 Refusal = str | None
-"""Why not; None when it holds."""
+"""The reason why a condition does not hold; None if it holds."""
 
 
 # --- registering (rows 1, 2)
 
 
 def identity_is_new(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
-    """No other name stands for the same cluster."""
-    same = (e.name for e in facts.state.entries if (e.instance_id, e.root) == (instance_id, root) and e.name != name)
-    twin = next(same, None)
-    return f"{instance_id}{root} is already registered as {twin}" if twin else None
+    """No cluster of the same identity is registered under another name."""
+    for entry in facts.state.entries:
+        if (entry.instance_id, entry.root) == (instance_id, root) and entry.name != name:
+            return f"{instance_id}{root} is already registered as {entry.name}"
+    return None
 
 
 def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
-    """The name is one, and free, or stands for this very cluster."""
-    if why := cluster_names.why_not_a_name(name):
+    """The name is valid, and not taken by a cluster of another identity."""
+    if why := clusters.why_not_a_name(name):
         return f"'{name}' {why}"
     known = facts.state.entry(name)
     if known is None or (known.instance_id, known.root) == (instance_id, root):
@@ -48,7 +47,7 @@ def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> 
 
 
 def is_unused(facts: SwitchFacts, name: str) -> Refusal:
-    """Neither active, nor part of a switch that is not over, nor named by any reference."""
+    """The cluster is neither active, nor part of a live switch, nor named by a reference."""
     live, inventory = facts.state.live(), facts.state.inventory
     if facts.state.active() == name:
         return f"{name} is active"
@@ -56,14 +55,14 @@ def is_unused(facts: SwitchFacts, name: str) -> Refusal:
         return f"the switch from {live.source} to {live.target} is not over"
     if inventory is None:
         return "no complete inventory of the references is known"
-    return _still_named(facts, name)
+    return _has_no_references(facts, name)
 
 
 # --- starting (row 4)
 
 
 def holds_lease(facts: SwitchFacts) -> Refusal:
-    """An orchestrator holds the lease now."""
+    """An orchestrator holds a valid lease."""
     lease = facts.state.lease
     if lease is None:
         return "no orchestrator holds the lease"
@@ -79,7 +78,7 @@ def no_other_switch(facts: SwitchFacts) -> Refusal:
 
 
 def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
-    """The target is not the active cluster by the registry already. To a deprecated one brokers may go back."""
+    """The target is not active in the registry. It may be deprecated: brokers may go back to such a cluster."""
     known, writes_to = facts.state.entry(target), facts.state.active()
     if known is None:
         return f"{target} is not registered"
@@ -88,13 +87,13 @@ def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
     if writes_to == target:
         return f"{target} is active"
     way = "`rollback` with brokers brings them back"
-    if facts.state.switch is None:  # it was forgotten with the state: nothing is known that could be rolled back
+    if facts.state.switch is None:  # the switch was lost with the state, so it cannot be rolled back
         way = f"`start` with {writes_to} as its target takes their switch up again"
     return f"{target} is active; brokers write to {writes_to}: {way}"
 
 
 def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
-    """There is a precheck from the active cluster to this one, it is fresh, and it says ready."""
+    """The last precheck of the target began at the active cluster, is fresh, and found it ready."""
     check = facts.state.check(target)
     if check is None:
         return f"{target} was never prechecked"
@@ -108,27 +107,28 @@ def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
 
 
 def digest_is_quoted(facts: SwitchFacts, target: str, digest: str | None) -> Refusal:
-    """Whoever starts has read the report as it stands."""
+    """The operator quotes the digest of the last report, so the operator has read that report."""
     check = facts.state.check(target)
     return None if check and check.digest == digest else "the digest quoted is not that of the last precheck"
 
 
 def identities_differ(facts: SwitchFacts, source: str, target: str) -> Refusal:
-    """INV-4: the two are known, are not one cluster under two names, and their layouts can hold the ids."""
+    """INV-4: both identities are known and differ, and both layouts can hold every id."""
     one, other = facts.state.cluster(source), facts.state.cluster(target)
     for name, seen in ((source, one), (target, other)):
         if seen is None or seen.instance_id is None or seen.root is None:
             return f"the identity of {name} is unknown"
         if seen.layout is None:
             return f"the layout of {name} is unknown"
-    same = source == target or (one is not None and other is not None and are_one(one, other))
+    same = source == target or (one is not None and other is not None and clusters.are_one(one, other))
     return f"{source} and {target} are one cluster" if same else None
 
 
 def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
-    """INV-2 (INV-5 with the roles exchanged): all the target will give lies beyond all that was given or will be.
+    """INV-2 (INV-5 with the roles exchanged): the target's next id lies beyond every id given, referenced or deleted.
 
-    By the source, by what is referenced or deleted, and by every other cluster that brokers may have written to.
+    That includes the ids that the source may still give, and those of every other cluster that brokers may have
+    written to.
     """
     one, other = facts.generator(source), facts.generator(target)
     if one is None or other is None:
@@ -140,10 +140,15 @@ def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
 
 
 def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
-    """INV-2 over all switches: the target's next ids lie beyond all that brokers may ever have got elsewhere.
+    """INV-2 over all switches: the target's next id lies beyond every id that brokers may have got elsewhere.
 
-    And beyond its own: a generator that goes back, as of a ZooKeeper restored from a backup, gives ids again. Of a
-    cluster that is idle, what it gave counts and not what it may give.
+    It must also lie beyond the target's own ids: a generator that goes back, because its ZooKeeper was restored from a
+    backup, gives the same ids again.
+
+    Args:
+        facts: the facts as of now.
+        target: the cluster that brokers are to write to.
+        idle: a cluster that no broker writes to: only the ids that it gave count, not those that it may give.
     """
     generator = facts.generator(target)
     if generator is None:
@@ -159,7 +164,7 @@ def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
 
 
 def way_back_is_beyond(facts: SwitchFacts, home: str) -> Refusal:
-    """INV-5: brokers may go back there. Nobody heard is not nobody moved: what the target gave decides."""
+    """INV-5: brokers may go back. A broker may have moved unreported, so the ids that the target gave decide."""
     switch, target = facts.switch, facts.state.cluster(facts.switch.target)
     if not switch.moved and not facts.acked and target is not None and target.generator is not None:
         gave_none = target.generator.next_id <= switch.target_floor
@@ -168,7 +173,7 @@ def way_back_is_beyond(facts: SwitchFacts, home: str) -> Refusal:
     return future_is_disjoint(facts, switch.target, home)
 
 
-def it_is_known_what_target_gave(facts: SwitchFacts) -> Refusal:
+def ids_of_target_are_read(facts: SwitchFacts) -> Refusal:
     """The target's generator was read since brokers were directed there."""
     target = facts.state.cluster(facts.switch.target)
     if target is not None and target.generator is not None and target.read_ms > facts.state.directed_ms:
@@ -177,7 +182,7 @@ def it_is_known_what_target_gave(facts: SwitchFacts) -> Refusal:
 
 
 def nothing_contests(facts: SwitchFacts) -> Refusal:
-    """The registry says nothing that was not ordered here."""
+    """The registry shows nothing that Headgate did not order."""
     contested = facts.state.contested
     return f"{contested}; resolve that first, then `resume`" if contested else None
 
@@ -186,16 +191,17 @@ def nothing_contests(facts: SwitchFacts) -> Refusal:
 
 
 def all_brokers_acked(facts: SwitchFacts) -> Refusal:
-    """Every live broker follows the directive; who is alive was read since it was written."""
+    """Every live broker follows the directive; the list of live brokers is newer than the directive."""
     brokers = facts.live_brokers(facts.switch.started_ms + 1)
     if not brokers:
         return "it is not known which brokers are alive"
-    waiting = [b for b in brokers if not facts.has_acked(b)]
+    following = {b.name for b in facts.acked}
+    waiting = [b for b in brokers if b not in following]
     return f"not acked by {', '.join(waiting[:10])}" if waiting else None
 
 
 def none_writes_to_old(facts: SwitchFacts) -> Refusal:
-    """No broker that acked writes to the source any more."""
+    """No broker writes to another cluster than the target after its ack."""
     target, alive = facts.switch.target, facts.live_brokers(facts.switch.started_ms + 1)
     writing = [b for b in facts.acked if b.name in alive and set(b.writes) - {target}]
     old = ", ".join(sorted({name for b in writing for name in b.writes} - {target}))
@@ -206,11 +212,11 @@ def brokers_follow(facts: SwitchFacts) -> Refusal:
     """Every live broker follows the directive in force, and writes nowhere else."""
     if not facts.live_brokers(max(facts.switch.started_ms + 1, facts.state.directed_ms)):
         return "it is not known which brokers are alive"
-    return named(tuple(deviations(facts.state))) or None
+    return describe_brokers(tuple(deviations(facts.state))) or None
 
 
 def brokers_are_home(facts: SwitchFacts) -> Refusal:
-    """Brokers that were asked to go back are, every one of them."""
+    """Every live broker follows a directive to the cluster where it wrote before the switch."""
     directive = facts.state.directive
     if directive is None or directive.target != facts.switch.home:
         return f"brokers are not directed to {facts.switch.home} yet"
@@ -218,9 +224,9 @@ def brokers_are_home(facts: SwitchFacts) -> Refusal:
 
 
 def read_since_acks(facts: SwitchFacts) -> Refusal:
-    """The id generators were read after the last ack, so that nothing was given since that is not known.
+    """The id generators were read after the last ack, so every id given before the brokers moved is known.
 
-    A broker that reports all the time holds nobody up: its ack counts, and a later write elsewhere.
+    The first report of an ack counts, or a later write elsewhere: a broker that reports all the time blocks nothing.
     """
     last_ms = max(map(moved_ms, facts.acked), default=facts.switch.started_ms)
     for name in dict.fromkeys((facts.switch.source, facts.switch.target, facts.switch.home)):
@@ -231,7 +237,7 @@ def read_since_acks(facts: SwitchFacts) -> Refusal:
 
 
 def order_holds(facts: SwitchFacts) -> Refusal:
-    """INV-3: whatever a broker allocated on the target is greater than all its topic already had."""
+    """INV-3: every id from the target is greater than all ids that a topic had before."""
     source, floor = facts.generator(facts.switch.source), facts.switch.target_floor
     if source is None:
         return "the source's id generator is unknown"
@@ -239,35 +245,35 @@ def order_holds(facts: SwitchFacts) -> Refusal:
     if not behind:
         return None
     most = max(behind, key=lambda m: m.given)
-    whose = "the source" if most.name == facts.switch.source else most.name
+    owner = "the source" if most.name == facts.switch.source else most.name
     remedy = remedy_beyond(most.given, facts.switch.target)
-    return f"{whose} gave {most.given}, the target began at {floor}: {remedy}, then `resume`"
+    return f"{owner} gave {most.given}, the target began at {floor}: {remedy}, then `resume`"
 
 
 # --- ledgers (rows 8 to 16)
 
 
 def import_is_disjoint(found: Ledger | None, intent: CopyIntent | None, source: str, target: str) -> Refusal:
-    """INV-1: the id is absent in the target, or the ledger there is ours."""
+    """INV-1: the id is absent in the target, or the ledger there is our own copy."""
     free = found is None or is_ours(found, intent, source, target)
     return None if free else "the target has a foreign ledger of this id"
 
 
 def id_was_not_deleted(facts: SwitchFacts, ledger_id: int) -> Refusal:
-    """INV-6: a deleted id is never created again."""
-    gone = facts.state.deleted and _among(facts.deleted_ids(facts.target_instance), ledger_id)
+    """INV-6: the id was never deleted from the target."""
+    gone = facts.state.deleted and has_id(facts.deleted_ids(facts.target_instance), ledger_id)
     return f"ledger {ledger_id} was deleted from the target" if gone else None
 
 
 def copy_is_equal(source: Ledger | None, target: Ledger | None) -> Refusal:
-    """The copy holds exactly what the source's ledger does."""
+    """The copy has the same content as the source's ledger."""
     if source is None or target is None:
         return "what was copied is not known"
     return None if same_ledger(source, target) else "state, length, last entry, metadata or entries differ"
 
 
 def only_attribute_differs(task: LedgerTask, changed: Iterable[str]) -> Refusal:
-    """Promoting changed the attribute and nothing else; where the id is another one there, both and never one alone."""
+    """Only the attribution changed; where the copy has a new id, both attribution and id changed, never one alone."""
     allowed, found = {"attribution"}, set(changed)
     if task.target_id not in (None, task.ledger_id):
         allowed.add("ledger_id")
@@ -278,7 +284,7 @@ def only_attribute_differs(task: LedgerTask, changed: Iterable[str]) -> Refusal:
 
 
 def has_tries_left(task: LedgerTask, retries: int) -> Refusal:
-    """It failed fewer times than it may."""
+    """The ledger failed less often than `retries`."""
     return None if task.tries < retries else f"{task.tries} tries failed"
 
 
@@ -286,44 +292,46 @@ def has_tries_left(task: LedgerTask, retries: int) -> Refusal:
 
 
 def before_rollback_end(facts: SwitchFacts) -> Refusal:
-    """The rollback window is open: up to its end, not at it."""
+    """The rollback window is open; at its end it is closed."""
     return None if facts.now_ms < facts.switch.rollback_until_ms else "the rollback window is over"
 
 
 def no_delete_intent(facts: SwitchFacts) -> Refusal:
-    """Nothing was deleted from the source, nor is about to be."""
+    """No ledger was deleted from the source or is being deleted."""
     gone = facts.plan.count(*DELETING)
     return f"{counted_with(gone, 'ledger', 'is', 'are')} deleted or about to be" if gone else None
 
 
 def window_elapsed(facts: SwitchFacts) -> Refusal:
-    """The time for cleaning up has come."""
+    """The time of `cleanup_from` has come."""
     from_ms = facts.switch.cleanup_from_ms
     return None if facts.now_ms >= from_ms else f"not before {from_millis(from_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_unreferenced(facts: SwitchFacts, task: LedgerTask) -> Refusal:
-    """An inventory since the clean-up began shows that nothing names the ledger in the source."""
+    """By an inventory since the clean-up began, no reference names the ledger in the source."""
     inventory = facts.state.inventory
     if inventory is None or facts.inventory_is_old:
         return "no inventory since the clean-up began"
-    still = _among(inventory.old_ids, task.ledger_id)
+    still = has_id(inventory.old_ids, task.ledger_id)
     return f"ledger {task.ledger_id} is still attributed to {facts.switch.source}" if still else None
 
 
 def nobody_shares_the_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """No other kind of reference needs the copy that is to be deleted."""
-    others = (t for t in facts.plan.of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)
-    return next((f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in others if t.stage in _USES), None)
+    others = (t for t in facts.plan.tasks_of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)
+    return next(
+        (f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in others if t.stage in _NEEDS_COPY), None
+    )
 
 
 def was_promoted(task: LedgerTask) -> Refusal:
-    """INV-7, of the source's ledger: its promotion is on record, and was not taken back."""
+    """INV-7 for a ledger of the source: its promotion is on record, and was not taken back."""
     return None if task.promoted_op > task.reverted_op else f"ledger {task.ledger_id} was not promoted"
 
 
 def is_unread(facts: SwitchFacts, name: str) -> Refusal:
-    """No broker reads it and no reference names it, as said by all of them since the switch ended."""
+    """Since the switch ended, every live broker reported that it does not read it, and no reference names it."""
     since_ms, inventory = facts.switch.ended_ms, facts.state.inventory
     if facts.state.active() == name:
         return f"{name} is active"
@@ -332,7 +340,7 @@ def is_unread(facts: SwitchFacts, name: str) -> Refusal:
         return "it is not known which brokers are alive"
     if inventory is None or inventory.at_ms < since_ms:
         return "no inventory since the switch ended"
-    if why := _still_named(facts, name):
+    if why := _has_no_references(facts, name):
         return why
     for broker in brokers:
         report = facts.report(broker)
@@ -341,8 +349,8 @@ def is_unread(facts: SwitchFacts, name: str) -> Refusal:
     return None
 
 
-def _still_named(facts: SwitchFacts, name: str) -> Refusal:
-    """What names its ledgers: schemas and cursors by the count of all, and of what stays each kind."""
+def _has_no_references(facts: SwitchFacts, name: str) -> str | None:
+    """Count the references that name a cluster's ledgers, and the kinds of those that stay."""
     left = facts.count_named(name)
     staying = facts.state.inventory.staying if facts.state.inventory else ()
     kinds = [f"{s.count} {s.kind.value}" for s in staying if s.cluster in (name, ANY_CLUSTER)]
@@ -351,12 +359,6 @@ def _still_named(facts: SwitchFacts, name: str) -> Refusal:
 
 
 def lease_is_newer(facts: SwitchFacts, token: int) -> Refusal:
-    """An orchestrator comes with a lease no older than the one in force."""
+    """The lease is no older than the one in force."""
     lease = facts.state.lease
     return f"lease {token} is older than {lease.token}" if lease and token < lease.token else None
-
-
-def _among(ids: tuple[int, ...], ledger_id: int) -> bool:
-    """Whether sorted ids hold one."""
-    at = bisect_left(ids, ledger_id)
-    return at < len(ids) and ids[at] == ledger_id

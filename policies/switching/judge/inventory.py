@@ -1,4 +1,4 @@
-"""What belongs in the plan, from a complete inventory (row 8), and the ledgers that wait for an inventory."""
+"""The plan from a complete inventory (row 8), and the ledgers that wait for an inventory."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,9 +15,9 @@ from policies.switching.judge.changes import (
     JournalIntent,
     PutTask,
     UpdateSwitch,
-    of_ledger,
+    draft_ledger,
 )
-from policies.switching.judge.results import conflict
+from policies.switching.judge.results import refuse_import
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
 from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, key_of
@@ -28,78 +28,73 @@ _COUNTED = frozenset(
         SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES,
     }
 )  # fmt: skip
-_NAMED = 10
-"""So many paths stand for the others."""
 _PLANNING = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE})
+_NAMED = 10
+"""The most unplanned paths that the switch keeps by name."""
 
 
-def inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
-    """While a plan is made: what waited for an inventory, then what is not planned yet."""
+def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
+    """While a plan is made: settle the ledgers that waited for an inventory, then plan those that are not planned."""
     switch = facts.state.switch
     if switch is not None and switch.stage in _COUNTED:
-        yield from _unplanned(facts, switch, seen)
+        yield from _count_unplanned(facts, switch, seen)
     if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
         return
     if seen.at_ms <= switch.live_ms or facts.stands_still or guards.holds_lease(facts):
         return
-    waiting = _waiting(facts, seen)
-    for task, now in waiting:
-        yield from _moved(task, now) if now is not None else (DropTask(task.key),)
-    dropped = {task.key: task.op for task, now in waiting if now is None}
-    planned = _new_tasks(facts, seen, dropped)
-    between = (facts.source_instance, facts.target_instance)
+    dropped: dict[int, int] = {}
+    for task, moved_to in _find_waiting(facts, seen):
+        if moved_to is None:
+            dropped[task.key] = task.op
+            yield DropTask(task.key)
+            continue
+        stage = LedgerStage.PROMOTED_VIA_ROLLOVER
+        moved = replace(task, stage=stage, awaiting=SwitchAction.NONE, target_id=moved_to.ledger_id, reason="")
+        yield PutTask(moved)
+        sentence = f"ledger {task.ledger_id} is {stage.value}"
+        yield draft_ledger(moved, SwitchVerdict.LEDGER, SwitchReason.ROLLED_OVER, sentence)
+    planned = _find_unplanned(facts, seen, dropped)
+    instances = (facts.source_instance, facts.target_instance)
     for task in planned:
-        yield from _plan(facts, task, seen, between)
+        yield from _plan_ledger(facts, task, seen, instances)
     if switch.stage is SwitchStage.LIVE_DUAL_READ:
         count = len(facts.plan) - len(dropped) + len(planned)
         sentence = f"{counted_with(count, 'ledger', 'is', 'are')} to move to {switch.target}"
         yield Advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
 
 
-def _unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:
-    """What names the cluster that nothing should name any more: the source, or after a rollback the target.
+def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:
+    """Count references that should no longer name the source or, after a rollback, the target.
 
-    A cursor that was planned and went on there in another ledger was not planned as it is now.
+    A cursor of the plan may live in another ledger by now. It counts, because that ledger was not planned.
     """
-    back = switch.stage is SwitchStage.ROLLBACK
-    owner = switch.target if back else switch.source
-    planned = {(p, t.ledger_id) for t in facts.plan for p in t.paths} if not back else frozenset()
+    is_rollback = switch.stage is SwitchStage.ROLLBACK
+    owner = switch.target if is_rollback else switch.source
+    planned = {(p, t.ledger_id) for t in facts.plan for p in t.paths} if not is_rollback else frozenset()
     naming = (r for r in with_ledger(seen.references) if facts.owner(r) == owner)
     paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
     if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
         yield UpdateSwitch({"unplanned": tuple(paths[:_NAMED]), "unplanned_count": len(paths)})
 
 
-# --- ledgers that wait for an inventory: rolled over to the target, or gone, or to be planned afresh
+def _find_waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerTask, Reference | None]]:
+    """Pair each ledger that waits for an inventory with its cursor's reference in the target.
 
-
-def _waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerTask, Reference | None]]:
-    """Each with the reference by which its cursor lives in the target under another id; None where it does not."""
+    The reference is None if the cursor did not roll over to the target: the ledger is gone, or is planned again.
+    """
     tasks = [t for t in facts.plan if t.awaiting is SwitchAction.INVENTORY]
-    at_path = {r.path: r for r in with_ledger(seen.references) if r.kind is LedgerKind.CURSOR} if tasks else {}
-    return [(task, _reference_in_target(facts, task, at_path)) for task in tasks]
+    cursors = {r.path: r for r in with_ledger(seen.references) if r.kind is LedgerKind.CURSOR} if tasks else {}
+    found: list[tuple[LedgerTask, Reference | None]] = []
+    for task in tasks:
+        now = next((cursors[p] for p in task.paths if p in cursors), None)
+        rolled_over = task.kind is LedgerKind.CURSOR and now is not None and now.ledger_id != task.ledger_id
+        in_target = now is not None and facts.owner(now) == facts.switch.target
+        found.append((task, now if rolled_over and in_target else None))
+    return found
 
 
-def _reference_in_target(facts: SwitchFacts, task: LedgerTask, at_path: Mapping[str, Reference]) -> Reference | None:
-    now = next((at_path[p] for p in task.paths if p in at_path), None)
-    if now is None or task.kind is not LedgerKind.CURSOR or now.ledger_id == task.ledger_id:
-        return None
-    return now if facts.owner(now) == facts.switch.target else None
-
-
-def _moved(task: LedgerTask, now: Reference) -> Iterator[Change]:
-    stage = LedgerStage.PROMOTED_VIA_ROLLOVER
-    after = replace(task, stage=stage, awaiting=SwitchAction.NONE, target_id=now.ledger_id, reason="")
-    yield PutTask(after)
-    sentence = f"ledger {task.ledger_id} is {stage.value}"
-    yield of_ledger(after, SwitchVerdict.LEDGER, SwitchReason.ROLLED_OVER, sentence)
-
-
-# --- the plan
-
-
-def _new_tasks(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, int]) -> list[LedgerTask]:
-    """What is attributed to the source and not in the plan.
+def _find_unplanned(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, int]) -> list[LedgerTask]:
+    """Return the ledgers that are attributed to the source and not in the plan.
 
     Args:
         facts: as of before the inventory.
@@ -109,8 +104,8 @@ def _new_tasks(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, in
     paths: dict[tuple[int, LedgerKind], set[str]] = {}
     for reference in with_ledger(seen.references):
         key = key_of(reference.ledger_id, reference.kind)
-        known = facts.plan.get(key) is not None and key not in dropped
-        if facts.owner(reference) == facts.switch.source and not known:
+        is_planned = facts.plan.get(key) is not None and key not in dropped
+        if facts.owner(reference) == facts.switch.source and not is_planned:
             paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
     return [
         LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(key_of(ledger_id, kind), 0))
@@ -118,22 +113,24 @@ def _new_tasks(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, in
     ]
 
 
-def _plan(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, between: tuple[str, str]) -> Iterator[Change]:
-    """INV-1 and INV-6, ledger by ledger; of source and target is given what they are, as there may be a million."""
+def _plan_ledger(
+    facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, instances: tuple[str, str]
+) -> Iterator[Change]:
+    """Check INV-1 and INV-6 for one ledger. The caller looks up the instance ids once, for up to a million ledgers."""
     if task.kind in facts.limits.remapped:
         # A cursor's owner makes its new ledger itself, so there is nothing to copy.
         stage = LedgerStage.BUILT if task.kind is LedgerKind.CURSOR else LedgerStage.PENDING
         yield PutTask(replace(task, stage=stage, cleared=True, remap=True))
         return
-    source, target = between
+    source, target = instances
     found, intent = seen.existing.get(task.ledger_id), facts.journal.get((target, task.ledger_id, task.remap))
     if found is not None and found.provenance == source:
-        # The executor's own journal has its intent: ours may have been lost with the state.
+        # The executor's own journal has the intent: ours may have been lost with the state.
         intent = facts.intent_to_copy(task)
         yield JournalIntent(task)
     if why := guards.import_is_disjoint(found, intent, source, target):
-        yield from conflict(facts, task, SwitchReason.FOREIGN_ID, why)
+        yield from refuse_import(facts, task, SwitchReason.FOREIGN_ID, why)
     elif why := guards.id_was_not_deleted(facts, task.ledger_id):
-        yield from conflict(facts, task, SwitchReason.DELETED_ID, why)
+        yield from refuse_import(facts, task, SwitchReason.DELETED_ID, why)
     else:
         yield PutTask(replace(task, cleared=found is None or is_ours(found, intent, source, target)))

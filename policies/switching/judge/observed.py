@@ -1,12 +1,12 @@
-"""Consequences of observations: rows 3, 5, 7 and 25, and what the registry lacks."""
+"""The lease and the brokers: rows 5, 7 and 25, and the repetition of open orders."""
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import BrokerSeen, LeaseSeen, Prechecked
+from policies.switching.events import BrokerSeen, LeaseSeen
 from policies.switching.facts import SwitchFacts
-from policies.switching.fold.clusters import Impostor
-from policies.switching.fold.registry import RegistryAgain
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Advance,
@@ -14,18 +14,22 @@ from policies.switching.judge.changes import (
     Count,
     DecisionDraft,
     DirectBrokers,
+    OrderLedger,
+    PutTask,
     Reject,
-    RemoveRegistry,
+    TakeInventory,
     Update,
     UpdateSwitch,
-    WriteRegistry,
+    WriteStatus,
 )
-from policies.switching.judge.open_orders import order_again
-from policies.switching.state import SwitchStage, put
+from policies.switching.state import SwitchAction, SwitchStage
+
+_STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
+_WITHOUT_LEDGER = frozenset({SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, *_STATUSES})
 
 
-def lease(facts: SwitchFacts, seen: LeaseSeen) -> Iterator[Change]:
-    """Row 25: a newer orchestrator asks again for all that is open; an older one is turned away."""
+def judge_lease(facts: SwitchFacts, seen: LeaseSeen) -> Iterator[Change]:
+    """Row 25: a newer orchestrator repeats all open orders; an older one is rejected."""
     known, new = facts.state.lease, seen.lease
     if why := guards.lease_is_newer(facts, new.token):
         yield Reject(RejectCode.INVALID_TRANSITION, why, "lease")
@@ -35,71 +39,69 @@ def lease(facts: SwitchFacts, seen: LeaseSeen) -> Iterator[Change]:
         yield Update({"lease": new})
         lapsed = known is None or new.token != known.token or facts.now_ms >= known.valid_until_ms
         if lapsed and facts.state.switch is not None:
-            yield from order_again(facts, SwitchReason.LEASE_TAKEN)
+            yield from repeat_orders(facts, SwitchReason.LEASE_TAKEN)
 
 
-def registry(facts: SwitchFacts, seen: RegistryAgain) -> Iterator[Change]:
-    """What it lacks is written again and what it should no longer have removed: nobody answers to those orders."""
-    if facts.state.contested or guards.holds_lease(facts):
-        return
-    if seen.resolved and facts.state.switch is not None:
-        yield from order_again(facts, SwitchReason.NOT_SEEN)
-    for entry in facts.state.entries:
-        if entry.name not in seen.versions:
-            yield WriteRegistry(entry, SwitchReason.NOT_SEEN)
-    for name in facts.state.removed:
-        yield RemoveRegistry(name, seen.versions[name], SwitchReason.NOT_SEEN)
+def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool = False) -> Iterator[Change]:
+    """Repeat every order without a result, under its number.
+
+    Args:
+        facts: the facts as of now.
+        reason: the reason of the repeated orders.
+        redirected: a new directive was just given, which no broker follows yet.
+    """
+    if not redirected:
+        yield DirectBrokers(reason)
+    is_behind = redirected or guards.brokers_follow(facts) is not None
+    for task in [t for t in facts.plan if t.awaiting not in _WITHOUT_LEDGER]:
+        if task.awaiting is SwitchAction.DELETE_OLD and is_behind:
+            yield PutTask(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
+        else:
+            yield OrderLedger(task, reason)
+    if _needs_inventory(facts):
+        yield TakeInventory()
+    if facts.switch.awaiting in _STATUSES:
+        yield WriteStatus(None, reason)
 
 
-def impostor(_facts: SwitchFacts, seen: Impostor) -> Iterator[Change]:
-    """Another cluster answers than the one that was registered: what was read of it counts for nothing."""
-    sentence = f"another cluster answers at the address of {seen.name}"
-    yield Reject(RejectCode.NAME_CONFLICT, sentence, f"registry/{seen.name}")
+def _needs_inventory(facts: SwitchFacts) -> bool:
+    stage = facts.switch.stage
+    if stage is SwitchStage.LIVE_DUAL_READ or facts.plan.count_ordered(SwitchAction.INVENTORY) > 0:
+        return True
+    if stage is SwitchStage.ROLLBACK:
+        return facts.switch.confirm_ms >= 0 and facts.rollback_is_unconfirmed
+    if stage is SwitchStage.BUILD:
+        return facts.awaits_unplanned
+    return stage is SwitchStage.CLEANUP and facts.inventory_is_old
 
 
-def prechecked(facts: SwitchFacts, seen: Prechecked) -> Iterator[Change]:
-    """Row 3: the report; a later one takes the place of an earlier one."""
-    check, known, subject = seen.check, facts.state.check(seen.check.target), f"prechecks/{seen.check.target}"
-    stage = facts.stage(check.target)
-    if known is not None and check.checked_ms <= known.checked_ms:
-        yield Count("repeated")
-    elif stage not in (SwitchStage.REGISTERED, SwitchStage.PRECHECKED):
-        yield Reject(RejectCode.INVALID_TRANSITION, f"{check.target} is {stage.value}", subject)
-    else:
-        yield Update({"checks": put(facts.state.checks, check, "target")})
-        says = "ready" if check.ready else f"not ready: {', '.join(dict.fromkeys(check.reasons))}"
-        sentence = f"{check.target} is {says} (digest {check.digest[:12]})"
-        details = {"digest": check.digest, "ready": check.ready, "target": check.target}
-        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.COMMANDED, sentence, subject=subject, details=details)
-
-
-def broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
-    """Rows 5 and 7: a broker follows the directive, or cannot."""
+def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
+    """Rows 5 and 7: a broker follows the directive, or cannot make its client."""
     live = facts.state.live()
     if live is None:
         return
     if seen.epoch != live.epoch:
         yield Count("stale_acks")
     elif seen.failed:
-        yield from _client_init_failed(facts, seen)
+        yield from _judge_failed_client(facts, seen)
     elif not live.moved:
         yield UpdateSwitch({"moved": True})
 
 
-def _client_init_failed(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
-    """Row 7. That no broker said it moved does not mean that none did: what the target gave decides."""
+def _judge_failed_client(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
+    """Row 7. Without any ack a broker may still have moved unreported, so the ids that the target gave decide."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
     others = "others already write there"
     nobody_moved = switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked
     if nobody_moved and facts.stands_still:
         others = f"and nothing is undone by itself ({facts.stands_still})"
     elif nobody_moved:
-        unread = guards.it_is_known_what_target_gave(facts)
+        unread = guards.ids_of_target_are_read(facts)
         if unread or not (why := guards.way_back_is_beyond(facts, switch.home)):
-            heard = f"; {unread}, so some may have" if unread else ""
-            sentence = f"{seen.broker} cannot reach {switch.target}; no broker said that it moved, so none will{heard}"
+            doubt = f"; {unread}, so some may have" if unread else ""
+            sentence = f"{seen.broker} cannot reach {switch.target}; no broker said that it moved, so none will{doubt}"
             yield Advance(SwitchStage.REJECTED, reason, sentence, {"ended_ms": facts.now_ms})
-            yield DirectBrokers(switch.home, reason)
+            yield DirectBrokers(reason, switch.home)
             return
         others = f"and {switch.target} gave ids, so somebody writes there: {why}"
     if not switch.degraded:

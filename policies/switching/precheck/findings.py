@@ -6,6 +6,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from policies.closed_enum import ClosedEnum
+from policies.switching.clusters import are_one
 from policies.switching.id_generators import MAX_HOB, hob_beyond, hob_name
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass
@@ -13,7 +14,6 @@ from policies.switching.precheck.snapshot import (
     PrecheckRules,
     PrecheckSnapshot,
     TargetPolicy,
-    are_one,
     greatest_referenced,
     id_floor,
     ids_in_target,

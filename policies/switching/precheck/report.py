@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from policies.observations import Outcome
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import HitClass
 from policies.switching.precheck.findings import FindingReason, PrecheckFinding, explain, findings, least
 from policies.switching.precheck.snapshot import (
-    ClusterSnapshot,
     PrecheckRules,
     PrecheckSnapshot,
     greatest_referenced,

@@ -4,13 +4,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from msgspec import Struct
-
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, hit_of
+from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, is_ours, same_ledger
 from policies.switching.references import LedgerKind, Reference, StayingLedgers, owner_of, with_ledger
-from policies.units import InstantMs
 
 
 class TargetPolicy(StrEnum):
@@ -20,19 +17,6 @@ class TargetPolicy(StrEnum):
     """Nothing: every ledger that is not ours is in the way."""
     SHARED = "shared"
     """Anything that is not in the way of an id to import."""
-
-
-class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
-    """What was read of a BookKeeper cluster. None: it could not be read."""
-
-    name: str
-    instance_id: str | None
-    """Its ``INSTANCEID``: with the root, what it *is*, however its address is spelled."""
-    root: str | None
-    """The path of its ledgers in its ZooKeeper."""
-    layout: Layout | None
-    generator: IdGenerator | None
-    read_ms: InstantMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,24 +111,19 @@ def hits_by_class(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]
     if seen.existing is not None:
         matters = seen.existing.ids if rules.policy is TargetPolicy.DEDICATED else wanted & seen.existing.ids
         for ledger_id in matters:
-            found[_hit(seen, seen.existing, ledger_id)].add(ledger_id)
+            found[_classify(seen, seen.existing, ledger_id)].add(ledger_id)
     return dict(found)
 
 
-def _hit(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int) -> HitClass:
-    facts, source, target = existing.facts.get(ledger_id), seen.source.instance_id, seen.target.instance_id
-    if facts is None or source is None or target is None:
+def _classify(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int) -> HitClass:
+    copy, source, target = existing.facts.get(ledger_id), seen.source.instance_id, seen.target.instance_id
+    if copy is None or source is None or target is None:
         return HitClass.FOREIGN
-    return hit_of(seen.source_facts.get(ledger_id), facts, seen.journal.get(ledger_id), source, target)
-
-
-def are_one(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
-    """Whether two clusters are the same one: by what they are, not by how they are spelled."""
-    return (
-        one.instance_id is not None
-        and one.instance_id == other.instance_id
-        and (one.root or "").rstrip("/") == (other.root or "").rstrip("/")
-    )
+    if not is_ours(copy, seen.journal.get(ledger_id), source, target):
+        return HitClass.FOREIGN
+    original = seen.source_facts.get(ledger_id)
+    is_complete = original is not None and same_ledger(original, copy)
+    return HitClass.OURS_COMPLETE if is_complete else HitClass.OURS_PARTIAL
 
 
 def read_times_ms(seen: PrecheckSnapshot) -> list[int]:

@@ -9,8 +9,8 @@ from connectors.zookeeper.outcomes import NotConnectedError
 from deploy.settings.application import Settings
 from deploy.switch import registration
 from policies.errors import UserError
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledger_paths import Layout
-from policies.switching.precheck.snapshot import ClusterSnapshot
 
 SETTINGS = Settings.model_validate(
     {

@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from deploy.switch.ways import how_to_advance, ways
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import Abort, Cleanup, Commands, Pause, RegistrySeen, Resume, Rollback, Start
+from policies.switching.events import RegistrySeen
+from policies.switching.readings import SwitchCommand
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from policies.units import from_millis
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 
 S = SwitchStage
@@ -30,27 +32,27 @@ def offered(world: WireWorld) -> list[str]:
     return list(found(world))
 
 
-def event(words: str) -> Commands:
+def event(words: str) -> SwitchCommand:
     match words.split():
         case ["rollback", *brokers]:
-            return Rollback(key=words, attribution_only=not brokers)
+            return command("rollback", words, attribution_only=not brokers)
         case ["start", "--target", name]:
-            return Start(key=words, target=name, digest=None)
+            return command("start", words, target=name, digest=None)
         case ["cleanup"]:
-            return Cleanup(key=words, dry_run=True)
+            return command("cleanup", words, dry_run=True)
         case ["abort"]:
-            return Abort(key=words)
-    return Pause(key=words) if words == "pause" else Resume(key=words)
+            return command("abort", words)
+    return command("pause", words) if words == "pause" else command("resume", words)
 
 
-def refused(stage: SwitchStage, words: str, *before: Commands, days: int = 0) -> list[str]:
+def refused(stage: SwitchStage, words: str, *before: SwitchCommand, days: int = 0) -> list[str]:
     """Why a command is not taken, given in a world of its own."""
     world = reached(stage, *before, days=days)
     said = world.tell(event(words))
     return [s.sentence for s in said if s.verdict is SwitchVerdict.REJECT or "would be rejected" in s.sentence]
 
 
-def reached(stage: SwitchStage, *before: Commands, days: int = 0) -> WireWorld:
+def reached(stage: SwitchStage, *before: SwitchCommand, days: int = 0) -> WireWorld:
     world = WireWorld()
     world.to(stage)
     world.later(days * DAY_MS)
@@ -67,12 +69,12 @@ def test_a_contested_switch_is_resumed_only_over_a_directive(theirs: bool, offer
     directive = Directive(world.state.epoch + 2, "old")
     world.tell(RegistrySeen(world.state.entries if theirs else entries, "old", directive if theirs else None, 0))
     assert offered(world) == offers
-    assert ([d.code for d in world.tell(Resume(key="r")) if d.code] == []) is theirs
+    assert ([d.code for d in world.tell(command("resume", "r")) if d.code] == []) is theirs
 
 
-@pytest.mark.parametrize("before", [(), (Pause(key="p"),)], ids=["", "paused"])
+@pytest.mark.parametrize("before", [(), (command("pause", "p"),)], ids=["", "paused"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tuple[Commands, ...]) -> None:
+def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tuple[SwitchCommand, ...]) -> None:
     for words, way in found(reached(stage, *before)).items():
         why = refused(stage, words, *before)
         assert not why or ("if ids allow" in way and "advance to HOB" in why[0]), why
@@ -95,7 +97,7 @@ def test_what_is_offered(stage: SwitchStage, days: int, commands: list[str]) -> 
 
 
 def test_a_paused_switch_is_resumed_first_and_not_paused_again() -> None:
-    assert offered(reached(S.BUILD, Pause(key="p"))) == ["resume", "rollback", "rollback --with-brokers"]
+    assert offered(reached(S.BUILD, command("pause", "p"))) == ["resume", "rollback", "rollback --with-brokers"]
 
 
 def test_who_is_to_advance_a_generator_is_told_how() -> None:

@@ -4,16 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import EMPTY_LONG, IdGenerator
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
-from policies.switching.precheck.snapshot import (
-    ClusterSnapshot,
-    PrecheckRules,
-    PrecheckSnapshot,
-    TargetLedgers,
-    TargetPolicy,
-)
+from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
 
 NOW_MS = 1_000_000_000

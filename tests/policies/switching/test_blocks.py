@@ -95,7 +95,7 @@ def test_a_plan_in_blocks_answers_as_one_spread_out(
     stages = (LedgerStage.BUILT, LedgerStage.PENDING)
     assert packed.idle(most, *stages) == plain.idle(most, *stages) == packed.idle(most, *stages)
     assert packed.count(*stages) == plain.count(*stages) == len(plain)
-    assert packed.asked(SwitchAction.COPY) == plain.asked(SwitchAction.COPY)
+    assert packed.count_ordered(SwitchAction.COPY) == plain.count_ordered(SwitchAction.COPY)
     assert list(packed) == list(plain)
 
 

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from policies.switching.decisions import RejectCode
-from policies.switching.events import Start
 from policies.switching.id_generators import IdGenerator
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import precheck, reading_of
+from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import SwitchStage
 from tests.policies.switching.snapshots import DEDICATED, GOOD, NEW, NOW_MS, SHARED
@@ -38,7 +38,7 @@ def test_a_report_that_bypassed_nothing_says_so() -> None:
     assert precheck(GOOD, replace(DEDICATED, skip_idgen=True), NOW_MS).bypassed is False
 
 
-def bypassed(limits: SwitchLimits) -> tuple[World, Start]:
+def bypassed(limits: SwitchLimits) -> tuple[World, SwitchCommand]:
     """The target's ids are behind, and its report was bypassed."""
     world = World(limits).to(SwitchStage.PRECHECKED)
     world.clusters["new"].hob = None

@@ -4,10 +4,10 @@ import pytest
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import Register, Rollback, Unregister
 from policies.switching.id_generators import MAX_HOB, IdGenerator
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes
 
@@ -175,11 +175,11 @@ def test_the_last_hob_ends_at_the_greatest_id_there_is() -> None:
 
 def test_a_cluster_that_was_unregistered_is_not_forgotten() -> None:
     world = with_third(hob=1)
-    world.tell(Rollback(key="x", attribution_only=False))
+    world.tell(command("rollback", "x", attribution_only=False))
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
-    read(world).tell(Rollback(key="y", attribution_only=False))
+    read(world).tell(command("rollback", "y", attribution_only=False))
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK)
-    world.tell(world.inventory_event("new"), Unregister(key="u", name="new"))
-    world.tell(Register(key="r", name="renamed", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
+    world.tell(world.inventory_event("new"), command("unregister", "u", name="new"))
+    world.tell(command("register", "r", name="renamed", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
     assert [m.instance for m in world.state.marks if m.written] == ["id-of-new", "id-of-old"]

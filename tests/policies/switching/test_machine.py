@@ -3,17 +3,12 @@
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import (
-    Cleanup,
-    InventorySeen,
-    Register,
-    RegistrySeen,
-    Unregister,
-)
+from policies.switching.events import InventorySeen, RegistrySeen
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
 from tests.cases import case
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import World, codes
 
 S, L = SwitchStage, LedgerStage
@@ -23,7 +18,7 @@ def test_a_dry_run_lists_and_changes_nothing() -> None:
     world = World().to(S.HOLD)
     world.later(15 * DAY_MS)
     before = replace(world.state, commands=())
-    [said] = world.tell(Cleanup(key=world.key(), dry_run=True))
+    [said] = world.tell(command("cleanup", world.key(), dry_run=True))
     assert said.verdict is SwitchVerdict.PREVIEW
     assert "3 ledgers are to be deleted from old: 2, 3, 4" in said.sentence
     assert replace(world.state, commands=()) == before
@@ -52,7 +47,7 @@ def test_a_cluster_is_registered_under_no_name_that_another_znode_has_or_that_no
     world = World()
     for name in ("lease", "directive", "a/b", ".hidden", "a b", "ü", "x" * 64):
         with case(name):
-            asked = Register(key=name, name=name, uri="zk://x", instance_id="id-of-x", root="/ledgers")
+            asked = command("register", name, name=name, uri="zk://x", instance_id="id-of-x", root="/ledgers")
             assert codes(world.tell(asked)) == [RejectCode.NAME_CONFLICT]
     assert world.state.entries == ()
 
@@ -60,9 +55,9 @@ def test_a_cluster_is_registered_under_no_name_that_another_znode_has_or_that_no
 def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
     world = World().to(S.DONE)
     world.later().tell(world.inventory_event())
-    world.tell(Unregister(key=world.key(), name="old"))
+    world.tell(command("unregister", world.key(), name="old"))
     world.tell(
-        Register(key=world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
+        command("register", world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
         world.cluster_event("old"), world.cluster_event("new"),
     )  # fmt: skip
     assert [e.status for e in world.state.entries] == [ClusterStatus.ACTIVE, ClusterStatus.STANDBY]

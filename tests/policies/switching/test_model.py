@@ -16,12 +16,13 @@ from hypothesis.stateful import (
 )
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import Cleanup, LedgerResult, Register, Rollback, StatusResult, Unregister
+from policies.switching.events import LedgerResult, StatusResult
 from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import SwitchAction, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import HarmError, Held, World, stored
 
 PATHS = st.sampled_from(["/c1", "/c2", "/s1"])
@@ -69,9 +70,9 @@ class TwoClusters(RuleBasedStateMachine):
     def go_back(self) -> None:
         """A, B, A: the old cluster becomes a target, with a generator that is beyond."""
         world, old = self.world, self.world.clusters["old"]
-        world.later().tell(world.inventory_event("old"), Unregister(key=world.key(), name="old"))
+        world.later().tell(world.inventory_event("old"), command("unregister", world.key(), name="old"))
         world.tell(
-            Register(key=world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
+            command("register", world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
         )
         old.hob, old.created = (old.hob or 1) + 2, 0
         world.tell(*(world.cluster_event(n) for n in world.clusters))
@@ -82,11 +83,11 @@ class TwoClusters(RuleBasedStateMachine):
 
     @rule(attribution_only=st.booleans())
     def roll_back(self, attribution_only: bool) -> None:
-        self.world.tell(Rollback(key=self.world.key(), attribution_only=attribution_only))
+        self.world.tell(command("rollback", self.world.key(), attribution_only=attribution_only))
 
     @rule(dry_run=st.booleans())
     def clean_up(self, dry_run: bool) -> None:
-        self.world.tell(Cleanup(key=self.world.key(), dry_run=dry_run))
+        self.world.tell(command("cleanup", self.world.key(), dry_run=dry_run))
 
     @rule(hob=st.integers(1, 3), name=CLUSTERS)
     def advance_generator(self, name: str, hob: int) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from policies.switching.events import Abort, Cleanup
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchingState, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import World
 
 S = SwitchStage
@@ -41,7 +41,7 @@ def test_a_switch_of_before_goes_on_to_its_end(stage: str) -> None:
     world.acks().work()
     if stage != "cleanup":
         assert world.is_at(S.HOLD)
-        world.later(15 * DAY_MS).tell(Cleanup(key="new-key"))
+        world.later(15 * DAY_MS).tell(command("cleanup", "new-key"))
         world.work()
     assert world.is_at(S.DONE)
 
@@ -49,7 +49,7 @@ def test_a_switch_of_before_goes_on_to_its_end(stage: str) -> None:
 @pytest.mark.parametrize("stage", ["triggered", "live_dual_read", "build", "promote", "hold", "rollback"])
 def test_a_switch_of_before_is_ended(stage: str) -> None:
     world = resumed(stage)
-    world.tell(world.cluster_event("new"), world.cluster_event("old"), Abort(key="new-key"))
+    world.tell(world.cluster_event("new"), world.cluster_event("old"), command("abort", "new-key"))
     world.tell(world.lease_event(2))
     world.acks().work()
     assert world.is_at(S.ABORTED if stage == "rollback" else S.ROLLED_BACK)

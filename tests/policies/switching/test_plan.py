@@ -52,8 +52,8 @@ def test_what_is_asked_dropped_or_elsewhere_is_not_idle() -> None:
 
 def test_ledgers_are_counted_as_they_move() -> None:
     plan = LedgerPlan([task(1), task(2, awaiting=A.COPY), task(3, L.PROMOTED, A.GIVEN_UP)])
-    assert (plan.count(L.PENDING), plan.asked(A.COPY), plan.unfinished(L.PROMOTED)) == (2, 1, 0)
+    assert (plan.count(L.PENDING), plan.count_ordered(A.COPY), plan.count_unfinished(L.PROMOTED)) == (2, 1, 0)
     plan.put(task(2, L.BUILT))
     plan.drop(task(1).key)
-    assert (plan.count(L.PENDING), plan.count(L.PENDING, L.BUILT), plan.asked(A.COPY)) == (0, 1, 0)
+    assert (plan.count(L.PENDING), plan.count(L.PENDING, L.BUILT), plan.count_ordered(A.COPY)) == (0, 1, 0)
     assert plan.touched == {task(2).key}

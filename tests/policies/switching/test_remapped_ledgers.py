@@ -4,14 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import (
-    Cleanup,
-    Rollback,
-)
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import START_MS, Held, World, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -47,7 +44,7 @@ def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleane
     world = anew(S.HOLD)
     ref, task = world.refs["/s1"], world.task("/s1")
     assert (task.stage, task.target_id, ref.ledger_id) == (L.PROMOTED, ref.ledger_id, ref.ledger_id)
-    world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
+    world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
     world.work()
     assert world.is_at(S.DONE)
     assert task.ledger_id not in world.clusters["old"].ledgers
@@ -58,7 +55,7 @@ def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() ->
     world = World().to(S.LIVE_DUAL_READ)
     world.clusters["new"].ledgers[world.refs["/s1"].ledger_id] = Held("foreign", START_MS)
     world.work()
-    world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
+    world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
     world.work()
     assert (world.stage, world.task("/s1").stage) == (S.DONE_WITH_FAILURES, L.FOREIGN_CONFLICT)
     world.limits = SwitchLimits(remapped=SCHEMAS_ANEW)
@@ -130,7 +127,7 @@ def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback
     world = anew(S.BUILD)
     lost = [event for order in world.orders for event in world.carry_out(order)]
     assert lost
-    world.tell(Rollback(key=world.key()))
+    world.tell(command("rollback", world.key()))
     world.work()
     task = world.task("/s1")
     assert (world.stage, task.target_id) == (S.ROLLED_BACK, None)
@@ -150,7 +147,7 @@ def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(r
     else:
         world.work()
         world.refs["/c1"].ledger_id = world.clusters["new"].allocate("/c1", world.now_ms)
-    world.tell(Rollback(key=world.key()))
+    world.tell(command("rollback", world.key()))
     world.work()
     assert world.is_at(S.ROLLED_BACK)
     assert world.task("/c1").stage is L.PROMOTED_VIA_ROLLOVER

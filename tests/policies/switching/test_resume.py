@@ -11,7 +11,7 @@ from policies.switching.events import BrokerSeen, Event, LedgerResult
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
-from tests.policies.switching.judge.test_rows import bare
+from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.world import World, apply, stored, well_at
 
 FULL = World().to(SwitchStage.DONE)

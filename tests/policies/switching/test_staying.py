@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import CloseClient, Unregister
 from policies.switching.precheck.snapshot import greatest_referenced
-from policies.switching.readings import StayingReading, SwitchInventory, SwitchInventoryPart
+from policies.switching.readings import StayingReading, SwitchCommand, SwitchInventory, SwitchInventoryPart
 from policies.switching.references import ANY_CLUSTER, StayingKind, StayingLedgers
 from policies.switching.state import SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.snapshots import GOOD
 from tests.policies.switching.wire import WireWorld, inventory_readings
 from tests.policies.switching.world import World
@@ -28,15 +28,15 @@ def done(*staying: StayingLedgers) -> World:
     return world
 
 
-def answer(world: World, asked: Unregister | CloseClient) -> tuple[RejectCode | None, str]:
+def answer(world: World, asked: SwitchCommand) -> tuple[RejectCode | None, str]:
     world.tell(asked)
     said = world.said[-1]
     return (said.code, said.sentence) if said.verdict is SwitchVerdict.REJECT else (None, "")
 
 
-COMMANDS: dict[str, tuple[Unregister | CloseClient, RejectCode]] = {
-    "unregister": (Unregister(key="x", name="old"), RejectCode.IN_USE),
-    "close-client": (CloseClient(key="x", name="old"), RejectCode.CLIENT_IN_USE),
+COMMANDS: dict[str, tuple[SwitchCommand, RejectCode]] = {
+    "unregister": (command("unregister", "x", name="old"), RejectCode.IN_USE),
+    "close-client": (command("close-client", "x", name="old"), RejectCode.CLIENT_IN_USE),
 }
 
 
@@ -59,7 +59,7 @@ def test_a_cluster_that_holds_nothing_any_more_is_given_up(command: str) -> None
 def test_a_standby_that_brokers_never_wrote_to_holds_nothing_that_only_an_owner_knows() -> None:
     world = World().to(SwitchStage.PRECHECKED).later()
     world.tell(replace(world.inventory_event(), staying=(topics(ANY_CLUSTER),)))
-    assert answer(world, Unregister(key="x", name="new"))[0] is None
+    assert answer(world, command("unregister", "x", name="new"))[0] is None
 
 
 def test_the_ids_of_what_stays_are_taken() -> None:

@@ -7,11 +7,12 @@ import pytest
 from policies.decisions import Alert, AlertStatus
 from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, IMPOSTOR, LEFT_BEHIND, UNDONE, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.events import Cleanup, InventorySeen, MembersSeen, RegistrySeen, Resume, Rollback
+from policies.switching.events import InventorySeen, MembersSeen, RegistrySeen
 from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import SETTINGS, WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
 
@@ -70,7 +71,7 @@ def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
 def test_it_blocks_the_clean_up(deviates: Callable[[World], None], broker: str, why: str) -> None:
     world = World().to(S.HOLD).later(15 * DAY_MS)
     deviates(world)
-    [refused] = world.tell(Cleanup(key="c"))
+    [refused] = world.tell(command("cleanup", "c"))
     assert (refused.code, f"{broker} {why}" in refused.sentence) == (RejectCode.BROKERS_BEHIND, True)
 
 
@@ -208,10 +209,10 @@ def test_what_somebody_else_wrote_stops_all_orders(
     world = World().to(stage)
     world.tell(contest(world))
     world.orders.clear()
-    world.tell(Cleanup(key="c"), Rollback(key="r"), world.start_event("new"), world.lease_event(2))
+    world.tell(command("cleanup", "c"), command("rollback", "r"), world.start_event("new"), world.lease_event(2))
     world.later().acks().tell(world.inventory_event())
     assert [o.verdict for o in world.orders if o.verdict is not SwitchVerdict.RUN_PRECHECK] == []
-    assert codes(world.tell(Rollback(key="s"))) == [RejectCode.CONTESTED]
+    assert codes(world.tell(command("rollback", "s"))) == [RejectCode.CONTESTED]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_resume_is_named_as_the_end_only_where_it_is_one(contest: str, end: str,
     world.tell(CONTESTS[contest](world))
     [alert] = firing(world, CONTESTED)
     assert alert.summary.endswith(f"; nothing is ordered until {end}")
-    assert (RejectCode.CONTESTED in codes(world.tell(Resume(key="r")))) is refused
+    assert (RejectCode.CONTESTED in codes(world.tell(command("resume", "r")))) is refused
 
 
 def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
@@ -249,11 +250,11 @@ def test_a_first_registration_beside_what_a_plugin_made_active_is_an_alert() -> 
 def test_resume_directs_by_the_next_epoch_after_theirs() -> None:
     world = World().to(S.HOLD)
     world.tell(theirs(world, 7, "new"))
-    world.tell(Resume(key="r"))
+    world.tell(command("resume", "r"))
     assert (world.state.epoch, world.state.directive, world.state.contested) == (8, Directive(8, "new"), "")
     world.later(15 * DAY_MS)
-    assert codes(world.tell(world.members_event(), Cleanup(key="c"))) == [RejectCode.BROKERS_BEHIND]
-    world.tell(*(world.follow(b) for b in world.brokers), Cleanup(key="d"))
+    assert codes(world.tell(world.members_event(), command("cleanup", "c"))) == [RejectCode.BROKERS_BEHIND]
+    world.tell(*(world.follow(b) for b in world.brokers), command("cleanup", "d"))
     assert world.is_at(S.CLEANUP)
 
 
@@ -262,7 +263,7 @@ def test_what_was_to_be_deleted_waits_until_brokers_follow_the_directive_after_s
     assert SwitchVerdict.DELETE_OLD in [o.verdict for o in world.orders]
     world.tell(theirs(world, 7, "new"))
     world.orders.clear()
-    said = world.tell(Resume(key="r"))
+    said = world.tell(command("resume", "r"))
     assert SwitchVerdict.DELETE_OLD not in [s.verdict for s in said], "nobody follows epoch 8 yet"
     said = world.later().tell(world.members_event(), *(world.follow(b) for b in world.brokers))
     assert SwitchVerdict.DELETE_OLD in [s.verdict for s in said]
@@ -274,7 +275,7 @@ def test_resume_does_not_lead_back_from_a_cluster_that_gave_more() -> None:
     world = World().to(S.HOLD)
     world.clusters["old"].hob = 5
     world.later().tell(world.cluster_event("old"), theirs(world, 7, "old"))
-    [refused] = world.tell(Resume(key="r"))
+    [refused] = world.tell(command("resume", "r"))
     assert (refused.code, "new gives" in refused.sentence) == (RejectCode.COLLISION, True)
 
 
@@ -334,13 +335,13 @@ def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_
     world = World().to(S.HOLD)
     made = world.clusters["old"].allocate("/late", world.now_ms)
     world.refs["/late"] = Ref(LedgerKind.CURSOR, made, "/late", "old")
-    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert "1 reference names old that nobody planned for: /late" in world.said[-1].sentence
     world.tell(world.start_event())
     world.work()
-    world.later(15 * DAY_MS).tell(Cleanup(key="d"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "d"))
     world.work()
     assert (world.stage, world.refs["/late"].attribution) == (S.DONE, "new")
 
@@ -349,7 +350,7 @@ def test_the_alert_of_a_switch_that_is_done_but_for_a_reference_says_what_that_n
     world = WireWorld()
     world.to(S.HOLD)
     world.refs["/late"] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate("/late", world.now_ms), "/late", "old")
-    world.later(15 * DAY_MS).acks().tell(Cleanup(key="c"))
+    world.later(15 * DAY_MS).acks().tell(command("cleanup", "c"))
     world.work()
     [alert] = firing(world, LEFT_BEHIND)
     assert alert.summary.endswith("from old to new is done, but 1 reference names old")
@@ -360,13 +361,13 @@ def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_pla
     world = World().to(S.HOLD)
     ref = world.refs["/c1"]
     ref.ledger_id, ref.attribution = world.clusters["old"].allocate("/c1", world.now_ms), "old"
-    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert "1 reference names old that nobody planned for: /c1" in world.said[-1].sentence
     world.tell(world.start_event())
     world.work()
-    world.later(15 * DAY_MS).tell(Cleanup(key="d"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "d"))
     world.work()
     assert (world.stage, world.refs["/c1"].attribution) == (S.DONE, "new")
 

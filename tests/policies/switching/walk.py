@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
-from policies.switching.events import Cleanup
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchStage
 from tests.policies.switching import walk_steps
+from tests.policies.switching.commands import command
 from tests.policies.switching.walk_fleet import Fleet, fleet_of
 from tests.policies.switching.walk_steps import STEPS
 from tests.policies.switching.world import HarmError, stored
@@ -60,7 +60,7 @@ def way_out(fleet: Fleet) -> str:
         if fleet.state.switch is not None and fleet.stage is S.HOLD:
             fleet.later(16 * DAY_MS)
             _settle(fleet)
-            fleet.tell(Cleanup(key=fleet.key()))
+            fleet.tell(command("cleanup", fleet.key()))
             _settle(fleet)
     if fleet.state.switch is None:
         return f"NO WAY OUT of the directive of epoch {fleet.foreign.epoch if fleet.foreign else 0}"

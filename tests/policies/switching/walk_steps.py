@@ -4,23 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from policies.switching import events as every_event
-from policies.switching.events import (
-    Cleanup,
-    CloseClient,
-    Event,
-    LedgerResult,
-    Precheck,
-    Register,
-    Rollback,
-    StatusResult,
-    Unregister,
-)
+from policies.switching.events import Event, LedgerResult, StatusResult
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.walk_fleet import Broker, Fleet
 from tests.policies.switching.world import Held, Ref
 
@@ -38,20 +28,19 @@ def _start(fleet: Fleet, draw: Random) -> None:
 
 def _command(name: str) -> Callable[[Fleet, Random], None]:
     def step(fleet: Fleet, _draw: Random) -> None:
-        if (known := getattr(every_event, name, None)) is not None:
-            fleet.tell(known(key=fleet.key()))
+        fleet.tell(command(name, fleet.key()))
 
     return step
 
 
 def _roll_back(fleet: Fleet, draw: Random) -> None:
     fleet.read()
-    fleet.tell(Rollback(key=fleet.key(), attribution_only=draw.random() < 0.5))
+    fleet.tell(command("rollback", fleet.key(), attribution_only=draw.random() < 0.5))
 
 
 def _abort(fleet: Fleet, draw: Random) -> None:
     fleet.read()
-    _command("Abort")(fleet, draw)
+    _command("abort")(fleet, draw)
 
 
 def follow_remedy(fleet: Fleet, _draw: Random) -> None:
@@ -72,7 +61,7 @@ def _cleans_up(fleet: Fleet, draw: Random) -> None:
         fleet.later(16 * DAY_MS)
         _dies(fleet, draw)
         _luck(fleet, draw)
-    fleet.tell(Cleanup(key=fleet.key()))
+    fleet.tell(command("cleanup", fleet.key()))
 
 
 def _read(fleet: Fleet, _draw: Random) -> None:
@@ -285,21 +274,23 @@ def _registers(fleet: Fleet, draw: Random) -> None:
     one = fleet.clusters[draw.choice(sorted(fleet.clusters))]
     status = draw.choice((None, None, *ClusterStatus))
     uri, key = f"zk://{one.name}", fleet.key()
-    fleet.tell(Register(key=key, name=one.name, uri=uri, instance_id=one.instance, root="/ledgers", status=status))
+    fleet.tell(
+        command("register", key, name=one.name, uri=uri, instance_id=one.instance, root="/ledgers", status=status)
+    )
 
 
 def _unregisters(fleet: Fleet, draw: Random) -> None:
     if draw.random() < 0.5:
         fleet.list_references()
-    fleet.tell(Unregister(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))))
+    fleet.tell(command("unregister", fleet.key(), name=draw.choice(sorted(fleet.clusters))))
 
 
 def _closes(fleet: Fleet, draw: Random) -> None:
-    fleet.tell(CloseClient(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))))
+    fleet.tell(command("close-client", fleet.key(), name=draw.choice(sorted(fleet.clusters))))
 
 
 def _checks(fleet: Fleet, draw: Random) -> None:
-    fleet.tell(Precheck(key=fleet.key(), target=draw.choice(sorted(fleet.clusters))))
+    fleet.tell(command("precheck", fleet.key(), target=draw.choice(sorted(fleet.clusters))))
 
 
 # --- what is lost, changed, forged, and when
@@ -329,12 +320,12 @@ def _two_command(fleet: Fleet, draw: Random) -> None:
     """Two people at once; neither has heard of the other. What is given after a reading, nobody knows."""
     said: list[Callable[[], Event]] = [
         lambda: fleet.start_event(draw.choice(sorted(fleet.clusters))),
-        lambda: Rollback(key=fleet.key(), attribution_only=draw.random() < 0.5),
-        lambda: Cleanup(key=fleet.key()),
-        lambda: every_event.Abort(key=fleet.key()),
-        lambda: every_event.Pause(key=fleet.key()),
-        lambda: every_event.Resume(key=fleet.key()),
-        lambda: Unregister(key=fleet.key(), name=draw.choice(sorted(fleet.clusters))),
+        lambda: command("rollback", fleet.key(), attribution_only=draw.random() < 0.5),
+        lambda: command("cleanup", fleet.key()),
+        lambda: command("abort", fleet.key()),
+        lambda: command("pause", fleet.key()),
+        lambda: command("resume", fleet.key()),
+        lambda: command("unregister", fleet.key(), name=draw.choice(sorted(fleet.clusters))),
     ]
     fleet.read()
     fleet.tell(*[each() for each in draw.sample(said, 2)])
@@ -364,7 +355,7 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
 
 
 STEPS: tuple[tuple[int, Step], ...] = (
-    (6, _start), (1, _roll_back), (1, _abort), (1, _command("Pause")), (3, _command("Resume")), (3, _luck),
+    (6, _start), (1, _roll_back), (1, _abort), (1, _command("pause")), (3, _command("resume")), (3, _luck),
     (3, _cleans_up), (3, follow_remedy), (4, _time),
     (6, _adopts), (6, _reports), (10, _follows), (1, _goes_back), (1, _joins), (1, _leaves), (8, _writes),
     (1, _client_fails), (1, _new_reference), (16, _works), (1, _dies), (1, _fails), (2, _repeats),
@@ -375,5 +366,5 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
 )  # fmt: skip
 """How often each of them is drawn, of all."""
-WAYS_OUT: tuple[Step, ...] = (_command("Resume"), _drives_on, _abort, _roll_back)
+WAYS_OUT: tuple[Step, ...] = (_command("resume"), _drives_on, _abort, _roll_back)
 """What a person tries who wants it over."""

@@ -11,34 +11,21 @@ from policies.policy import Step
 from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching.decisions import ORDERS
 from policies.switching.events import (
-    Abort,
     BrokerSeen,
-    Cleanup,
-    CloseClient,
     ClusterSeen,
-    Command,
     Event,
     InventorySeen,
     LeaseSeen,
     LedgerResult,
     MembersSeen,
-    Pause,
-    Precheck,
     Prechecked,
-    Register,
     RegistrySeen,
-    Resume,
-    Rollback,
-    Start,
     StatusResult,
-    Unregister,
 )
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import Ledger
 from policies.switching.plan import plan_of
 from policies.switching.readings import (
-    CommandArgs,
-    CommandName,
     FindingReading,
     GeneratorReading,
     LedgerReading,
@@ -62,9 +49,9 @@ from policies.switching.registration import KIND
 from policies.switching.state import key_of
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
+from tests.policies.switching.commands import CLUSTER as CLUSTER
 from tests.policies.switching.world import World
 
-CLUSTER = "pulsar-1"
 SETTINGS = SwitchingSettings.model_validate(
     {"copy_concurrency": 2, "orders_ahead": 0, "max_deletions": 2, "retries": 3, "target_policy": "shared"}
 )
@@ -73,38 +60,11 @@ DECIDED: EventReader[Any] = EventReader([*KIND.decisions, Alert])
 OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
 
 
-def command(which: CommandName, event: Command, **more: Any) -> SwitchCommand:
-    args = {k: v for k, v in more.items() if k in CommandArgs.model_fields}
-    rest = {k: v for k, v in more.items() if k not in args}
-    return SwitchCommand(
-        cluster=CLUSTER, command=which, args=CommandArgs(**args), actor="a test", idempotency_key=event.key,
-        dry_run=event.dry_run, expected_epoch=event.expected_epoch, **rest,
-    )  # fmt: skip
-
-
 def readings_of(event: Event, now_ms: int) -> list[Reading]:
     """What a collector, executor or person would have published for an event."""
-    match event:
-        case Register():
-            more = {"name": event.name, "uri": event.uri, "instance_id": event.instance_id, "root": event.root}
-            return [command(CommandName.REGISTER, event, **more)]
-        case Unregister():
-            return [command(CommandName.UNREGISTER, event, name=event.name)]
-        case Precheck():
-            return [command(CommandName.PRECHECK, event, target=event.target)]
-        case Start():
-            return [command(CommandName.START, event, target=event.target, precheck_digest=event.digest)]
-        case Rollback():
-            return [command(CommandName.ROLLBACK, event, attribution_only=event.attribution_only)]
-        case Abort() | Pause() | Resume():
-            return [command(CommandName(type(event).__name__.lower()), event)]
-        case Cleanup():
-            return [command(CommandName.CLEANUP, event)]
-        case CloseClient():
-            return [command(CommandName.CLOSE_CLIENT, event, name=event.name)]
-        case InventorySeen():
-            return inventory_readings(event, now_ms)
-    return [_sighting(event, now_ms)]
+    if isinstance(event, SwitchCommand):
+        return [event]
+    return inventory_readings(event, now_ms) if isinstance(event, InventorySeen) else [_sighting(event, now_ms)]
 
 
 def _sighting(event: Event, now_ms: int) -> Reading:

@@ -11,23 +11,17 @@ from typing import Any
 
 import msgspec
 
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import (
-    Abort,
     BrokerSeen,
-    Cleanup,
-    CloseClient,
     ClusterSeen,
     Event,
     InventorySeen,
     LeaseSeen,
     LedgerResult,
     MembersSeen,
-    Precheck,
     Prechecked,
-    Register,
-    Rollback,
-    Start,
     StatusResult,
 )
 from policies.switching.id_generators import IdGenerator
@@ -37,14 +31,8 @@ from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.machine import reconcile
 from policies.switching.plan import plan_of
 from policies.switching.precheck.report import precheck
-from policies.switching.precheck.snapshot import (
-    ClusterSnapshot,
-    PrecheckRules,
-    PrecheckSnapshot,
-    TargetLedgers,
-    TargetPolicy,
-)
-from policies.switching.readings import LedgerOutcome
+from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
+from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import (
@@ -58,6 +46,7 @@ from policies.switching.state import (
     SwitchStage,
 )
 from policies.switching.transition import Transition
+from tests.policies.switching.commands import command
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS
@@ -393,7 +382,9 @@ class World:
     def registered(self) -> "World":
         for name, one in self.clusters.items():
             self.tell(
-                Register(key=self.key(), name=name, uri=f"zk://{name}", instance_id=one.instance, root="/ledgers"),
+                command(
+                    "register", key=self.key(), name=name, uri=f"zk://{name}", instance_id=one.instance, root="/ledgers"
+                ),
                 self.cluster_event(name),
             )
         self.tell(self.lease_event(), self.members_event())
@@ -401,12 +392,12 @@ class World:
         return self.later()
 
     def checked(self, target: str = "new") -> "World":
-        self.tell(Precheck(key=self.key(), target=target))
+        self.tell(command("precheck", self.key(), target=target))
         return self.work(SwitchVerdict.RUN_PRECHECK).later()
 
-    def start_event(self, target: str = "new", **more: Any) -> Start:
+    def start_event(self, target: str = "new", **more: Any) -> SwitchCommand:
         check = self.state.check(target)
-        return Start(key=self.key(), target=target, **({"digest": check.digest if check else None} | more))
+        return command("start", self.key(), target=target, **({"digest": check.digest if check else None} | more))
 
     def triggered(self, target: str = "new") -> "World":
         self.tell(self.start_event(target))
@@ -451,18 +442,18 @@ class World:
         if stage is SwitchStage.HOLD:
             return self
         if stage in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED):
-            self.tell(Rollback(key=self.key()))
+            self.tell(command("rollback", self.key()))
             if stage is SwitchStage.ABORTED:
-                self.tell(Abort(key=self.key()))
+                self.tell(command("abort", self.key()))
             return self.work() if stage is SwitchStage.ROLLED_BACK else self
         self.later(self.limits.cleanup_after_ms)
-        self.tell(Cleanup(key=self.key()))
+        self.tell(command("cleanup", self.key()))
         if stage is SwitchStage.CLEANUP:
             return self
         return self.work()
 
-    def close_event(self, name: str = "old") -> CloseClient:
-        return CloseClient(key=self.key(), name=name)
+    def close_event(self, name: str = "old") -> SwitchCommand:
+        return command("close-client", self.key(), name=name)
 
 
 def built_once(build: Callable[[SwitchStage], World]) -> Callable[[SwitchStage], World]:

@@ -5,9 +5,9 @@ from policies.switching import (
     SwitchRecord,
 )
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import Cleanup
 from policies.switching.state import SwitchStage
 from policies.units import to_millis
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
 DONE = WireWorld()
@@ -49,7 +49,7 @@ def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_cluste
 def test_a_rejection_names_its_code() -> None:
     world = WireWorld()
     world.to(SwitchStage.HOLD)
-    world.tell(Cleanup(key="x"))
+    world.tell(command("cleanup", "x"))
     last = [d for d in world.published if isinstance(d, SwitchDecision)][-1]
     assert (last.verdict, last.code, last.subject) == (
         SwitchVerdict.REJECT,

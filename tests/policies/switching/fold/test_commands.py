@@ -4,8 +4,7 @@ from policies.observations import Observation
 from policies.switching import (
     SwitchCommand,
 )
-from policies.switching.events import Cleanup, Rollback
-from policies.switching.fold import event_of
+from policies.switching.fold import to_event
 from policies.switching.readings import CommandName
 from policies.units import from_millis
 from tests.policies.switching.wire import CLUSTER
@@ -14,10 +13,10 @@ from tests.policies.switching.wire import CLUSTER
 def test_cleaning_up_is_a_dry_run_unless_said_otherwise() -> None:
     plain = SwitchCommand(cluster=CLUSTER, command=CommandName.CLEANUP, idempotency_key="k")
     for given_, expected in ((None, True), (True, True), (False, False)):
-        event = event_of(Observation("o", from_millis(0), plain.model_copy(update={"dry_run": given_})))
-        assert isinstance(event, Cleanup)
-        assert event.dry_run is expected
+        event = to_event(Observation("o", from_millis(0), plain.model_copy(update={"dry_run": given_})))
+        assert isinstance(event, SwitchCommand)
+        assert event.is_dry_run is expected
     other = plain.model_copy(update={"command": CommandName.ROLLBACK})
-    event = event_of(Observation("o", from_millis(0), other))
-    assert isinstance(event, Rollback)
-    assert not event.dry_run
+    event = to_event(Observation("o", from_millis(0), other))
+    assert isinstance(event, SwitchCommand)
+    assert not event.is_dry_run

@@ -4,7 +4,7 @@ from policies.observations import Observation, Outcome
 from policies.switching import (
     SwitchCommand,
 )
-from policies.switching.fold import event_of
+from policies.switching.fold import to_event
 from policies.switching.registration import KIND
 from policies.units import from_millis
 from tests.policies.switching.wire import CLUSTER
@@ -14,4 +14,4 @@ def test_what_could_not_be_read_is_no_event() -> None:
     for kind in KIND.readings:
         if kind is not SwitchCommand:
             bare = kind.model_construct(cluster=CLUSTER, outcome=Outcome.TIMEOUT)
-            assert event_of(Observation("o", from_millis(0), bare)) is None
+            assert to_event(Observation("o", from_millis(0), bare)) is None

@@ -1,7 +1,8 @@
 """Beginning with nothing where a switch is under way: executors go on, and know orders of before."""
 
-from policies.switching.events import Register, RegistrySeen
+from policies.switching.events import RegistrySeen
 from policies.switching.state import Directive, SwitchingState, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import World
 
 
@@ -31,8 +32,8 @@ def test_a_command_before_the_registry_is_read_does_not_make_a_cluster_the_first
     """Brokers follow the directive that stands there, and its target stays what it is."""
     world = World().to(SwitchStage.TRIGGERED)
     before, world.state = world.state, SwitchingState()
-    world.tell(Register(key="r", name="new", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
-    world.tell(Register(key="s", name="third", uri="zk://third", instance_id="id-of-third", root="/ledgers"))
+    world.tell(command("register", "r", name="new", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
+    world.tell(command("register", "s", name="third", uri="zk://third", instance_id="id-of-third", root="/ledgers"))
     world.later().tell(_as_read(world, before))
     statuses = {entry.name: entry.status.value for entry in world.state.entries}
     assert statuses == {"new": "standby", "old": "active", "third": "standby"}

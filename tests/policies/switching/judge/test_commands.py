@@ -4,14 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import (
-    Cleanup,
-    Rollback,
-    Unregister,
-)
+from policies.switching.readings import SwitchCommand
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.units import from_millis
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, Held, World, codes, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -25,7 +22,7 @@ def test_the_first_cluster_is_active_and_owns_legacy_references_for_good() -> No
 
 def test_a_cluster_in_use_is_not_forgotten() -> None:
     world = World().to(S.REGISTERED)
-    forget = Unregister(key=world.key(), name="new")
+    forget = command("unregister", world.key(), name="new")
     assert codes(world.tell(forget)) == [RejectCode.IN_USE], "no inventory is known"
     world.refs["/c1"].attribution = "new"
     world.later().tell(world.inventory_event())
@@ -36,8 +33,8 @@ def test_a_cluster_in_use_is_not_forgotten() -> None:
     assert world.state.entry("new") is None
 
 
-def replace_key(world: World, command: Unregister) -> Unregister:
-    return Unregister(key=world.key(), name=command.name)
+def replace_key(world: World, asked: SwitchCommand) -> SwitchCommand:
+    return asked.model_copy(update={"idempotency_key": world.key()})
 
 
 def test_an_expired_or_unready_precheck_does_not_start_a_switch() -> None:
@@ -93,7 +90,7 @@ def test_a_rollback_fits_into_its_window_to_the_millisecond(early_ms: int, code:
     world = World().to(S.HOLD)
     assert world.switch.rollback_until_ms == world.switch.live_ms + DAY_MS
     world.now_ms = world.switch.rollback_until_ms - early_ms
-    assert codes(world.tell(Rollback(key=world.key()))) == code
+    assert codes(world.tell(command("rollback", world.key()))) == code
     assert world.stage is (S.HOLD if code else S.ROLLBACK)
 
 
@@ -102,13 +99,13 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
     world = World().to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.live_ms + 15 * DAY_MS
     world.now_ms = world.switch.cleanup_from_ms + late_ms
-    assert codes(world.tell(Cleanup(key=world.key()))) == code
+    assert codes(world.tell(command("cleanup", world.key()))) == code
     assert world.stage is (S.HOLD if code else S.CLEANUP)
 
 
 def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() -> None:
     world = World().to(S.HOLD)
-    refused = next(said for said in world.tell(Cleanup(key=world.key())) if said.code)
+    refused = next(said for said in world.tell(command("cleanup", world.key())) if said.code)
     assert refused.sentence.endswith(f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC")
 
 
@@ -120,20 +117,20 @@ def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
 def test_after_the_cleanup_has_begun_there_is_no_way_back() -> None:
     world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
     world.now_ms = world.switch.rollback_until_ms
-    world.tell(Cleanup(key=world.key()))
+    world.tell(command("cleanup", world.key()))
     world.now_ms -= 1
-    assert codes(world.tell(Rollback(key=world.key()))) == [RejectCode.CLEANUP_STARTED]
+    assert codes(world.tell(command("rollback", world.key()))) == [RejectCode.CLEANUP_STARTED]
 
 
 def test_brokers_go_back_only_to_ids_beyond_those_of_the_target() -> None:
     world = World().to(S.HOLD)
     world.tell(world.inventory_event())
-    refused = world.tell(Rollback(key=world.key(), attribution_only=False))
+    refused = world.tell(command("rollback", world.key(), attribution_only=False))
     assert codes(refused) == [RejectCode.COLLISION]
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
     world.later().tell(world.cluster_event("new"), world.cluster_event("old"))
     assert not world.switch.halted, "what an advance skips was never given: the remedy of a refusal halts nothing"
-    world.tell(Rollback(key=world.key(), attribution_only=False))
+    world.tell(command("rollback", world.key(), attribution_only=False))
     assert (world.switch.halted, world.state.active()) == ("", "old")
     assert [o.verdict for o in world.orders] == [
         SwitchVerdict.WRITE_DIRECTIVE,
@@ -189,7 +186,7 @@ def test_what_stayed_behind_is_driven_on() -> None:
     assert (world.stage, world.switch.attempt) == (S.BUILD, 2)
     world.work()
     assert world.stages() == {"/c1": L.CLEANED, "/c2": L.CLEANED, "/s1": L.PROMOTED}
-    assert codes(world.tell(Rollback(key=world.key()))) == [RejectCode.WINDOW_EXPIRED]
-    world.tell(Cleanup(key=world.key()))
+    assert codes(world.tell(command("rollback", world.key()))) == [RejectCode.WINDOW_EXPIRED]
+    world.tell(command("cleanup", world.key()))
     world.work()
     assert world.is_at(S.DONE)

@@ -7,12 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import Abort, Cleanup, LedgerResult, Register, RegistrySeen, Rollback, Start, Unregister
+from policies.switching.events import LedgerResult, RegistrySeen
 from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import Directive, LedgerStage, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, tell_of
 
 S, L = SwitchStage, LedgerStage
@@ -38,7 +39,7 @@ def registers(name: str, instance: str) -> Callable[[], None]:
     def scenario() -> None:
         world = World().to(S.REGISTERED)
         before = world.state.entries
-        world.tell(Register(key="x", name=name, uri="zk://x", instance_id=instance, root="/ledgers"))
+        world.tell(command("register", "x", name=name, uri="zk://x", instance_id=instance, root="/ledgers"))
         forbid(world.state.entries != before, "registered")
 
     return scenario
@@ -46,7 +47,7 @@ def registers(name: str, instance: str) -> Callable[[], None]:
 
 def forgets_what_is_used() -> None:
     world = World().to(S.HOLD)
-    world.tell(Unregister(key="x", name="old"))
+    world.tell(command("unregister", "x", name="old"))
     forbid(world.state.entry("old") is None, "forgotten")
     unharmed(world)
 
@@ -159,8 +160,8 @@ def foreign_at_copy() -> None:
 
 def deleted_id() -> None:
     world = World().to(S.DONE)
-    world.later().tell(world.inventory_event(), Unregister(key="u", name="old"))
-    world.tell(Register(key="r", name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"))
+    world.later().tell(world.inventory_event(), command("unregister", "u", name="old"))
+    world.tell(command("register", "r", name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"))
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
     world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
     world.orders.clear()
@@ -168,7 +169,7 @@ def deleted_id() -> None:
     check = world.state.check("old")
     assert check is not None
     world.state = replace(world.state, checks=(replace(check, ready=True),))
-    world.tell(Start(key="s", target="old", digest=check.digest))
+    world.tell(command("start", "s", target="old", digest=check.digest))
     world.later().acks().work()
     unharmed(world)
 
@@ -203,13 +204,13 @@ def close_contested() -> None:
 def early_cleanup_of_one_astray() -> None:
     """It acked, and writes to the old cluster all the same."""
     world = World().to(S.HOLD)
-    world.later(15 * DAY_MS).tell(world.broker_event("b1", writes=("old",)), Cleanup(key="x"))
+    world.later(15 * DAY_MS).tell(world.broker_event("b1", writes=("old",)), command("cleanup", "x"))
     forbid(not world.is_at(S.HOLD), "cleaned up while a broker writes there")
 
 
 def rolled_back_too_early() -> None:
     world = World().to(S.TRIGGERED)
-    world.later().tell(world.cluster_event("new"), Abort(key="x"), world.members_event())
+    world.later().tell(world.cluster_event("new"), command("abort", "x"), world.members_event())
     forbid(world.is_at(S.ROLLED_BACK), "no broker said that it is back")
 
 
@@ -219,7 +220,7 @@ def third_with_lower_ids() -> None:
     world.clusters["third"] = Bookies("third", "id-of-third", hob=1)
     world.to(S.HOLD)
     world.write("t1", "b1")
-    world.tell(Rollback(key="x"))
+    world.tell(command("rollback", "x"))
     world.work().later().tell(*(world.cluster_event(n) for n in world.clusters))
     world.checked("third").triggered("third")
     if world.switch.target == "third":
@@ -238,7 +239,7 @@ def rejected_although_somebody_moved() -> None:
 
 def sent_back_on_an_old_reading() -> None:
     world = World().to(S.TRIGGERED)
-    world.tell(Abort(key="x"))
+    world.tell(command("abort", "x"))
     forbid(not world.is_at(S.ROLLBACK), "refused, as if there were no way out before the next reading")
     forbid(world.state.active() == "old", "sent back before it is known what the target gave")
     world.later().tell(world.cluster_event("new"))
@@ -248,7 +249,7 @@ def sent_back_on_an_old_reading() -> None:
 def after_window() -> None:
     world = World().to(S.HOLD)
     world.now_ms = world.switch.rollback_until_ms
-    world.tell(Rollback(key="x"))
+    world.tell(command("rollback", "x"))
     forbid(not world.is_at(S.HOLD), "rolled back after its window")
 
 
@@ -257,19 +258,19 @@ def after_deletions() -> None:
     world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
     tasks = tuple(replace(u, stage=L.CLEANED) if u.paths == ("/c1",) else u for u in world.switch.tasks)
     world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
-    world.tell(Rollback(key="x"))
+    world.tell(command("rollback", "x"))
     forbid(not world.is_at(S.HOLD), "rolled back what is deleted")
 
 
 def brokers_back_too_early() -> None:
     world = World().to(S.HOLD)
-    world.tell(Rollback(key="x", attribution_only=False))
+    world.tell(command("rollback", "x", attribution_only=False))
     forbid(not world.is_at(S.HOLD), "brokers went back to lower ids")
 
 
 def early_cleanup() -> None:
     world = World().to(S.HOLD)
-    world.tell(Cleanup(key="x"))
+    world.tell(command("cleanup", "x"))
     world.work()
     unharmed(world)
 
@@ -277,7 +278,7 @@ def early_cleanup() -> None:
 def referenced() -> None:
     world = World().to(S.HOLD)
     world.refs["/c1"].attribution = "old"
-    world.later(15 * DAY_MS).tell(Cleanup(key="x"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "x"))
     world.work()
     unharmed(world)
 
@@ -298,7 +299,7 @@ def unpromoted() -> None:
     world = World().to(S.HOLD)
     tasks = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.tasks)
     world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
-    world.later(15 * DAY_MS).tell(Cleanup(key="x"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "x"))
     world.work()
     unharmed(world)
 
@@ -342,7 +343,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "brokers_are_home": [rolled_back_too_early],
     "ids_only_grow": [third_with_lower_ids],
     "way_back_is_beyond": [brokers_back_too_early, rejected_although_somebody_moved],
-    "it_is_known_what_target_gave": [sent_back_on_an_old_reading],
+    "ids_of_target_are_read": [sent_back_on_an_old_reading],
     "none_writes_to_old": [goes_live(with_writes)],
     "read_since_acks": [goes_live(with_old_readings)],
     "order_holds": [goes_live(with_broken_order)],

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policies.switching.clusters import IdMark
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
-from policies.switching.events import Cleanup
 from policies.switching.id_generators import IdGenerator
-from policies.switching.id_marks import IdMark
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
 from policies.switching.state import (
@@ -20,6 +19,7 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import World
 
 S = SwitchStage
@@ -36,7 +36,7 @@ def seen(found: TransitionResult) -> set[Invariant]:
 
 
 def with_state(found: TransitionResult, **changes: Any) -> TransitionResult:
-    return TransitionResult(replace(found.state, **changes), found.tasks, found.said, found.intents, found.now_ms)
+    return TransitionResult(replace(found.state, **changes), found.tasks, found.drafts, found.intents, found.now_ms)
 
 
 def with_cluster(found: TransitionResult, name: str, **changes: Any) -> TransitionResult:
@@ -52,7 +52,7 @@ def order(found: TransitionResult, verdict: SwitchVerdict) -> TransitionResult:
 
 def unclear(found: TransitionResult, stage: LedgerStage) -> TransitionResult:
     tasks = [replace(u, cleared=False, stage=stage) for u in found.tasks]
-    return TransitionResult(found.state, tasks, found.said, found.intents, found.now_ms)
+    return TransitionResult(found.state, tasks, found.drafts, found.intents, found.now_ms)
 
 
 HOLD, BUILD, ROLLBACK = after(S.HOLD), after(S.BUILD), after(S.ROLLBACK, attribution_only=False)
@@ -129,7 +129,7 @@ def test_a_command_that_meets_a_breach_orders_nothing() -> None:
     world = World().to(S.HOLD)
     world.clusters["old"].hob, world.clusters["old"].created = 3, 1
     world.later(15 * 86_400_000).tell(world.cluster_event("old"))
-    said = world.tell(Cleanup(key=world.key()))
+    said = world.tell(command("cleanup", world.key()))
     assert not [s for s in said if s.verdict in ORDERS]
     assert not [o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]
 

@@ -3,13 +3,9 @@
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import (
-    Pause,
-    RegistrySeen,
-    Resume,
-    Unregister,
-)
+from policies.switching.events import RegistrySeen
 from policies.switching.state import LedgerStage, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, World, codes, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -31,7 +27,7 @@ def test_what_was_unregistered_is_removed_again_until_the_registry_is_seen_witho
     world = World().to(S.REGISTERED)
     everything = tuple(replace(e, version=7) for e in world.state.entries)
     world.later().tell(world.inventory_event())
-    world.tell(Unregister(key=world.key(), name="new"))
+    world.tell(command("unregister", world.key(), name="new"))
     said = world.tell(RegistrySeen(everything, "old", None, 0))
     assert [(s.verdict, s.reason, s.details["version"]) for s in said] == [
         (SwitchVerdict.REMOVE_REGISTRY, SwitchReason.NOT_SEEN, 7)
@@ -65,11 +61,11 @@ def test_a_client_that_cannot_be_made_before_any_ack_takes_the_switch_back() -> 
 
 def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_so() -> None:
     world = World().to(S.TRIGGERED)
-    world.tell(Pause(key="p"), *(world.cluster_event(n) for n in world.clusters))
+    world.tell(command("pause", "p"), *(world.cluster_event(n) for n in world.clusters))
     said = world.later().tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
     assert verdicts(said) == [SwitchVerdict.DEGRADED]
     assert "nothing is undone by itself (it is paused)" in said[0].sentence
-    world.tell(Resume(key="r"))
+    world.tell(command("resume", "r"))
     said = world.later().tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
     assert verdicts(said) == [SwitchVerdict.ADVANCE, SwitchVerdict.WRITE_DIRECTIVE]
     assert world.is_at(S.REJECTED)

@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import Cleanup, LedgerResult
+from policies.switching.events import LedgerResult
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import Held, Ref, World, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -150,7 +151,7 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     world.tell(world.start_event())
     world.work()
     assert world.task("/c1").stage is L.DELETE_INTENT, "deleting is not resumed before the next clean-up"
-    world.later().tell(Cleanup(key=world.key()))
+    world.later().tell(command("cleanup", world.key()))
     world.work()
     assert world.is_at(S.DONE)
 

@@ -3,10 +3,11 @@
 import pytest
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import Cleanup, LedgerResult, Rollback, StatusResult
+from policies.switching.events import LedgerResult, StatusResult
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import Held, World, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -126,7 +127,7 @@ def test_once_no_copy_is_left_a_switch_that_was_taken_back_carries_no_plan_any_m
 
 def test_what_was_not_taken_back_stays_in_the_plan() -> None:
     world = World(SwitchLimits(retries=1)).to(S.HOLD)
-    world.tell(Rollback(key=world.key()))
+    world.tell(command("rollback", world.key()))
     kept = world.orders.pop()
     world.tell(LedgerResult(kept.task.ledger_id, kept.op, LedgerOutcome.FAILED))  # type: ignore[union-attr]
     world.work()
@@ -139,7 +140,7 @@ def test_what_was_not_taken_back_stays_in_the_plan() -> None:
 def test_what_was_never_copied_is_not_deleted_after_a_rollback() -> None:
     world = World().to(S.BUILD)
     world.clusters["new"].ledgers[world.refs["/c2"].ledger_id] = Held("foreign", world.now_ms)
-    world.tell(Rollback(key="x"))
+    world.tell(command("rollback", "x"))
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
     assert world.clusters["new"].ledgers[world.refs["/c2"].ledger_id].content == "foreign"
@@ -151,7 +152,7 @@ def test_a_rollback_amid_the_work_ends_well_and_late_answers_change_nothing(stag
     world = World().to(stage)
     waiting = list(world.orders)
     answers_ = [event for order in waiting for event in world.carry_out(order)]
-    world.tell(Rollback(key=world.key()))
+    world.tell(command("rollback", world.key()))
     world.tell(*answers_)
     world.work()
     assert world.is_at(S.ROLLED_BACK)
@@ -162,7 +163,7 @@ def test_a_rollback_amid_the_work_ends_well_and_late_answers_change_nothing(stag
 def test_nothing_is_deleted_before_an_inventory_from_after_the_cleanup_began() -> None:
     world = World().to(S.HOLD)
     world.later(15 * DAY_MS).tell(world.inventory_event())
-    world.tell(Cleanup(key=world.key()))
+    world.tell(command("cleanup", world.key()))
     assert not [o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]
     world.work(SwitchVerdict.TAKE_INVENTORY)
     assert len([o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]) == 2, "max_deletions"
@@ -171,7 +172,7 @@ def test_nothing_is_deleted_before_an_inventory_from_after_the_cleanup_began() -
 def test_what_is_still_referenced_is_not_deleted() -> None:
     world = World().to(S.HOLD)
     world.refs["/c1"].attribution = "old"
-    world.later(15 * DAY_MS).tell(Cleanup(key=world.key()))
+    world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert world.stages() == {"/c1": L.PROMOTED, "/c2": L.CLEANED, "/s1": L.CLEANED}

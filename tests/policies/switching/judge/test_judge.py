@@ -6,30 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import (
-    Abort,
-    Cleanup,
-    Event,
-    LedgerResult,
-    Pause,
-    Precheck,
-    Register,
-    RegistrySeen,
-    Resume,
-    Rollback,
-    Start,
-    StatusResult,
-    TimePassed,
-    Unregister,
-)
+from policies.switching.events import Event, LedgerResult, RegistrySeen, StatusResult, TimePassed
 from policies.switching.fold import fold
-from policies.switching.judge.rows import judge
-from policies.switching.judge.stages import go_on
+from policies.switching.judge import judge
+from policies.switching.judge.stages import advance
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import case
+from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, World, answer, built_once, stored, well_at
 
 COUNTED, TAKEN = "counted", "taken"
@@ -54,7 +40,9 @@ def world_at(stage: SwitchStage) -> World:
 
 
 def register(world: World, name: str, instance: str | None, root: str = "/ledgers") -> Event:
-    return Register(key=world.key(), name=name, uri=f"zk://other-spelling/{name}", instance_id=instance, root=root)
+    return command(
+        "register", key=world.key(), name=name, uri=f"zk://other-spelling/{name}", instance_id=instance, root=root
+    )
 
 
 def answered(outcome: LedgerOutcome) -> Callable[[World], Event]:
@@ -104,16 +92,18 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "register, another name of one": (lambda w: register(w, "fourth", "id-of-old"), RejectCode.URI_DUPLICATE, {}),
     "register, another root of one": (lambda w: register(w, "fourth", "id-of-old", "/other"), TAKEN, {}),
     "register, unreadable": (lambda w: register(w, "fourth", None), RejectCode.NOT_FOUND, {}),
-    "unregister, active": (lambda w: Unregister(key=w.key(), name=w.state.active() or ""), RejectCode.IN_USE, {}),
-    "unregister, unknown": (lambda w: Unregister(key=w.key(), name="fourth"), RejectCode.NOT_FOUND, {}),
+    "unregister, active": (
+        lambda w: command("unregister", w.key(), name=w.state.active() or ""), RejectCode.IN_USE, {},
+    ),
+    "unregister, unknown": (lambda w: command("unregister", w.key(), name="fourth"), RejectCode.NOT_FOUND, {}),
     "unregister, the target": (
-        lambda w: Unregister(key=w.key(), name="new"), RejectCode.IN_USE, {S.NONE: RejectCode.NOT_FOUND},
+        lambda w: command("unregister", w.key(), name="new"), RejectCode.IN_USE, {S.NONE: RejectCode.NOT_FOUND},
     ),
     "precheck": (
-        lambda w: Precheck(key=w.key(), target="new"), REJECTED,
+        lambda w: command("precheck", w.key(), target="new"), REJECTED,
         {S.NONE: RejectCode.NOT_FOUND, **each((S.REGISTERED, S.PRECHECKED, *OVER, S.DONE), TAKEN)},
     ),
-    "precheck, unknown": (lambda w: Precheck(key=w.key(), target="fourth"), RejectCode.NOT_FOUND, {}),
+    "precheck, unknown": (lambda w: command("precheck", w.key(), target="fourth"), RejectCode.NOT_FOUND, {}),
     "prechecked": (
         lambda w: w.prechecked_event() if "new" in w.clusters else replace_check(w), REJECTED,
         {**each((S.REGISTERED, S.PRECHECKED), S.PRECHECKED), **each((*OVER, S.DONE), TAKEN)},
@@ -131,21 +121,21 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     ),
     "start, of another epoch": (lambda w: w.start_event(expected_epoch=99), REJECTED, {}),
     "rollback": (
-        lambda w: Rollback(key=w.key()), REJECTED,
+        lambda w: command("rollback", w.key()), REJECTED,
         {
             **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK), **each((S.PROMOTE, S.HOLD), S.ROLLBACK),
             S.CLEANUP: RejectCode.WINDOW_EXPIRED, S.ABORTED: S.ROLLBACK,
         },
     ),
     "rollback, with brokers": (
-        lambda w: Rollback(key=w.key(), attribution_only=False), REJECTED,
+        lambda w: command("rollback", w.key(), attribution_only=False), REJECTED,
         {
             S.TRIGGERED: S.ROLLBACK, **each((S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD), RejectCode.COLLISION),
             S.CLEANUP: RejectCode.WINDOW_EXPIRED, **each((S.ROLLED_BACK, S.ABORTED), RejectCode.COLLISION),
         },
     ),
     "abort": (
-        lambda w: Abort(key=w.key()), REJECTED,
+        lambda w: command("abort", w.key()), REJECTED,
         {
             S.TRIGGERED: S.ROLLBACK, **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK),
             **each((S.PROMOTE, S.HOLD), S.ROLLBACK), S.CLEANUP: TAKEN, S.ROLLBACK: S.ABORTED,
@@ -153,13 +143,13 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
         },
     ),
     "pause": (
-        lambda w: Pause(key=w.key()), REJECTED,
+        lambda w: command("pause", w.key()), REJECTED,
         each((*(s for s in LIVE if s is not S.DONE_WITH_FAILURES), S.ROLLED_BACK), TAKEN),
     ),
-    "resume, nothing held": (lambda w: Resume(key=w.key()), REJECTED, {}),
-    "cleanup, too soon": (lambda w: Cleanup(key=w.key()), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED}),
+    "resume, nothing held": (lambda w: command("resume", w.key()), REJECTED, {}),
+    "cleanup, too soon": (lambda w: command("cleanup", w.key()), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED}),
     "cleanup, too soon, dry run": (
-        lambda w: Cleanup(key=w.key(), dry_run=True), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED},
+        lambda w: command("cleanup", w.key(), dry_run=True), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED},
     ),
     "close-client": (
         lambda w: w.close_event(), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), RejectCode.CLIENT_IN_USE),
@@ -276,7 +266,7 @@ def judging_changes_nothing_and_says_the_same_again(stage: SwitchStage, name: st
     transition = Transition(state, world.limits, world.now_ms)
     facts = transition.facts()
     assert list(judge(facts, news)) == list(judge(facts, news))
-    assert list(go_on(facts)) == list(go_on(facts))
+    assert list(advance(facts)) == list(advance(facts))
     assert transition.packed() == state
     assert not transition.plan.touched
 
@@ -354,6 +344,6 @@ def test_a_command_is_heard_once() -> None:
 def test_starting_needs_the_digest_of_the_last_report() -> None:
     world = world_at(SwitchStage.PRECHECKED)
     for digest in (None, "another"):
-        assert [s.code for s in world.tell(Start(key=world.key(), target="new", digest=digest))] == [
+        assert [s.code for s in world.tell(command("start", world.key(), target="new", digest=digest))] == [
             RejectCode.PRECHECK_FAILED
         ]

@@ -7,16 +7,8 @@ from msgspec.structs import replace
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.events import (
-    CloseClient,
-    Commands,
-    Precheck,
-    Register,
-    RegistrySeen,
-    Start,
-    StatusResult,
-    Unregister,
-)
+from policies.switching.events import RegistrySeen, StatusResult
+from policies.switching.readings import SwitchCommand
 from policies.switching.state import (
     ClusterStatus,
     Directive,
@@ -25,15 +17,18 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 
 C, S = ClusterStatus, SwitchStage
 
 
-def asked(name: str, status: ClusterStatus | None) -> Register:
+def asked(name: str, status: ClusterStatus | None) -> SwitchCommand:
     key, identity = f"{name}-{status}", f"id-of-{name}"
-    return Register(key=key, name=name, uri=f"zk://{name}", instance_id=identity, root="/ledgers", status=status)
+    return command(
+        "register", key=key, name=name, uri=f"zk://{name}", instance_id=identity, root="/ledgers", status=status
+    )
 
 
 def statuses(world: World) -> dict[str, str]:
@@ -78,7 +73,7 @@ def test_where_no_cluster_is_active_a_person_says_which_one_is(directive: Direct
     world.state = SwitchingState()
     seen = RegistrySeen(entries, "old", directive, 0, world.now_ms)
     world.tell(seen, world.lease_event(), *(world.cluster_event(n) for n in world.clusters))
-    [refused] = world.later().tell(Start(key="s", target="new", digest="x"))
+    [refused] = world.later().tell(command("start", "s", target="new", digest="x"))
     assert "`register` new with" in refused.sentence or "`register` the one" in refused.sentence
     said = world.tell(asked("new", C.ACTIVE))
     assert [each.verdict for each in said] == [SwitchVerdict.WRITE_REGISTRY]
@@ -112,19 +107,19 @@ def test_while_the_registry_is_contested_nothing_is_registered_or_removed_withou
     entries = tuple(replace(each, status=C.ACTIVE) for each in world.state.entries)
     world.later().tell(RegistrySeen(entries, "old", None, 0, world.now_ms), world.inventory_event())
     assert codes(world.tell(asked("third", None))) == [RejectCode.CONTESTED]
-    assert codes(world.tell(Unregister(key="u", name="new"))) == [RejectCode.CONTESTED]
+    assert codes(world.tell(command("unregister", "u", name="new"))) == [RejectCode.CONTESTED]
     assert list(statuses(world)) == ["new", "old"]
 
 
 @pytest.mark.parametrize(
-    "command",
+    "asked",
     [
-        Register(key="x", name="", uri="", instance_id=None, root=None), Unregister(key="x", name=""),
-        Precheck(key="x", target=""), Start(key="x", target=""), CloseClient(key="x", name=""),
+        command("register", "x", name="", uri="", instance_id=None, root=None), command("unregister", "x", name=""),
+        command("precheck", "x", target=""), command("start", "x", target=""), command("close-client", "x", name=""),
     ],
 )  # fmt: skip
-def test_a_command_that_names_no_cluster_is_told_so(command: Commands) -> None:
-    [refused] = World().to(S.PRECHECKED).tell(command)
+def test_a_command_that_names_no_cluster_is_told_so(asked: SwitchCommand) -> None:
+    [refused] = World().to(S.PRECHECKED).tell(asked)
     assert refused.code is RejectCode.NOT_FOUND
     assert refused.sentence == "the command does not say which cluster it is about"
 

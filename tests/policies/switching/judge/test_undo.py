@@ -1,20 +1,21 @@
 """From every stage a person gets out: what is taken back, stopped or let go on, and what a refusal names instead."""
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import Abort, Cleanup, Command, Pause, RegistrySeen, Resume, Rollback
-from policies.switching.readings import LedgerOutcome
+from policies.switching.events import RegistrySeen
+from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
 
 S = SwitchStage
-BACK = {"attribution_only": False}
+BACK: dict[str, Any] = {"attribution_only": False}
 
 
 def advance(world: World, name: str, hob: int) -> None:
@@ -35,7 +36,7 @@ def moved(world: World) -> World:
 
 def test_abort_sends_brokers_back_when_the_target_gave_nothing() -> None:
     world = World().to(S.TRIGGERED)
-    world.tell(world.cluster_event("new"), Abort(key="a"))
+    world.tell(world.cluster_event("new"), command("abort", "a"))
     assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLBACK, "old", 2)
     world.later().acks()
     assert world.is_at(S.ROLLED_BACK)
@@ -44,7 +45,7 @@ def test_abort_sends_brokers_back_when_the_target_gave_nothing() -> None:
 
 def test_abort_waits_for_a_reading_before_brokers_are_sent_back() -> None:
     world = World().to(S.TRIGGERED)
-    [said] = world.tell(Abort(key="a"))
+    [said] = world.tell(command("abort", "a"))
     assert "is not read yet" in said.sentence
     assert world.state.active() == "new"
     world.later().tell(world.cluster_event("new"))
@@ -54,12 +55,12 @@ def test_abort_waits_for_a_reading_before_brokers_are_sent_back() -> None:
 def test_nobody_heard_is_not_nobody_moved() -> None:
     world = moved(World().to(S.TRIGGERED))
     world.tell(world.cluster_event("new"))
-    said = world.tell(Abort(key="a"))
+    said = world.tell(command("abort", "a"))
     assert codes(said) == [RejectCode.COLLISION]
     assert "old gives 5 next" in said[0].sentence
     assert "advance to HOB-0000000002" in said[0].sentence
     advance(world, "old", 2)
-    world.tell(Abort(key="b"))
+    world.tell(command("abort", "b"))
     assert world.state.active() == "old"
     world.acks()
     world.write("t1", "b1")
@@ -97,31 +98,31 @@ def test_a_switch_blocked_on_order_goes_on_once_the_target_is_advanced() -> None
 @pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
 def test_paused_nothing_is_ordered_and_resumed_everything_goes_on(stage: SwitchStage) -> None:
     world = World().to(stage)
-    world.tell(Pause(key="p"))
+    world.tell(command("pause", "p"))
     world.orders.clear()
     world.later().acks()
     world.tell(world.inventory_event(), world.lease_event(2))
     assert not world.orders
     assert not [s for s in world.tell(world.members_event()) if s.verdict in ORDERS]
-    assert codes(world.tell(Pause(key="p2"))) == [RejectCode.INVALID_TRANSITION]
-    world.tell(Resume(key="r"))
+    assert codes(world.tell(command("pause", "p2"))) == [RejectCode.INVALID_TRANSITION]
+    world.tell(command("resume", "r"))
     world.work()
     assert world.stage not in (S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.CLEANUP, S.ROLLBACK)
-    assert codes(world.tell(Resume(key="r2"))) == [RejectCode.INVALID_TRANSITION]
+    assert codes(world.tell(command("resume", "r2"))) == [RejectCode.INVALID_TRANSITION]
 
 
 def test_a_paused_switch_is_not_cleaned_up() -> None:
     world = World().to(S.HOLD).later(15 * DAY_MS)
-    world.tell(Pause(key="p"))
-    [refused] = world.tell(Cleanup(key="c"))
+    world.tell(command("pause", "p"))
+    [refused] = world.tell(command("cleanup", "c"))
     assert "`resume` it first" in refused.sentence
 
 
 @pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-@pytest.mark.parametrize("ends", [Abort, Rollback])
-def test_once_live_abort_and_rollback_take_promotions_back(stage: SwitchStage, ends: Callable[..., Command]) -> None:
+@pytest.mark.parametrize("ends", ["abort", "rollback"])
+def test_once_live_abort_and_rollback_take_promotions_back(stage: SwitchStage, ends: str) -> None:
     world = World().to(stage)
-    world.tell(ends(key="x"))  # type: ignore[arg-type]
+    world.tell(command(ends, "x"))
     world.work()
     assert world.is_at(S.ROLLED_BACK)
     assert {r.attribution for r in world.refs.values()} <= {None, "old"}
@@ -131,13 +132,13 @@ def test_once_live_abort_and_rollback_take_promotions_back(stage: SwitchStage, e
 def test_abort_stops_a_clean_up_and_start_takes_it_up_again() -> None:
     world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3)).to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY)
-    world.tell(Abort(key="a"))
+    world.tell(command("abort", "a"))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert sorted(world.stages().values()) == [LedgerStage.CLEANED, LedgerStage.PROMOTED, LedgerStage.PROMOTED]
     world.tell(world.start_event())
     world.work()
-    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
     world.work()
     assert world.is_at(S.DONE)
 
@@ -145,20 +146,20 @@ def test_abort_stops_a_clean_up_and_start_takes_it_up_again() -> None:
 def test_abort_ends_a_rollback_that_cannot_end_and_names_what_is_left() -> None:
     world = World().to(S.HOLD)
     advance(world, "old", 2)
-    world.tell(Rollback(key="x", **BACK))
+    world.tell(command("rollback", "x", **BACK))
     world.later().tell(world.members_event())
-    [said] = world.tell(Abort(key="a"))
+    [said] = world.tell(command("abort", "a"))
     assert world.is_at(S.ABORTED)
     assert "/c1, /s1, /c2 not taken back" in said.sentence
     assert "b1 follows epoch 1" in said.sentence
-    world.tell(Rollback(key="y"))
+    world.tell(command("rollback", "y"))
     world.acks().work()
     assert world.is_at(S.ROLLED_BACK)
 
 
 def test_abort_lets_go_of_what_stays_behind() -> None:
     world = World().to(S.DONE_WITH_FAILURES)
-    world.tell(Abort(key="a"))
+    world.tell(command("abort", "a"))
     assert world.is_at(S.ABORTED)
     world.clusters["third"] = Bookies("third", "id-of-third", hob=9)
     world.registered().checked("third")
@@ -167,37 +168,41 @@ def test_abort_lets_go_of_what_stays_behind() -> None:
 
 
 REFUSALS = {
-    "rollback, before it is live": (S.TRIGGERED, Rollback(key="x"), "`abort` sends them back"),
-    "rollback, in the clean-up": (S.CLEANUP, Rollback(key="x"), "`abort` stops the clean-up"),
-    "rollback, twice": (S.ROLLBACK, Rollback(key="x"), "`abort` ends that"),
-    "rollback, done": (S.DONE, Rollback(key="x"), "`start` with old as its target switches back"),
+    "rollback, before it is live": (S.TRIGGERED, command("rollback", "x"), "`abort` sends them back"),
+    "rollback, in the clean-up": (S.CLEANUP, command("rollback", "x"), "`abort` stops the clean-up"),
+    "rollback, twice": (S.ROLLBACK, command("rollback", "x"), "`abort` ends that"),
+    "rollback, done": (S.DONE, command("rollback", "x"), "`start` with old as its target switches back"),
     "rollback, done with failures": (
         S.DONE_WITH_FAILURES,
-        Rollback(key="x"),
+        command("rollback", "x"),
         "`abort` lets go of what stays behind, then",
     ),
     "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "`abort` lets go of what stays behind"),
     "start, another, in hold": (S.HOLD, None, "`cleanup` or `rollback` ends it"),
     "start, another, in build": (S.BUILD, None, "`abort` ends it"),
-    "cleanup, twice": (S.CLEANUP, Cleanup(key="x"), "under way already"),
-    "cleanup, done with failures": (S.DONE_WITH_FAILURES, Cleanup(key="x"), "`start` with new as its target"),
-    "cleanup, before hold": (S.BUILD, Cleanup(key="x"), "is at build: only one in hold"),
-    "rollback, rolled back": (S.ROLLED_BACK, Rollback(key="x"), "with brokers, it brings them back to old"),
+    "cleanup, twice": (S.CLEANUP, command("cleanup", "x"), "under way already"),
+    "cleanup, done with failures": (
+        S.DONE_WITH_FAILURES,
+        command("cleanup", "x"),
+        "`start` with new as its target",
+    ),
+    "cleanup, before hold": (S.BUILD, command("cleanup", "x"), "is at build: only one in hold"),
+    "rollback, rolled back": (S.ROLLED_BACK, command("rollback", "x"), "with brokers, it brings them back to old"),
     "start, the old one, rolled back": (S.ROLLED_BACK, None, "`rollback` with brokers brings them back"),
 }
 
 
 @pytest.mark.parametrize(("stage", "asked", "names"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: Command | None, names: str) -> None:
+def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: SwitchCommand | None, names: str) -> None:
     world = World().to(stage)
-    [refused] = world.tell(asked or world.start_event("old"))  # type: ignore[arg-type]
+    [refused] = world.tell(asked or world.start_event("old"))
     assert refused.verdict is SwitchVerdict.REJECT
     assert names in refused.sentence
 
 
 def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     world = World().to(S.HOLD).later(2 * DAY_MS)
-    [refused] = world.tell(Abort(key="a"))
+    [refused] = world.tell(command("abort", "a"))
     assert (refused.code, "`cleanup` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
 
 
@@ -207,8 +212,8 @@ def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
 )
 def test_after_the_window_a_switch_that_still_copies_is_told_what_comes_first(paused: bool, way: str) -> None:
     world = World().to(S.BUILD)
-    world.tell(*([Pause(key="p")] if paused else []))
-    [refused] = world.later(2 * DAY_MS).tell(Rollback(key="r"))
+    world.tell(*([command("pause", "p")] if paused else []))
+    [refused] = world.later(2 * DAY_MS).tell(command("rollback", "r"))
     assert way in refused.sentence
 
 
@@ -219,9 +224,9 @@ def test_after_a_rollback_one_command_brings_brokers_back() -> None:
     world = World().to(S.ROLLED_BACK)
     world.write("t1", "b1")
     world.later().tell(world.cluster_event("new"))
-    assert codes(world.tell(Rollback(key="x", **BACK))) == [RejectCode.COLLISION]
+    assert codes(world.tell(command("rollback", "x", **BACK))) == [RejectCode.COLLISION]
     advance(world, "old", 2)
-    world.tell(Rollback(key="y", **BACK))
+    world.tell(command("rollback", "y", **BACK))
     assert (world.stage, world.state.active()) == (S.ROLLBACK, "old")
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK)
@@ -240,8 +245,8 @@ def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_ba
     world.later().acks().checked("new")
     [refused] = world.tell(world.start_event("old"))
     assert "`rollback` with brokers brings them back" in refused.sentence
-    assert "with brokers, it brings them back to old" in world.tell(Rollback(key="r"))[0].sentence
-    assert codes(world.tell(Rollback(key="x", **BACK))) == []
+    assert "with brokers, it brings them back to old" in world.tell(command("rollback", "r"))[0].sentence
+    assert codes(world.tell(command("rollback", "x", **BACK))) == []
     world.later().acks().work()
     assert (world.stage, world.state.active()) == (S.ROLLED_BACK, "old")
     world.write("t1", "b1")
@@ -255,7 +260,7 @@ def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> 
     world.acks()
     [refused] = world.tell(world.start_event("old"))
     assert "`start` with new as its target takes their switch up again" in refused.sentence
-    assert codes(world.tell(Rollback(key="r"))) == [RejectCode.INVALID_TRANSITION]
+    assert codes(world.tell(command("rollback", "r"))) == [RejectCode.INVALID_TRANSITION]
     world.checked("new").triggered("new").acks().work()
     assert world.is_at(S.HOLD)
 
@@ -268,7 +273,7 @@ def test_there_and_back_again_needs_no_unregister() -> None:
     world.checked("old").triggered("old")
     assert (world.switch.source, world.switch.target) == ("new", "old")
     world.acks().work()
-    world.later(15 * DAY_MS).tell(Cleanup(key="c"))
+    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
     world.work()
     assert world.is_at(S.DONE)
     assert {e.name: e.status.value for e in world.state.entries} == {"new": "deprecated", "old": "active"}
@@ -278,7 +283,7 @@ def test_there_and_back_again_needs_no_unregister() -> None:
 def test_rolled_back_is_said_when_every_broker_is_back_and_an_inventory_shows_it() -> None:
     world = World().to(S.HOLD)
     advance(world, "old", 2)
-    world.tell(Rollback(key="x", **BACK))
+    world.tell(command("rollback", "x", **BACK))
     world.work()
     assert world.is_at(S.ROLLBACK)
     world.later().tell(world.members_event(), world.follow("b1"))
@@ -377,20 +382,20 @@ def test_after_the_window_or_towards_lower_ids_or_for_one_that_is_only_late_noth
 def test_the_commands_are_heard_from_the_commands_topic() -> None:
     world = WireWorld()
     world.to(S.BUILD)
-    for command, paused, stage in (
-        (Pause(key="p"), True, S.BUILD),
-        (Resume(key="r"), False, S.BUILD),
-        (Abort(key="a"), False, S.ROLLED_BACK),
+    for asked, paused, stage in (
+        (command("pause", "p"), True, S.BUILD),
+        (command("resume", "r"), False, S.BUILD),
+        (command("abort", "a"), False, S.ROLLED_BACK),
     ):
-        world.tell(command)
+        world.tell(asked)
         assert (world.switch.paused, world.records()[-1].paused, world.stage) == (paused, paused, stage)
 
 
 def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
     world = World().to(S.TRIGGERED)
     before = world.state
-    for command in (Abort, Pause, Resume):
-        [said] = world.tell(command(key=command.__name__, dry_run=True))
+    for which in ("abort", "pause", "resume"):
+        [said] = world.tell(command(which, which, dry_run=True))
         assert said.verdict is SwitchVerdict.PREVIEW
-        assert said.sentence.startswith("would: the switch to new is" if command is not Resume else "would be rejected")
+        assert said.sentence.startswith("would: the switch to new is" if which != "resume" else "would be rejected")
     assert (world.state.switch, world.state.directive) == (before.switch, before.directive)

@@ -1,0 +1,191 @@
+"""How an operator takes a switch back: rollback and abort. Rows 18 and 27 of the table.
+
+In every stage at least one command is accepted, and a refusal names it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.facts import SwitchFacts
+from policies.switching.judge import guards
+from policies.switching.judge.changes import (
+    Advance,
+    Change,
+    DecisionDraft,
+    DirectBrokers,
+    PutTask,
+    UpdateSwitch,
+    reject,
+)
+from policies.switching.readings import SwitchCommand
+from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
+from policies.units import counted_with, name_some
+
+_LIVE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
+_UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED, SwitchStage.REJECTED})
+_NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
+_TO_REVERT = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
+_TO_DELETE = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED})
+_COMMANDED, _ABORTED = SwitchReason.COMMANDED, SwitchReason.ABORTED
+_INVALID = RejectCode.INVALID_TRANSITION
+
+
+# --- rollback (row 18)
+
+
+def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 18: take back what was promoted and, if asked, send the brokers back."""
+    switch, away = facts.state.switch, facts.state.active() != facts.state.committed()
+    if switch is None or (switch.stage is SwitchStage.REJECTED and not away):
+        yield reject(command, _INVALID, "there is no switch to roll back")
+    elif why := guards.nothing_contests(facts):
+        yield reject(command, RejectCode.CONTESTED, why)
+    elif switch.stage in _UNDONE:
+        yield from _complete_rollback(facts, switch, command)
+    elif switch.stage in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
+        first = "" if switch.stage is SwitchStage.DONE else "`abort` lets go of what stays behind, then "
+        sentence = f"{first}`start` with {switch.source} as its target switches back"
+        yield reject(command, _INVALID, f"the switch is {switch.stage.value}: {sentence}")
+    elif switch.stage is SwitchStage.ROLLBACK:
+        yield reject(command, _INVALID, "it is being rolled back; `abort` ends that where it stands")
+    elif switch.stage is not SwitchStage.TRIGGERED:
+        yield from _take_back(facts, switch, command, attribution_only=command.args.attribution_only)
+    elif command.args.attribution_only:
+        sentence = "nothing is attributed yet, and brokers are between two clusters: `abort` sends them back"
+        yield reject(command, _INVALID, sentence)
+    else:
+        yield from _send_back(facts, switch, command)
+
+
+def _take_back(facts: SwitchFacts, live: Switch, command: SwitchCommand, *, attribution_only: bool) -> Iterator[Change]:
+    """Take back the promotions of a live switch, while the rollback window is open."""
+    if why := guards.before_rollback_end(facts):
+        yield reject(command, RejectCode.WINDOW_EXPIRED, f"{why}; {_name_next_command(facts, live)}")
+    elif live.stage is SwitchStage.CLEANUP:
+        yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun; `abort` stops it")
+    elif why := guards.no_delete_intent(facts):
+        yield reject(command, RejectCode.CLEANUP_STARTED, why)
+    elif not attribution_only and (why := guards.way_back_is_beyond(facts, live.home)):
+        yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
+    else:
+        sentence = f"the switch to {live.target} is rolled back"
+        yield from roll_back(facts, sentence, _COMMANDED, attribution_only=attribution_only)
+
+
+def _name_next_command(facts: SwitchFacts, live: Switch) -> str:
+    """Name the command that ends a switch that can no longer be taken back."""
+    if live.stage is SwitchStage.CLEANUP:
+        return "`abort` stops the clean-up"
+    if live.stage is SwitchStage.HOLD:
+        return "`cleanup` ends the switch"
+    goes_on = "`resume` lets it go on" if facts.stands_still else "it goes on"
+    return f"{goes_on} to hold, and `cleanup` ends it there"
+
+
+def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attribution_only: bool) -> Iterator[Change]:
+    """Begin a rollback: revert every promotion, and direct the brokers home unless `attribution_only`."""
+    live = facts.switch
+    fields = {"halted": "", "paused": False, "blocked": "", "attribution_only": attribution_only, "confirm_ms": -1}
+    if reason is SwitchReason.AUTOMATIC:
+        fields["automatic"] = sentence
+    yield Advance(SwitchStage.ROLLBACK, reason, sentence, fields)
+    for task in [t for t in facts.plan if t.stage in _NOT_PROMOTED]:
+        # It was never promoted, so there is nothing to revert. A result that is still under way is late.
+        reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
+        yield PutTask(reverted, numbered=True)
+    yield from _reset_tasks(t for t in facts.plan if t.stage in _TO_REVERT)
+    is_unread = live.stage is SwitchStage.TRIGGERED and guards.ids_of_target_are_read(facts)
+    if not attribution_only and not is_unread:
+        yield DirectBrokers(reason, live.home)
+
+
+def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
+    """Number ledgers anew with all their tries left, so that they can be ordered to be reverted."""
+    for task in list(tasks):
+        yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
+
+
+def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
+    """Before a switch is live only brokers are to be taken back, once the ids that the target gave them are known."""
+    if live.home == live.target:
+        sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"
+        yield from roll_back(facts, sentence, _ABORTED, attribution_only=True)
+        return
+    unread = guards.ids_of_target_are_read(facts)
+    if not unread and (why := guards.way_back_is_beyond(facts, live.home)):
+        yield reject(command, RejectCode.COLLISION, f"brokers cannot go back to {live.home} yet: {why}")
+        return
+    then = f"; brokers are sent back once it is: {unread}" if unread else ""
+    sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
+    yield from roll_back(facts, sentence, _ABORTED, attribution_only=False)
+
+
+def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
+    """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
+    home, left = facts.state.committed(), [t for t in facts.plan if t.stage in _TO_REVERT]
+    away = home is not None and facts.state.active() != home
+    if not command.args.attribution_only and away and home is not None:
+        if why := guards.ids_only_grow(facts, home):
+            yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
+            return
+        fields = {"attribution_only": False, "brokers_from": home, "confirm_ms": -1, "paused": False}
+        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, f"brokers return to {home}", fields)
+        yield from _reset_tasks(left)
+        yield DirectBrokers(_COMMANDED, home)
+    elif left:
+        sentence = f"{counted_with(len(left), 'ledger', 'is', 'are')} tried again"
+        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, {"confirm_ms": -1})
+        yield from _reset_tasks(left)
+    else:
+        back = f"; with brokers, it brings them back to {home}" if away else ""
+        yield reject(command, _INVALID, f"the switch to {switch.target} is {switch.stage.value} already{back}")
+
+
+# --- abort (row 27)
+
+
+def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 27: end the switch, and take back what can be taken back."""
+    live = facts.state.live()
+    if live is None:
+        yield reject(command, _INVALID, "no switch is under way")
+    elif why := guards.nothing_contests(facts):
+        yield reject(command, RejectCode.CONTESTED, why)
+    elif live.stage is SwitchStage.TRIGGERED:
+        yield from _send_back(facts, live, command)
+    elif live.stage in _LIVE:
+        yield from _take_back(facts, live, command, attribution_only=True)
+    elif live.stage is SwitchStage.CLEANUP:
+        yield from _stop_cleanup(facts)
+    elif live.stage is SwitchStage.ROLLBACK:
+        yield _end(facts, f"the rollback is ended where it stands: {_name_leftovers(facts) or 'nothing is left'}")
+    elif live.status_failed:
+        yield reject(command, _INVALID, f"the registry is not written yet: `start` with {live.target} tries it again")
+    else:
+        stay = counted_with(facts.left_behind, "ledger", "stays", "stay")
+        yield _end(facts, f"the switch to {live.target} is over; {stay} in {live.source}")
+
+
+def _end(facts: SwitchFacts, sentence: str) -> Advance:
+    fields = {"ended_ms": facts.now_ms, "halted": "", "paused": False, "blocked": "", "awaiting": SwitchAction.NONE}
+    return Advance(SwitchStage.ABORTED, _ABORTED, sentence, fields)
+
+
+def _name_leftovers(facts: SwitchFacts) -> str:
+    """Name the references that a rollback did not take back, and the brokers that did not go back."""
+    paths = [t.paths[0] for t in facts.plan if t.stage in _TO_REVERT]
+    still = f"{name_some(paths)} not taken back" if paths else ""
+    astray = "" if facts.switch.attribution_only else guards.brokers_follow(facts) or ""
+    return "; ".join(filter(None, (still, astray)))
+
+
+def _stop_cleanup(facts: SwitchFacts) -> Iterator[Change]:
+    """Deletions under way come to their end; all other ledgers stay where they are."""
+    kept = [t for t in facts.plan if t.awaiting is SwitchAction.NONE and t.stage in _TO_DELETE]
+    sentence = f"nothing more is deleted: {counted_with(len(kept), 'ledger', 'stays', 'stay')} in {facts.switch.source}"
+    yield UpdateSwitch({"halted": "", "paused": False})
+    yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, sentence)
+    for task in kept:
+        yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))
