@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.printable import printable_line
 from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
+from policies.throttle.counterfactuals import counterfactuals
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, seconds_left
 from policies.throttle.judge.brokers import BrokerVerdicts
@@ -16,7 +17,6 @@ from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.limits import as_settings
 from policies.throttle.messages import explain
-from policies.throttle.otherwise import otherwise
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import LastPublishedFactor
 from policies.units import format_instant, from_millis, millis_of
@@ -113,7 +113,7 @@ def _decision(
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         valid_until=ends_at(brokers.now, _VALID_HEARTBEATS * settings.heartbeat),
-        otherwise=otherwise(verdict),
+        otherwise=counterfactuals(verdict),
     )
     return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
 

@@ -1,14 +1,17 @@
 """From the raw factor to the factor in force: lowered at once, raised slowly.
 
-Rules: docs/design/throttle.md. Invariants, asserted after each move: the factor stays in [0, 1]; it is lowered whenever
-the raw factor says so by a publishable amount; it is never above the raw factor by that much; it is not raised within
-`min_hold` of its last change.
+Rules: docs/design/throttle.md. Invariants, asserted after each move:
+
+- The factor stays in [0, 1].
+- It is lowered whenever the raw factor is lower by a publishable amount, so it never exceeds that by as much.
+- It is not raised within `min_hold` of its last change.
 """
 
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
 
+from policies.comparison import Comparison, Relation
 from policies.throttle.decisions import ThrottleReason, ThrottleVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import Gate, VolumeKey
@@ -20,14 +23,14 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class GateMove:
-    """What the gate does now."""
+    """The move of the gate in one step."""
 
     gate: Gate
     verdict: ThrottleVerdict
     hold: ThrottleReason | None = None
     """What a factor that would rise waits for: RECOVERY_MARGIN or MIN_HOLD."""
     rises_at_ms: int | None = None
-    """When a held factor may rise by time alone."""
+    """When a factor that waits for MIN_HOLD may rise by time alone."""
 
 
 def first_move(gate: Gate, raw: float, stopping: Set[VolumeKey], now: datetime) -> GateMove:
@@ -50,48 +53,58 @@ def move(
     """Move the gate towards the raw factor.
 
     Args:
-        gate: as it was.
-        raw: the least factor of all volumes that count, in [0, 1].
+        gate: before this step.
+        raw: the lowest factor of all volumes that count, in [0, 1].
         stopping: volumes that are at their hard limit now.
-        recovered: volumes that are clear of their hard limit by the recovery margin, or no longer known.
+        recovered: volumes that are above their hard limit by the recovery margin, or that no longer count.
         now: the time of this step.
         settings: those of this cluster.
     """
-    after = _moved(gate, raw, (stopping | set(gate.stopped_by)) - recovered, to_millis(now), settings)
+    after = _move(gate, raw, (stopping | set(gate.stopped_by)) - recovered, to_millis(now), settings)
     _check(gate, raw, after, to_millis(now), settings)
     return after
 
 
-def _moved(gate: Gate, raw: float, stopped_by: Set[VolumeKey], now_ms: int, settings: ThrottleSettings) -> GateMove:
+def lowering(factor: float, raw: float, settings: ThrottleSettings) -> Comparison:
+    """Return the comparison by which a factor is lowered."""
+    return Comparison(raw, Relation.AT_MOST, factor - settings.min_change, _EPSILON)
+
+
+def raising(factor: float, raw: float, settings: ThrottleSettings) -> Comparison:
+    """Return the comparison by which a factor is raised, as far as the raw factor decides that."""
+    return Comparison(raw, Relation.AT_LEAST, factor + settings.min_change, _EPSILON)
+
+
+def earliest_rise_ms(gate: Gate, settings: ThrottleSettings) -> int:
+    """Return from when on `min_hold` allows a rise."""
+    return 0 if gate.changed_ms is None else gate.changed_ms + millis_of(settings.min_hold)
+
+
+def _move(gate: Gate, raw: float, stopped_by: Set[VolumeKey], now_ms: int, settings: ThrottleSettings) -> GateMove:
     blocked = tuple(sorted(stopped_by))
     if raw > gate.factor == 0.0 and blocked:
         held = Gate(0.0, gate.changed_ms, blocked)
         return GateMove(held, ThrottleVerdict.HOLD, ThrottleReason.RECOVERY_MARGIN)
-    if not _publishable(gate.factor, raw, settings):
+    if not _is_publishable(gate.factor, raw, settings):
         same = Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ())
         return GateMove(same, ThrottleVerdict.NO_CHANGE)
     if raw < gate.factor:
         return GateMove(Gate(raw, now_ms, blocked if raw == 0.0 else ()), ThrottleVerdict.LOWER)
-    rises_at_ms = _rises_at_ms(gate, settings)
-    if now_ms < rises_at_ms:
+    if now_ms < (rises_at_ms := earliest_rise_ms(gate, settings)):
         held = Gate(gate.factor, gate.changed_ms)
         return GateMove(held, ThrottleVerdict.HOLD, ThrottleReason.MIN_HOLD, rises_at_ms)
     return GateMove(Gate(raw, now_ms), ThrottleVerdict.RAISE)
 
 
-def _rises_at_ms(gate: Gate, settings: ThrottleSettings) -> int:
-    return 0 if gate.changed_ms is None else gate.changed_ms + millis_of(settings.min_hold)
-
-
-def _publishable(factor: float, raw: float, settings: ThrottleSettings) -> bool:
-    if raw == factor:
-        return False
-    return raw in (0.0, 1.0) or abs(raw - factor) >= settings.min_change - _EPSILON
+def _is_publishable(factor: float, raw: float, settings: ThrottleSettings) -> bool:
+    if raw == factor or raw in (0.0, 1.0):
+        return raw != factor
+    return (lowering if raw < factor else raising)(factor, raw, settings).holds
 
 
 def _check(before: Gate, raw: float, after: GateMove, now_ms: int, settings: ThrottleSettings) -> None:
     factor = after.gate.factor
     assert 0.0 <= factor <= 1.0, f"factor {factor} is not in [0, 1]"  # noqa: S101
-    assert factor <= raw or not _publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101
-    assert factor <= before.factor or now_ms >= _rises_at_ms(before, settings), "raised within min_hold"  # noqa: S101
-    assert not after.gate.stopped_by or factor == 0.0, "remembers what stopped it while open"  # noqa: S101
+    assert factor <= raw or not _is_publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101
+    assert factor <= before.factor or now_ms >= earliest_rise_ms(before, settings), "raised within min_hold"  # noqa: S101
+    assert not after.gate.stopped_by or factor == 0.0, "keeps the volumes that stopped it while it is open"  # noqa: S101

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from policies.alerts import Condition
 from policies.throttle.alerts import FILLS_SOON, AlertKey, conditions_of_broker
 from policies.throttle.facts import BrokerFacts, Freshness, facts
-from policies.throttle.judge.volumes import VolumeVerdict, judge_volumes
+from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms, judge_volumes
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey
 from policies.units import millis_of, to_millis
@@ -212,14 +212,13 @@ def _least_limiting(counting: Sequence[VolumeVerdict], count: int) -> set[Volume
 
 def _expiries_ms(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settings: ThrottleSettings) -> Iterator[int]:
     """Find each instant at which time alone changes the verdict on a broker; some may have passed."""
-    validity_ms, hold_ms = millis_of(settings.validity), millis_of(settings.departed_hold)
-    soon_ms = millis_of(settings.time_to_full_alert)
+    validity_ms, soon_ms = millis_of(settings.validity), millis_of(settings.time_to_full_alert)
     # A reading ages from when it was read. The broker is missed from when it became a member, if that is later.
     yield broker.state.read_ms + validity_ms
     yield broker.state.seen_ms + validity_ms
     for volume in volumes:
         if volume.departed_ms is not None:
-            yield volume.departed_ms + hold_ms
+            yield hold_ends_ms(volume.departed_ms, settings)
         elif volume.freshness is Freshness.FRESH:
             yield volume.state.read_ms + validity_ms
         if volume.full_ms is not None:

@@ -43,11 +43,16 @@ def judge_volumes(
         if volume.departed_ms is None:
             counting.append(verdict)
         elif verdict.factor < 1.0 or volume.key in stopped_by:
-            if now_ms < volume.departed_ms + millis_of(settings.departed_hold):
+            if now_ms < hold_ends_ms(volume.departed_ms, settings):
                 counting.append(verdict)
             else:
                 ended.append(volume.key)
     return counting, ended
+
+
+def hold_ends_ms(departed_ms: int, settings: ThrottleSettings) -> int:
+    """Return until when a departed volume counts, if it limited the cluster."""
+    return departed_ms + millis_of(settings.departed_hold)
 
 
 def _judge(volume: VolumeFacts, settings: ThrottleSettings) -> VolumeVerdict | None:
