@@ -74,8 +74,8 @@ thorough: $(VENV)/.dev ## Unit tests with hundreds of examples a property, drawn
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(UNIT) --timeout 3600
 
 WALKS = 2000
-walk: $(VENV)/.dev ## Random walks over switches of a fleet that does nothing at its time: WALKS=20000 for a long one
-	$(BIN)/python -m tests.policies.switching.walk $(WALKS) 100
+walk: $(VENV)/.dev ## Random walks over switches of a fleet whose events come late, twice or never: WALKS=20000 for a long one
+	$(BIN)/python -m bench.switch_walk $(WALKS) 100
 
 check: lint types layers generated ## Lint, types, layers, generated files fresh
 
@@ -102,7 +102,7 @@ setup: $(VENV)/.dev ## The virtual environment alone, with what development need
 COUNT = 100
 SEED = 1
 faults: $(VENV)/.dev ## Faults on a real loop, against an undisturbed run: COUNT=500 SEED=1 for hours
-	$(BIN)/python -m tests.faults --count $(COUNT) --seed $(SEED)
+	$(BIN)/python -m bench.faults --count $(COUNT) --seed $(SEED)
 
 TARGET = codec
 SECONDS = 300

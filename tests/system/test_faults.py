@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.faults.__main__ import Wanted, run
+from bench.faults.__main__ import Wanted, run
 from tests.progress import tell
 
 ONCE = (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bench.switch_walk.__main__ import walks
 from policies.switching.judge import guards
-from tests.policies.switching.walk import walks
 
 
 def test_no_walk_does_harm_and_each_finds_a_way_out() -> None:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
+from bench.faults.clocks import Clocks, why_no_leaps
+from bench.faults.records import Reader
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jvm import JvmProcess
 from deploy.settings.file import load_settings
 from policies.batches import BATCHES
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost
-from tests.faults.clocks import Clocks, why_no_leaps
-from tests.faults.records import Reader
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, http_get, write_settings

@@ -1,4 +1,4 @@
-"""What may happen to a fleet at any time: a step of a walk each, with how often it does."""
+"""The steps of a walk: everything that may happen to a fleet at any time, each with its weight."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +11,7 @@ from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.policies.switching.commands import command
-from tests.policies.switching.walk_fleet import Broker, Fleet
+from bench.switch_walk.fleet import Broker, Fleet
 from tests.policies.switching.world import Held, Ref
 
 S = SwitchStage

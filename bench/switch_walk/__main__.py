@@ -1,9 +1,10 @@
-"""Seeded walks over a fleet in which nothing comes at its time: what no history of switches may ever do.
+"""Seeded random walks over switches of a fleet in which events come late, twice or never: no history may do harm.
 
-There are two to five clusters, people who command anything at any time and follow every remedy they are told, and
-somebody else who writes directives too. A walk ends when all behave again: then a person must come to an end of it.
+The fleet has two to five clusters. Operators give any command at any time and follow every remedy that a refusal names.
+A foreign process writes directives too. At the end of a walk all parts behave again, and an operator must find a way to
+end the switch.
 
-    python -m tests.policies.switching.walk 300 80      # so many walks, of so many steps each
+    python -m bench.switch_walk 300 80      # 300 walks of 80 steps each
 """
 
 import sys
@@ -11,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
+from bench.switch_walk import steps as walk_steps
+from bench.switch_walk.fleet import Fleet, fleet_of
+from bench.switch_walk.steps import STEPS
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchStage
-from tests.policies.switching import walk_steps
 from tests.policies.switching.commands import command
-from tests.policies.switching.walk_fleet import Fleet, fleet_of
-from tests.policies.switching.walk_steps import STEPS
 from tests.policies.switching.world import HarmError, stored
 
 S = SwitchStage
@@ -104,6 +105,7 @@ def walks(count: int, steps: int, first: int = 0) -> tuple[int, dict[int, str]]:
 
 
 def main() -> None:
+    """Run the walks that the arguments name, and print the harm they did."""
     count, steps, *rest = (int(a) for a in sys.argv[1:])
     made, harms = walks(count, steps, *rest)
     kinds = Counter(h.split(":")[1].strip()[:24] for h in harms.values())

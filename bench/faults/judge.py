@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bench.faults.records import Kept, Reader
 from policies.batches import BATCHES, Batch
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
 from policies.units import to_millis
@@ -17,7 +18,6 @@ from policies.wire import AUDIT_TYPE, Event
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.replay import BatchReplay, RecordedBatch
-from tests.faults.records import Kept, Reader
 
 _TOLERANCE = 2e-6
 

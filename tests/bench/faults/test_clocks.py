@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.clocks import Clocks, why_no_leaps
+from bench.faults.clocks import Clocks, why_no_leaps
 
 DAY = 86_400
 pytestmark = pytest.mark.skipif(why_no_leaps() is not None, reason=str(why_no_leaps()))

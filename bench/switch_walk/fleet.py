@@ -1,6 +1,6 @@
-"""A fleet in which nothing comes at its time: its brokers, what is read of it, and what must never happen to it.
+"""A fleet in which events come late, twice or never: its brokers, its readings, and the harm that must never happen.
 
-Brokers follow directives long before they say so, or never say so; what is said may be late, doubled or lost.
+A broker may follow a directive long before it reports that, or never report it.
 """
 
 import re
@@ -84,6 +84,7 @@ class Fleet(World):
         self.read()
 
     def later(self, milliseconds: int = 1000) -> "Fleet":
+        """Let time pass, unless the clock stands still."""
         if hasattr(self, "frozen") and self.frozen > 0:
             self.frozen -= 1
         else:
@@ -118,6 +119,7 @@ class Fleet(World):
     # --- brokers
 
     def in_force(self) -> Directive | None:
+        """Return the newest directive in the registry, ours or a foreign one."""
         ours = self.kept.directive if self.kept else self.state.directive
         return self.foreign if self.foreign and self.foreign.epoch >= (ours.epoch if ours else 0) else ours
 
@@ -129,6 +131,7 @@ class Fleet(World):
         return next((e.name for e in known.entries if e.status is ClusterStatus.ACTIVE), "old")
 
     def adopt(self, name: str) -> None:
+        """Make a broker follow the directive in force; it reports that only when `report` is called."""
         directive = self.in_force()
         self.fleet[name] = Broker(self.where(), directive.epoch if directive else 0)
 
@@ -156,6 +159,7 @@ class Fleet(World):
                 self.astray.remove(entry)
 
     def report(self, name: str, **more: Any) -> None:
+        """Let a report of a broker arrive now."""
         self.tell(self.said_by(name, **more))
 
     def said_by(self, name: str, **more: Any) -> BrokerSeen:
@@ -165,16 +169,19 @@ class Fleet(World):
         return self.broker_event(name, epoch=one.epoch, writes=(one.writes_to,), **more)
 
     def members_event(self) -> Any:
+        """Return a reading of the live brokers."""
         return every_event.MembersSeen(tuple(self.fleet) if hasattr(self, "fleet") else ("b1", "b2"), self.now_ms)
 
     # --- what is read
 
     def read(self) -> None:
+        """Let readings of the registry, all clusters and the members arrive."""
         self.later()
         self.tell(self.registry_event(), *(self.cluster_event(n) for n in self.clusters), self.members_event())
         self.later()
 
     def list_references(self) -> None:
+        """Let a complete list of references arrive, if there is a switch."""
         switch = self.state.switch
         if switch is not None:
             self.tell(self.later().inventory_event(switch.target))
@@ -185,6 +192,7 @@ class Fleet(World):
         return {r.path for r in listed if r.ledger_id >= 0 and owner_of(r, "old") == cluster}
 
     def registry_event(self, *, two_active: bool = False, also_active: tuple[str, ...] = ()) -> RegistrySeen:
+        """Return a reading of the registry."""
         if self.kept is not None:
             return replace(self.kept, at_ms=self.now_ms)
         entries = tuple(
@@ -197,6 +205,7 @@ class Fleet(World):
     # --- what is said
 
     def tell(self, *events: Any) -> list[DecisionDraft]:
+        """Let events arrive, and raise HarmError when a decision breaks a rule; returns the decisions."""
         said: list[DecisionDraft] = []
         for event in events:
             self._hear(event)

@@ -8,10 +8,10 @@ from statistics import median
 
 from rich.table import Table
 
-from tests.faults.judge import Faulty, Judge, out_of_order
-from tests.faults.kinds import KINDS, Harm, Kind
-from tests.faults.stream import Stream
-from tests.faults.world import FED, OWN, PREFIX, World
+from bench.faults.judge import Faulty, Judge, out_of_order
+from bench.faults.kinds import KINDS, Harm, Kind
+from bench.faults.stream import Stream
+from bench.faults.world import FED, OWN, PREFIX, World
 from tests.system.waiting import eventually
 
 _LOG_DIRS = "observed.log-dirs"

@@ -10,12 +10,12 @@ from typing import Self
 
 from confluent_kafka import KafkaException, Producer
 
+from bench.faults.world import FED, PREFIX
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES, topic_of
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
-from tests.faults.world import FED, PREFIX
 
 TOTAL_BYTES = 1_000_000
 _LONGEST_PAUSE_SECONDS = 0.3

@@ -1,4 +1,4 @@
-"""Injects faults into a real small loop for as long as you like: `python -m tests.faults --count 500 --seed 1`.
+"""Injects faults into a real small loop for as long as you like: `python -m bench.faults --count 500 --seed 1`.
 
 Ends with a table and status 0 when the loop recovered from each, nothing was lost and nothing wrong.
 """
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from bench.faults.clocks import why_no_leaps
+from bench.faults.matrix import Matrix, Result, plan
+from bench.faults.stream import Stream
+from bench.faults.world import World
 from deploy.java.jars import default_cache_dir, ensure_jars
-from tests.faults.clocks import why_no_leaps
-from tests.faults.matrix import Matrix, Result, plan
-from tests.faults.stream import Stream
-from tests.faults.world import World
 from tests.system import class_archives
 
 
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
 
 def main() -> int:
     """Run the matrix."""
-    options = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     options.add_argument("--count", type=int, default=100, help="how many faults")
     options.add_argument("--seed", type=int, default=1, help="of faults, moments and what is fed")
     options.add_argument("--seconds", type=float, default=20.0, help="how long a fault lasts at most")

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
+from bench.faults.clocks import Clocks
+from bench.faults.world import BROKERS, PREFIX, World, clock_of, frozen, kill_all
 from policies.registry import observed_topics
-from tests.faults.clocks import Clocks
-from tests.faults.world import BROKERS, PREFIX, World, clock_of, frozen, kill_all
 
 DAY_SECONDS = 86_400
 _SLOW_SECONDS = 0.3

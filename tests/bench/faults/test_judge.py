@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from bench.faults.judge import Judge, out_of_order
+from bench.faults.kinds import KINDS
+from bench.faults.matrix import plan
+from bench.faults.records import Kept
 from policies.batches import BATCHES, Batch, Range, batch_event
 from policies.units import from_millis
 from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches
-from tests.faults.judge import Judge, out_of_order
-from tests.faults.kinds import KINDS
-from tests.faults.matrix import plan
-from tests.faults.records import Kept
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
 
