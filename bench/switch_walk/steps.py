@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from bench.switch_walk.fleet import Broker, Fleet
 from policies.switching.events import Event, LedgerResult, StatusResult
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
@@ -11,7 +12,6 @@ from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.policies.switching.commands import command
-from bench.switch_walk.fleet import Broker, Fleet
 from tests.policies.switching.world import Held, Ref
 
 S = SwitchStage
