@@ -1,9 +1,9 @@
-"""Kafka: connections, the loop's topics, publishing to them, and reading a cluster's log dirs."""
+"""Kafka: connections, the loop's topics, publishing and reading records, log dirs and quotas of a watched cluster."""
 
 import warnings
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas in a way Python 3.11 deprecates; nothing of it concerns our users.
+    # kafka-python reads its schemas in a way that Python 3.11 deprecates; users can do nothing about it.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.protocol.admin
     import kafka.protocol.metadata  # noqa: F401

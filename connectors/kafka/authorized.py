@@ -1,4 +1,4 @@
-"""What this client is authorized to do at a Kafka cluster, as the cluster reports it (KIP-430), without trying."""
+"""The operations that a Kafka cluster authorizes this client to do, as the cluster reports them (KIP-430)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,69 +7,59 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import LOGGER
-from policies.errors import UserError
+from connectors.kafka.librdkafka import build_client
 
 _NAMES = {AclOperation.READ: "Read", AclOperation.WRITE: "Write", AclOperation.DESCRIBE: "Describe",
           AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs", AclOperation.ALTER_CONFIGS: "AlterConfigs",
           AclOperation.CREATE: "Create", AclOperation.ALL: "All"}  # fmt: skip
-"""As `kafka-acls.sh` has them."""
-_EVERYTHING = frozenset(_NAMES.values())
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 _CANARY_SECONDS = 10.0
 
 Operations = frozenset[str]
-"""What may be done, as `kafka-acls.sh` names it."""
+"""Operations by the names of `kafka-acls.sh`."""
 
 
 class Authorized:
-    """Asks one cluster.
+    """Queries one cluster; all methods raise KafkaException if it does not answer.
 
     Args:
-        connection: how to reach it.
-        client_id: by which the brokers know who asks.
-        timeout_seconds: how long one answer may take.
+        connection: the connection to the cluster.
+        client_id: the client's name in the brokers' logs.
+        timeout_seconds: the limit of one request.
 
     Raises:
-        UserError: the connection's files are not what they should be.
+        UserError: a file of the connection cannot be used.
     """
 
     def __init__(self, connection: KafkaConnection, client_id: str, timeout_seconds: float) -> None:
-        try:
-            self._admin = AdminClient({**connection.for_confluent(), "client.id": client_id}, logger=LOGGER)
-        except KafkaException as error:
-            raise UserError(f"kafka: {error.args[0].str()}.") from None
-        self._seconds = timeout_seconds
+        self._admin = build_client(AdminClient, {**connection.for_confluent(), "client.id": client_id})
+        self._options: dict[str, Any] = {
+            "include_authorized_operations": True,
+            "request_timeout": timeout_seconds,
+        }
+        self._wait_seconds = timeout_seconds + 1
 
     def cluster(self) -> Operations:
-        """What may be done to the cluster itself; raises KafkaException when it does not answer."""
-        future = self._admin.describe_cluster(include_authorized_operations=True, request_timeout=self._seconds)
-        return _operations(self._answer(future)) or frozenset()
+        """Return the operations on the cluster itself."""
+        return self._answer(self._admin.describe_cluster(**self._options)) or frozenset()
 
     def topics(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
-        """By topic what may be done to it, nothing for one that is hidden from us; those that are not there left out.
+        """Return the operations on each topic that exists.
 
-        None where the cluster does not say. Raises KafkaException when it does not answer.
+        They are empty if the cluster hides the topic from this client, and None if it does not report operations.
         """
-        asked = TopicCollection(list(names))
-        return self._found(
-            self._admin.describe_topics(asked, include_authorized_operations=True, request_timeout=self._seconds)
-        )
+        return self._answers(self._admin.describe_topics(TopicCollection(list(names)), **self._options))
 
     def groups(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
-        """The same of consumer groups; nobody need ever have been in them."""
-        return self._found(
-            self._admin.describe_consumer_groups(
-                list(names), include_authorized_operations=True, request_timeout=self._seconds
-            )
-        )
+        """Return the operations on each consumer group, as `topics` does; a group without members is reported, too."""
+        return self._answers(self._admin.describe_consumer_groups(list(names), **self._options))
 
-    def _found(self, futures: Mapping[str, Any]) -> dict[str, Operations | None]:
+    def _answers(self, futures: Mapping[str, Any]) -> dict[str, Operations | None]:
         found: dict[str, Operations | None] = {}
         for name, future in futures.items():
             try:
-                found[name] = _operations(self._answer(future))
+                found[name] = self._answer(future)
             except KafkaException as error:
                 if error.args[0].code() in _FORBIDDEN:
                     found[name] = frozenset()
@@ -77,24 +67,21 @@ class Authorized:
                     raise
         return found
 
-    def _answer(self, future: Any) -> Sequence[AclOperation] | None:
-        allowed: Sequence[AclOperation] | None = future.result(timeout=self._seconds + 1).authorized_operations
-        return allowed
+    def _answer(self, future: Any) -> Operations | None:
+        allowed: Sequence[AclOperation] | None = future.result(timeout=self._wait_seconds).authorized_operations
+        if allowed is None:
+            return None
+        return frozenset(
+            _NAMES.values() if AclOperation.ALL in allowed else (_NAMES[o] for o in allowed if o in _NAMES)
+        )
 
 
 def why_not_writable(connection: KafkaConnection, topic: str) -> str | None:
-    """Why a topic cannot be written, in a sentence; None where it can, or where the cluster does not say."""
+    """Return one sentence if the cluster forbids this client to write a topic, else None."""
     try:
         allowed = Authorized(connection, "headgate-canary", _CANARY_SECONDS).topics([topic]).get(topic)
     except (KafkaException, TimeoutError):
-        return None  # it is away, which passes
+        return None  # the cluster is away for the moment
     if allowed is None or "Write" in allowed:
         return None
     return f"this principal may not write {topic}: `headgate topics acls canary` names what it needs"
-
-
-def _operations(found: Sequence[AclOperation] | None) -> Operations | None:
-    if found is None:
-        return None
-    names = frozenset(_NAMES[each] for each in found if each in _NAMES)
-    return _EVERYTHING if "All" in names else names

@@ -1,26 +1,20 @@
-"""How far this machine's clock is ahead of Kafka's, from records that were just appended.
+"""The difference between this machine's clock and Kafka's, measured on records that Kafka just appended.
 
-One record that seems old may have waited somewhere; if the following ones seem as old, the two clocks differ.
+One record that seems old may have waited somewhere. If the following records seem equally old, the clocks differ.
 """
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 TOLERATED_MS = 60_000
-"""What the clocks may differ by."""
+"""Smaller differences count as none."""
 _SPREAD_MS = 15_000
-"""Between records of one difference: how much longer one may have waited than the other."""
+"""Maximum spread of records that confirm the same difference: one may have waited longer than another."""
 _CONFIRM_SECONDS = 5.0
 
 
-class _Suspicion(NamedTuple):
-    ahead_ms: int
-    since: float
-
-
 class ClockDifference:
-    """What is believed of it.
+    """Accepts a new difference once records have confirmed it for 5 s.
 
     Args:
         clock: a monotonic clock, in seconds.
@@ -28,26 +22,27 @@ class ClockDifference:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._suspicion: _Suspicion | None = None
+        self._suspected: tuple[int, float] | None = None
+        """A difference to confirm, in ms, and the time of its first record."""
         self._ahead_ms = 0
 
     @property
     def ahead_ms(self) -> int:
-        """How far this machine's clock is ahead; 0 while the two agree well enough."""
+        """How far this machine's clock is ahead; 0 within the tolerance."""
         return self._ahead_ms
 
     def note(self, own_ms: int, appended_ms: int) -> bool:
-        """Take in when a record was appended, by Kafka's clock, and when that was just now, by ours.
+        """Compare the append time of a record with this machine's time at its arrival.
 
         Returns:
-            Whether something else is believed from now on.
+            Whether `ahead_ms` changed.
         """
         ahead_ms, now = own_ms - appended_ms, self._clock()
         if abs(ahead_ms - self._ahead_ms) <= TOLERATED_MS:
-            self._suspicion = None
-        elif self._suspicion is None or abs(ahead_ms - self._suspicion.ahead_ms) > _SPREAD_MS:
-            self._suspicion = _Suspicion(ahead_ms, now)
-        elif now - self._suspicion.since >= _CONFIRM_SECONDS:
-            self._suspicion, self._ahead_ms = None, 0 if abs(ahead_ms) <= TOLERATED_MS else ahead_ms
+            self._suspected = None
+        elif self._suspected is None or abs(ahead_ms - self._suspected[0]) > _SPREAD_MS:
+            self._suspected = ahead_ms, now
+        elif now - self._suspected[1] >= _CONFIRM_SECONDS:
+            self._suspected, self._ahead_ms = None, 0 if abs(ahead_ms) <= TOLERATED_MS else ahead_ms
             return True
         return False

@@ -1,8 +1,8 @@
 """Requests to the individual brokers of a watched cluster, in parallel: an adapter around kafka-python.
 
-kafka-python's admin client does not suffice: `describe_log_dirs` asks one broker after the other and drops the
-response's error code, its metadata leave out fenced brokers, and it never returns to the bootstrap servers. So requests
-go through the connection manager beneath it; no other module knows about kafka-python.
+kafka-python's admin client does not suffice. Its `describe_log_dirs` asks one broker after the other and drops the
+response's error code, its metadata omit fenced brokers, and it never returns to the bootstrap servers. So requests go
+through the connection manager beneath it.
 """
 
 import ipaddress
@@ -28,14 +28,16 @@ from connectors.kafka.outcomes import error_in, most_telling
 from connectors.kafka.sockets import with_sockets
 
 HEDGE_SECONDS = 0.25
-"""A broker that has not described the cluster by then is not waited for: another is asked too."""
+"""The time after which the next broker is asked to describe the cluster, too."""
 
-_GRACE_SECONDS = 0.2  # kafka-python's own time-outs say more than ours, so they get the first word
+GRACE_SECONDS = 0.2
+"""Added to our timeout, so that kafka-python's own timeout, which names the cause, comes first."""
+
 _RESOLVERS = 4
 _METADATA_VERSION = 9
 
-# At debug level kafka-python logs the bytes of its requests, passwords among them; above that, each failed connection
-# several times. What matters comes as an error to whoever asked.
+# At debug level kafka-python logs the bytes of its requests, with passwords; at higher levels it logs each failed
+# connection several times. The caller receives every error that matters.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 NodeId = int | str
@@ -44,7 +46,7 @@ NodeAnswer = tuple[NodeId, Any]
 
 @dataclass(frozen=True, slots=True)
 class KafkaBroker:
-    """A registered broker and where it listens."""
+    """A registered broker and its address."""
 
     broker: int
     host: str
@@ -57,11 +59,11 @@ class ClusterClient:
     """A client of one cluster. Use it from one thread, and close it.
 
     Args:
-        connection: how to reach the cluster; its files are read now.
-        timeout_seconds: how long each broker may take, connecting included.
+        connection: the connection to the cluster; its files are read now.
+        timeout_seconds: the limit for each broker, connecting included.
 
     Raises:
-        UserError: a file the connection names cannot be used.
+        UserError: a file of the connection cannot be used.
     """
 
     def __init__(self, connection: KafkaConnection, timeout_seconds: float, *, client_id: str = "headgate") -> None:
@@ -79,7 +81,7 @@ class ClusterClient:
         self._net.start()
 
     def close(self) -> None:
-        """Close all connections; what is still asked fails."""
+        """Close all connections; pending requests fail."""
         self._resolvers.shutdown(wait=False, cancel_futures=True)
         try:
             self._manager.run(self._manager.close)
@@ -88,18 +90,17 @@ class ClusterClient:
             self._handshakes.close()
 
     def describe(self) -> tuple[KafkaBroker, ...]:
-        """All registered brokers, fenced ones included where the cluster tells (Kafka 4.0 and later), by id.
+        """Return all registered brokers by id; fenced ones, too, if the cluster is Kafka 4.0 or later.
 
-        The broker that answered last time is asked first, and others beside it when it is slow or fails.
+        The broker that answered last time is asked first, and further ones if it is slow or fails.
 
         Raises:
-            KafkaError: nobody answered in time; the failure that says most.
+            KafkaError: no broker answered in time; of several failures the most telling one.
         """
         if self._tokens is not None:
             self._tokens.renew_if_due()
         node, response = self._first_answer(self._candidates())
-        error = error_in(response)
-        if error is not None:
+        if (error := error_in(response)) is not None:
             raise error
         self._preferred = node if node not in self._bootstrap else None
         if not response.brokers:
@@ -112,18 +113,18 @@ class ClusterClient:
         return tuple(brokers)
 
     def log_dirs(self, brokers: Iterable[KafkaBroker]) -> Iterator[tuple[int, Any]]:
-        """Ask brokers that `describe` gave for their log dirs, all at once.
+        """Ask brokers that `describe` returned for their log dirs, all in parallel.
 
         Yields:
-            A broker's id with its response or its error, each as soon as it is known; all of them by the time-out.
+            A broker's id with its response or its error, each as soon as it arrives; all of them by the timeout.
         """
         answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         waiting = [broker.broker for broker in brokers]
         for broker in waiting:
-            # An empty list of topics asks for the volumes alone, None for every partition on them. One request each:
-            # it remembers the version that its broker speaks.
+            # An empty list of topics requests the volumes alone; None would request every partition on them. Each
+            # broker gets a request object of its own, because the object stores the version that its broker speaks.
             self._ask(broker, DescribeLogDirsRequest(topics=[]), answers)
-        deadline = time.monotonic() + self._timeout_seconds + _GRACE_SECONDS
+        deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
         while waiting:
             try:
                 node, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -136,7 +137,7 @@ class ClusterClient:
             yield broker, self._timed_out()
 
     def _candidates(self) -> list[NodeId]:
-        """Whom to ask about the cluster, the most promising first: who answered, then known brokers, then bootstrap."""
+        """Return the nodes to ask: those that answered last, then known brokers, then bootstrap servers."""
         serving: list[NodeId] = [broker.broker for broker in self._brokers.values() if not broker.fenced]
         bootstrap: list[NodeId] = list(self._bootstrap)
         random.shuffle(serving)
@@ -146,7 +147,7 @@ class ClusterClient:
     def _first_answer(self, candidates: list[NodeId]) -> NodeAnswer:
         answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         to_ask, asked, failures = deque(candidates), 0, list[BaseException]()
-        deadline = time.monotonic() + self._timeout_seconds + _GRACE_SECONDS
+        deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
         while to_ask or len(failures) < asked:
             if to_ask:
                 self._ask(to_ask.popleft(), DescribeClusterRequest(include_fenced_brokers=True), answers)
@@ -165,14 +166,14 @@ class ClusterClient:
         raise most_telling(failures)
 
     def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
-        """Send a request; its response or error comes to `answers` with the node."""
+        """Send a request; its response or error is put into `answers` with the node."""
         if node in self._answering or _is_address(self._host(node)):
             self._send(node, request, answers)
         elif node in self._resolving:
             answers.put((node, errors.KafkaTimeoutError(f"{self._host(node)} has not been resolved yet")))
         else:
             self._resolving.add(node)
-            # kafka-python resolves names on its one thread: a name server that hangs would hold up all brokers.
+            # kafka-python resolves names on its only thread, where a name server that hangs would delay all brokers.
             self._resolvers.submit(self._resolve_and_send, node, request, answers)
 
     def _resolve_and_send(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
@@ -181,7 +182,7 @@ class ClusterClient:
             self._send(node, request, answers)
         except OSError:
             answers.put((node, errors.KafkaConnectionError(f"{self._host(node)} does not resolve to an address")))
-        except Exception as error:  # whoever asked must not wait for nothing
+        except Exception as error:  # the caller must get an answer in any case
             answers.put((node, error))
         finally:
             self._resolving.discard(node)
@@ -190,7 +191,7 @@ class ClusterClient:
         timeout_ms = self._timeout_seconds * 1000
 
         def send() -> Any:
-            # Not what another broker speaks, nor what this one spoke before an upgrade.
+            # Versions of another broker, or of this broker before an upgrade, must not be used.
             self._manager.broker_version_data = None
             self._manager.reset_backoff(node)
             connection = self._manager.get_connection(node, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
@@ -205,7 +206,7 @@ class ClusterClient:
         self._manager.call_soon(send).add_both(answered)
 
     def _learn(self, brokers: list[KafkaBroker]) -> None:
-        """Tell kafka-python where the brokers are; those at a new address are connected anew."""
+        """Set the brokers' addresses in kafka-python; close the connection of a broker whose address changed."""
         for broker in brokers:
             known = self._brokers.get(broker.broker)
             if known is not None and (known.host, known.port) != (broker.host, broker.port):

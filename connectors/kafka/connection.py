@@ -1,7 +1,7 @@
-"""Connection settings of one Kafka cluster: one model for the three clients that use it.
+"""Connection settings of one Kafka cluster: one model for the three client libraries.
 
-The loop's own cluster and every watched one are described alike. confluent-kafka (records), kafka-python (log dirs and
-quotas) and Spark (the query) each get the equivalent configuration.
+The loop's own cluster and every watched cluster use the same model. confluent-kafka (records), kafka-python (log dirs
+and quotas) and Spark (the query) each get an equivalent configuration.
 """
 
 import binascii
@@ -25,13 +25,15 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # the identifier of the scheme, 1.2.840.113549.1.5.13, in DER
 _JAVA_SECURITY = "org.apache.kafka.common.security"
+_JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
+"""For Java's StreamTokenizer: it understands backslash escapes, and a line end would end the string."""
 
-# Digests of passwords must be worthless outside this process: a short one could be found by trying.
+# Without a key, a short password could be found from its digest by trying.
 _FINGERPRINT_KEY = secrets.token_bytes(32)
 
 
 class SaslMechanism(StrEnum):
-    """How the client says who it is."""
+    """How the client authenticates."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -40,7 +42,7 @@ class SaslMechanism(StrEnum):
 
 
 class Sasl(RedactedBlock):
-    """Who the client is: a user with a password, or an OAuth 2 client with its secret."""
+    """The client's identity: a user with a password, or an OAuth 2 client with its secret."""
 
     mechanism: SaslMechanism
     username: str | None = Field(default=None, min_length=1)
@@ -50,21 +52,21 @@ class Sasl(RedactedBlock):
     client_secret: SecretStr | None = Field(default=None, min_length=1, description="OAUTHBEARER only.")
     client_secret_file: Path | None = Field(default=None, description="The client's secret in a file.")
     token_endpoint: str | None = Field(
-        default=None, pattern=r"^https?://[^\s@]+$", description="OAUTHBEARER only: where it gets its tokens."
+        default=None, pattern=r"^https?://[^\s@]+$", description="OAUTHBEARER only: the URL that issues its tokens."
     )
-    scope: str | None = Field(default=None, min_length=1, description="OAUTHBEARER only: asked for with a token.")
+    scope: str | None = Field(default=None, min_length=1, description="OAUTHBEARER only: the scope of its tokens.")
 
     @property
     def is_oauth(self) -> bool:
-        """Whether the client has a token rather than a password."""
+        """Whether the client authenticates with a token instead of a password."""
         return self.mechanism is SaslMechanism.OAUTHBEARER
 
     def files(self) -> dict[str, Path | None]:
-        """All files it may name, by field."""
+        """Return the files that the fields name."""
         return {"password_file": self.password_file, "client_secret_file": self.client_secret_file}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What the mechanism needs and has not, and what it has no use for."""
+        """Yield fields that the mechanism needs and that are missing, and fields that it does not use."""
         yield from unreadable_files(self.files())
         of_user, of_client = ("username", "password"), ("client_id", "client_secret", "token_endpoint")
         needed, foreign = (of_client, of_user) if self.is_oauth else (of_user, (*of_client, "scope"))
@@ -89,19 +91,19 @@ class Sasl(RedactedBlock):
                 yield field, f"give either {field} or {field}_file, not both"
 
     def user_password(self) -> str:
-        """The user's password."""
+        """Return the user's password."""
         return secret(self.password, self.password_file, "sasl.password_file") or ""
 
     def oauth_secret(self) -> str:
-        """The OAuth client's secret."""
+        """Return the OAuth client's secret."""
         return secret(self.client_secret, self.client_secret_file, "sasl.client_secret_file") or ""
 
 
 class KafkaConnection(RedactedBlock):
-    """Where a cluster is, and how to be let in. `for_…` give the same for each client library.
+    """The address of a cluster, encryption and authentication. `for_…` return them for each client library.
 
-    What these return holds secrets in the clear: pass it on, never print it. They read the files they need and raise
-    UserError when one has gone or is not what it should be.
+    Their results hold secrets in plain text, so never print them. They read the files that they need, and raise
+    UserError if one is missing or has the wrong content.
     """
 
     bootstrap_servers: str = Field(description="`host:port`, comma separated: some of the brokers, two or three.")
@@ -109,14 +111,14 @@ class KafkaConnection(RedactedBlock):
     sasl: Sasl | None = Field(default=None, description="Present: the client authenticates with SASL.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Servers that are none."""
+        """Yield malformed addresses."""
         for number, server in enumerate(self.servers(), 1):
             match = _SERVER.fullmatch(server)
             if match is None or not 0 < int(match["port"]) < 65536:
                 yield "bootstrap_servers", f"its entry {number} is not host:port, such as kafka-1.example.org:9092"
 
     def servers(self) -> list[str]:
-        """The bootstrap servers one by one."""
+        """Return the bootstrap servers as a list."""
         return [server.strip() for server in self.bootstrap_servers.split(",")]
 
     @property
@@ -126,32 +128,32 @@ class KafkaConnection(RedactedBlock):
         return transport if self.sasl is None else f"SASL_{transport}"
 
     def fingerprint(self) -> str:
-        """Changes when the content of any file it names does, so that a client can be built anew.
+        """Return a digest of all named files; when it changes, the client must be built again.
 
-        Comparable within this process only. A file that is away for the moment is a change, no error.
+        It is comparable within this process only. A missing file is a change, not an error.
         """
         return "/".join(digest_of_files(block.files() if block is not None else {}) for block in (self.tls, self.sasl))
 
     def signatures(self) -> Signatures | None:
-        """How records are signed and checked; None: not at all. Only the loop's own cluster has such."""
+        """Return the keys to sign and check records; None except for the loop's own Kafka with keys set."""
         return None
 
     def for_confluent(self) -> dict[str, Any]:
-        """Properties for librdkafka, and so for confluent-kafka."""
+        """Return properties for librdkafka, which confluent-kafka uses."""
         return {**self._common(), **self._tls_for_confluent(), **self._sasl_for_confluent()}
 
     def for_kafka_python(self) -> dict[str, Any]:
-        """Keyword arguments for the clients of kafka-python."""
+        """Return keyword arguments for the clients of kafka-python."""
         return {
             "bootstrap_servers": self.servers(),
             "security_protocol": self.security_protocol,
-            # Made here: kafka-python would ask for the password of an encrypted key on the terminal.
+            # kafka-python's own context would ask for the password of an encrypted key on the terminal.
             **({} if self.tls is None else {"ssl_context": self.tls.ssl_context()}),
             **self._sasl_for_kafka_python(),
         }
 
     def for_spark(self) -> dict[str, str]:
-        """Properties for the Java client 3.9, and so, each with `kafka.` before it, for Spark's source and sink."""
+        """Return properties for the Java client 3.9; Spark's source and sink take them with the prefix `kafka.`."""
         return {**self._common(), **self._tls_for_java(), **self._sasl_for_java()}
 
     def _common(self) -> dict[str, str]:
@@ -204,11 +206,11 @@ class KafkaConnection(RedactedBlock):
             return {}
         options = {"ssl.endpoint.identification.algorithm": "https" if self.tls.verify_hostname else ""}
         if self.tls.ca_file is not None:
-            # As text, as are the others: executors elsewhere do not have this machine's files.
+            # As text, because executors on other machines do not have the files of this one.
             authorities = read_text(self.tls.ca_file, "tls.ca_file")
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
         if self.tls.cert_file is not None and self.tls.key_file is not None:
-            # As text: in a file Java wants the key and the chain together.
+            # As text, because Java would require the key and the chain in one file.
             options |= {
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.certificate.chain": read_text(self.tls.cert_file, "tls.cert_file"),
@@ -246,14 +248,14 @@ def _present(options: dict[str, Any]) -> dict[str, str]:
 
 
 def digest_of_files(files: Mapping[str, Path | None]) -> str:
-    """Changes when the content of one of these files does; comparable within this process only."""
+    """Return a digest of the files' content, comparable within this process only."""
     digest = hashlib.blake2b(key=_FINGERPRINT_KEY, digest_size=16)
     for name, file in files.items():
-        digest.update(f"{name}={_digest_of(file)};".encode())
+        digest.update(f"{name}={_digest(file)};".encode())
     return digest.hexdigest()
 
 
-def _digest_of(file: Path | None) -> str:
+def _digest(file: Path | None) -> str:
     try:
         return "-" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
@@ -268,7 +270,11 @@ def _pkcs8(key_file: Path) -> str:
             f"tls.key_file: {key_file} is not a PKCS#8 key ('BEGIN PRIVATE KEY'), the only kind Java reads: convert it "
             f"with 'openssl pkcs8 -topk8 -nocrypt -in {key_file} -out NEW_FILE'."
         )
-    if _PBES2 in _der(match["base64"]):
+    try:
+        der = binascii.a2b_base64(match["base64"])
+    except binascii.Error:
+        der = b""
+    if _PBES2 in der:
         raise UserError(
             f"tls.key_file: {key_file} is encrypted in a way (PBES2) that Java 17 does not read: encrypt it with "
             f"'openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in {key_file} -out NEW_FILE', or give it without a password."
@@ -276,19 +282,8 @@ def _pkcs8(key_file: Path) -> str:
     return key
 
 
-def _der(base64: str) -> bytes:
-    try:
-        return binascii.a2b_base64(base64)
-    except binascii.Error:
-        return b""
-
-
 def _jaas(module: str, **options: str | None) -> str:
-    given = "".join(f" {name}={_jaas_quoted(value)}" for name, value in options.items() if value is not None)
+    given = "".join(
+        f' {name}="{value.translate(_JAAS_ESCAPES)}"' for name, value in options.items() if value is not None
+    )
     return f"{_JAVA_SECURITY}.{module} required{given};"
-
-
-def _jaas_quoted(text: str) -> str:
-    """Quote a value for Java's StreamTokenizer: it knows backslash escapes, and a line end would end the string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Headers of the loop's records."""
+"""The headers of the loop's records: content type and signature."""
 
 import time
 
@@ -8,7 +8,7 @@ from confluent_kafka import Message
 from policies.signatures import HEADER, Signatures
 from policies.wire import CONTENT_TYPE
 
-_SAY_AGAIN_SECONDS = 60.0
+_LOG_AGAIN_SECONDS = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -16,44 +16,43 @@ Headers = dict[str, str | bytes | None]
 
 
 def record_headers(signatures: Signatures | None, topic: str, key: str, value: bytes | None) -> Headers:
-    """What the value is and, where records of this topic are signed, the signature; it counts from now."""
+    """Make a record's headers; the signature's time is now."""
     headers: Headers = {"content-type": CONTENT_TYPE}
     signature = signatures and signatures.sign(topic, key, value, time.time_ns() // 1_000_000)
     return headers if not signature else {**headers, HEADER: signature}
 
 
 def refusal(signatures: Signatures | None, message: Message) -> str | None:
-    """Why a record is not believed, in one clause; None: it is, or nobody signs."""
+    """Return one clause if a record's signature does not hold; None if it holds, or if records are not signed."""
     if signatures is None:
         return None
-    key, value, topic = _bytes(message.key()), _bytes(message.value()), message.topic() or ""
+    key, value, topic = encoded(message.key()), encoded(message.value()), message.topic() or ""
     return signatures.refusal(topic, key, value, signature_of(message), message.timestamp()[1])
 
 
-class Unbelieved:
-    """Says of records that are not signed as they should be: the first of a topic, then how many every minute."""
+class RefusedRecordLog:
+    """Logs records with a bad signature: the first one of a topic at once, then a count every minute."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._say_at: dict[str, float] = {}
+        self._log_at: dict[str, float] = {}
 
     def note(self, topic: str, detail: str) -> None:
-        """Take in one more of a topic; `detail` says which, and why."""
+        """Count a record; `detail` names it and the reason."""
         self._counts[topic], now = self._counts.get(topic, 0) + 1, time.monotonic()
-        if now >= self._say_at.get(topic, now):
-            _log.warning("records are left out: their signatures do not hold", count=self._counts[topic], last=detail)
-            self._counts[topic], self._say_at[topic] = 0, now + _SAY_AGAIN_SECONDS
+        if now >= self._log_at.get(topic, now):
+            _log.warning("records are ignored: their signatures do not hold", count=self._counts[topic], last=detail)
+            self._counts[topic], self._log_at[topic] = 0, now + _LOG_AGAIN_SECONDS
 
 
 def signature_of(message: Message) -> str | None:
-    """The signature as it came; the last one, where somebody added another."""
+    """Return the signature header; the last one if there are several."""
     found = [header[1] for header in message.headers() or () if header[0] == HEADER]
-    return _text(found[-1]) if found else None
+    if not found:
+        return None
+    return found[-1].decode(errors="replace") if isinstance(found[-1], bytes) else found[-1] or ""
 
 
-def _text(value: str | bytes | None) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
+def encoded(value: str | bytes | None) -> bytes | None:
+    """Return a key or value as bytes; confluent-kafka's types allow text, too."""
     return value.encode() if isinstance(value, str) else value

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from connectors.collection.history import Kind
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import refusal, signature_of
-from connectors.kafka.librdkafka import LOGGER, telling, unanswered
+from connectors.kafka.librdkafka import build_client, no_answer, root_error
 from connectors.kafka.tail import Tail
 from policies.errors import UserError
 from policies.signatures import Signatures
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AppendedRecord(NamedTuple):
-    """One record. Tuples of it sort by when they were appended."""
+    """One record. Tuples sort by append time."""
 
     appended_at: datetime
     place: str
@@ -40,13 +40,13 @@ class AppendedRecord(NamedTuple):
     value: bytes
     key: bytes | None = None
     signature: str | None = None
-    """The header, where there is one."""
+    """The signature header, if there is one."""
 
 
 def read_history(
     connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime
 ) -> Iterator[AppendedRecord]:
-    """Give the records appended from `since` up to `to`, by append time, without those whose signature does not hold.
+    """Yield the records appended from `since` up to `to`, by append time, without those with a bad signature.
 
     Raises:
         UserError: the cluster does not answer, or a topic does not exist.
@@ -58,18 +58,18 @@ def read_history(
             for p in _partitions(consumer, topic)
         ]
         signatures = connection.signatures()
-        # One partition after the other: the whole range of each is merged by time.
+        # Each partition is read completely, one after the other; then the partitions are merged by time.
         yield from heapq.merge(*(list(_read(consumer, *each, signatures)) for each in ranges))
 
 
 def read_ranges(
     connection: KafkaConnection, ranges: Mapping[tuple[str, int], tuple[int | None, int]]
 ) -> Iterator[AppendedRecord]:
-    """Give what is still there of these offsets, one partition after the other, signed or not.
+    """Yield the records of these offsets that still exist, one partition after the other, signed or not.
 
     Args:
-        connection: how to reach the cluster.
-        ranges: by topic and partition the first offset (None: the oldest there is), and the one after the last.
+        connection: the connection to the cluster.
+        ranges: for each (topic, partition) the first offset (None for the oldest), and the one after the last.
 
     Raises:
         UserError: the cluster does not answer, or a topic does not exist.
@@ -116,16 +116,16 @@ def last_readings(
 
 @contextmanager
 def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
-    said: list[KafkaError] = []
+    errors: list[KafkaError] = []
     options = {**connection.for_confluent(), "group.id": "headgate-replay", "enable.auto.commit": False}
-    consumer = Consumer({**options, "error_cb": said.append}, logger=LOGGER)
+    consumer = build_client(Consumer, {**options, "error_cb": errors.append})
     try:
         yield consumer
     except KafkaException as error:
-        consumer.poll(0)  # it calls back only now
-        reasons = [each for each in said if each.code() != KafkaError._ALL_BROKERS_DOWN]
-        why = telling(error.args[0], reasons[-1] if reasons else None)
-        raise UserError(f"kafka: {unanswered(connection.servers(), why)}") from None
+        consumer.poll(0)  # runs the error callback
+        reasons = [each for each in errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
+        why = root_error(error.args[0], reasons[-1] if reasons else None)
+        raise UserError(f"kafka: {no_answer(connection.servers(), why)}") from None
     finally:
         consumer.close()
 
@@ -143,10 +143,10 @@ def _read(
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
     position = start
     while position < end:
-        # For no more than there are: it would wait for those that never come.
+        # A larger count would wait for records that never come.
         messages = consumer.consume(min(_BATCH, end - position), timeout=_TIMEOUT_SECONDS)
         if not messages:
-            raise UserError(f"{partition.topic}: Kafka gave no records for {_TIMEOUT_SECONDS:g} s")
+            raise UserError(f"{partition.topic}: Kafka returned no records for {_TIMEOUT_SECONDS:g} s")
         for message in messages:
             position = (message.offset() or 0) + 1
             if position <= end and message.error() is None and refusal(signatures, message) is None:
@@ -156,7 +156,7 @@ def _read(
 
 
 def _offset_at(consumer: Consumer, partition: TopicPartition, instant: datetime) -> int:
-    """The first offset at or after an instant; the end when there is none."""
+    """Return the first offset at or after an instant; the end if there is none."""
     asked = TopicPartition(partition.topic, partition.partition, to_millis(instant))
     found = consumer.offsets_for_times([asked], timeout=_TIMEOUT_SECONDS)[0].offset
     return found if found != _LATEST else int(consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)[1])

@@ -1,4 +1,4 @@
-"""The collector of one watched Kafka cluster: its brokers, and how full the disks under their log dirs are."""
+"""The collector of one watched Kafka cluster: reads its brokers, and the free space under their log dirs."""
 
 import threading
 import time
@@ -22,55 +22,55 @@ from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, Volu
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/kafka"
-"""The CloudEvents `source` of what this collector reads."""
+"""The CloudEvents `source` of its readings."""
 
-_SIZES_VERSION = 4  # of DescribeLogDirs; Kafka 3.3
+_SIZES_VERSION = 4  # the first version of DescribeLogDirs with sizes; Kafka 3.3
 
 _log = structlog.get_logger(__name__)
 
 
 class WatchedKafka(KafkaConnection):
-    """A Kafka cluster whose log dirs are watched: how to reach it, and how often to ask."""
+    """A Kafka cluster whose log dirs are watched: its connection and the intervals of readings."""
 
     poll_interval: PositiveDuration = Field(
         default=parse_duration("10s"),
-        description="From one reading to the next, while no volume of a broker is near a limit.",
+        description="The interval between readings, while no volume of a broker is near a limit.",
     )
     poll_interval_min: PositiveDuration = Field(
         default=parse_duration("1s"),
-        description="A broker is read this often, at most, as one of its volumes comes near a limit; never less often "
-        "than `poll_interval`. As long as that: always at the same pace.",
+        description="The shortest interval between readings of a broker with a volume near a limit. With the value of "
+        "`poll_interval`, or a longer one, the interval is always the same.",
     )
     poll_requests_per_second: float = Field(
         default=100.0,
         ge=0.1,
         le=10_000.0,
-        description="Readings nearer to a limit take no more requests than this, all brokers of the cluster together.",
+        description="Maximum rate of additional readings near a limit, for all brokers of the cluster together.",
     )
     timeout: PositiveDuration = Field(
         default=parse_duration("5s"),
-        description="How long each broker may take to answer; never longer than `poll_interval`.",
+        description="The limit for one broker's answer; at most `poll_interval`.",
     )
 
     @property
     def timeout_seconds(self) -> float:
-        """The time-out in force."""
+        """The effective timeout."""
         return min(self.timeout, self.poll_interval).total_seconds()
 
     @property
     def pace_bounds(self) -> PaceBounds:
-        """Between what a broker's interval lies."""
+        """The bounds of a broker's interval."""
         longest = self.poll_interval.total_seconds()
         return PaceBounds(min(self.poll_interval_min.total_seconds(), longest), longest)
 
 
 class LogDirsCollector:
-    """Reads one cluster over and over and hands on what it read, failures included.
+    """Reads one cluster repeatedly, and publishes its readings and failures.
 
     Args:
         cluster: its name in the settings.
-        settings: how to reach it.
-        publish: takes each reading as soon as it is known; must not block.
+        settings: its connection and intervals.
+        publish: publishes a reading; must not block.
         metrics: shared by all collectors of a process.
         limits: the nearer a volume comes to one of them, the more often its broker is read.
     """
@@ -93,10 +93,10 @@ class LogDirsCollector:
         self._limits = limits
         self._paces: dict[int, BrokerPace] = {}
         self._brokers: dict[int, KafkaBroker] = {}
-        """As the cluster last described them."""
+        """By id, from the last description of the cluster."""
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        """Poll until `stop` is set; no error in a poll ends it."""
         try:
             for _ in ticks(self._settings.poll_interval.total_seconds(), partial(self._look_closer, stop)):
                 if not self._metrics.run_poll(self._cluster, self.poll_once):
@@ -105,14 +105,14 @@ class LogDirsCollector:
             self.close()
 
     def poll_once(self) -> None:
-        """Ask who belongs to the cluster, then each of them for its log dirs, all at once, and publish the answers."""
+        """List the cluster's brokers, then read their log dirs in parallel, and publish each answer."""
         started = time.monotonic()
         try:
             client = self._current_client()
             brokers = client.describe()
-        except Exception as error:  # whatever it is, it is what was observed
+        except Exception as error:  # any failure is an observation
             self._announce(None, cluster_failure(self._cluster, error))
-            # The next poll begins anew, from the bootstrap servers and with today's credentials.
+            # The next poll starts again from the bootstrap servers, with the present credentials.
             self.close()
         else:
             self._announce(None, cluster_reading(self._cluster, brokers))
@@ -123,11 +123,11 @@ class LogDirsCollector:
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def look(self, numbers: Collection[int]) -> None:
-        """Ask some brokers for their log dirs between two polls, and publish the answers."""
+        """Read the log dirs of some brokers between two polls, and publish the answers."""
         self._read(self._current_client(), tuple(self._brokers[number] for number in numbers))
 
     def _look_closer(self, stop: threading.Event, seconds: float) -> bool:
-        """Wait until the next poll, and read brokers that come near a limit meanwhile. Returns whether to stop."""
+        """Wait until the next poll; meanwhile read brokers near a limit. Returns whether to stop."""
         end = time.monotonic() + seconds
         while self._client is not None and (due := self._due()) and due[0][0] < end:
             if stop.wait(max(0.0, due[0][0] - time.monotonic())):
@@ -138,7 +138,7 @@ class LogDirsCollector:
         return stop.wait(max(0.0, end - time.monotonic()))
 
     def _due(self) -> list[tuple[float, int]]:
-        """When each broker that is to be read before the next poll is, the first first."""
+        """Return (time, broker) of the additional readings before the next poll, the earliest first."""
         bounds = self._settings.pace_bounds
         near = {
             number: pace.interval_seconds
@@ -156,10 +156,10 @@ class LogDirsCollector:
             client.close()
 
     def _current_client(self) -> ClusterClient:
-        """The client, made anew when a certificate or a password has changed on disk."""
+        """Return the client; a new one if a certificate or a password has changed on disk."""
         fingerprint = self._settings.fingerprint()
         if self._client is not None and fingerprint != self._fingerprint:
-            _log.info("connection files changed, connecting anew", cluster=self._cluster)
+            _log.info("connection files changed, connecting again", cluster=self._cluster)
             self.close()
         if self._client is None:
             self._client = ClusterClient(self._settings, self._settings.timeout_seconds)
@@ -177,30 +177,29 @@ class LogDirsCollector:
                 self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._settings.pace_bounds
             )
         if Outcome.UNAUTHORIZED in outcomes:
-            # A refused login sticks to kafka-python's client, even when the broker would accept it by now.
+            # kafka-python's client remembers a refused login, even if the broker would accept it by now.
             self.close()
 
     def _announce(self, broker: int | None, reading: Reading) -> None:
-        """Publish a reading, and log it when it ended in another way than the one before."""
+        """Publish a reading, and log it if its outcome differs from the one before."""
         self._publish(reading)
         self._outcome_log.note(broker, reading, **({} if broker is None else {"broker": broker}))
 
 
 def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...]) -> KafkaCluster:
-    """The reading of a cluster that answered."""
+    """Make the reading of a cluster that answered."""
     members = tuple(BrokerMember(broker=b.broker, rack=b.rack, fenced=b.fenced) for b in brokers)
     return KafkaCluster(cluster=cluster, outcome=Outcome.OK, brokers=members)
 
 
 def cluster_failure(cluster: str, error: BaseException) -> KafkaCluster:
-    """The reading of a cluster that did not."""
+    """Make the reading of a cluster that did not answer."""
     return KafkaCluster(cluster=cluster, outcome=outcome_of(error), detail=detail_of(error))
 
 
 def log_dirs_reading(cluster: str, broker: int, answer: Any) -> LogDirs:
-    """The reading of one broker, from its DescribeLogDirs response or from the error in its stead."""
-    error = answer if isinstance(answer, BaseException) else error_in(answer)
-    if error is not None:
+    """Make the reading of one broker from its DescribeLogDirs response or its error."""
+    if (error := error_in(answer)) is not None:
         return LogDirs(cluster=cluster, broker=broker, outcome=outcome_of(error), detail=detail_of(error))
     if answer.API_VERSION < _SIZES_VERSION:
         detail = "the broker is older than Kafka 3.3 and does not tell the sizes of its volumes"

@@ -1,4 +1,4 @@
-"""OAuth 2 tokens by the client credentials grant for kafka-python; the other clients fetch their own."""
+"""OAuth 2 tokens for kafka-python, by the client credentials grant; the other clients fetch their own."""
 
 import base64
 import threading
@@ -21,10 +21,10 @@ _DEFAULT_LIFE_SECONDS = 300.0
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """Fetches a token from its endpoint, and a new one once four fifths of its life are over.
+    """Fetches a token, and a new one after four fifths of its lifetime.
 
-    kafka-python asks for the token on its one input-output thread, so a slow endpoint would hold all connections up:
-    call `renew_if_due` from a thread of your own before connections are made.
+    kafka-python requests the token on its only input-output thread, where a slow endpoint would delay all connections.
+    So call `renew_if_due` from another thread before connections are made.
     """
 
     def __init__(
@@ -38,7 +38,9 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
     ) -> None:
         self._endpoint = endpoint
         self._scope = scope
-        self._authorization = _basic(client_id, client_secret)
+        # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
+        self._authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
         self._clock = clock
         self._lock = threading.Lock()
         self._token = ""
@@ -48,16 +50,16 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
         return f"{type(self).__name__}(endpoint={self._endpoint!r})"
 
     def token(self) -> str:
-        """A valid token.
+        """Return a valid token.
 
         Raises:
-            SaslAuthenticationFailedError: the endpoint refuses, does not answer, or answers no token.
+            SaslAuthenticationFailedError: the endpoint refuses, does not answer, or its answer has no token.
         """
         self.renew_if_due()
         return self._token
 
     def renew_if_due(self) -> None:
-        """Fetch a token if there is none, or it will soon expire. Raises as `token` does."""
+        """Fetch a token if there is none, or if it expires soon. Raises as `token` does."""
         with self._lock:
             if self._clock() < self._renew_at:
                 return
@@ -70,12 +72,12 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
         headers = {"Authorization": self._authorization, "Accept": "application/json"}
         try:
-            # A new client each time, as tokens are few and certificates change.
+            # A new client each time: tokens are few, and certificates change.
             with bounded_client(
                 Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES
             ) as client:
                 response = client.post(self._endpoint, data=form, headers=headers)
-            if not response.is_success:  # a redirect, too: the secret is for this endpoint
+            if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
                 raise _failed(f"the token endpoint answers {response.status_code}")
             answer = response.json()
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
@@ -90,12 +92,6 @@ def _life_seconds(expires_in: Any) -> float:
         return max(0.0, float(expires_in or _DEFAULT_LIFE_SECONDS))
     except (TypeError, ValueError):
         raise _failed("the token endpoint answers an expires_in that is no number") from None
-
-
-def _basic(client_id: str, client_secret: str) -> str:
-    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
-    pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
-    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _failed(why: str) -> SaslAuthenticationFailedError:

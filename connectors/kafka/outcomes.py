@@ -1,4 +1,4 @@
-"""Maps Kafka's errors to the outcome of a reading and a short reason."""
+"""Maps errors of kafka-python to the outcome of a reading and a short reason."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from connectors.collection.read_errors import one_line, rank
 from policies.errors import UserError
 from policies.observations import Outcome
 
-# The first that fits counts: subclasses stand before what they derive from.
+# The first match counts, so a subclass stands before its base.
 _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
     (errors.AuthorizationError, Outcome.UNAUTHORIZED),
     (errors.SaslAuthenticationFailedError, Outcome.UNAUTHORIZED),
@@ -28,10 +28,10 @@ _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that an error of kafka-python stands for."""
+    """Return the outcome for an error of kafka-python."""
     text = str(error)
     if isinstance(error, errors.KafkaConnectionError):
-        # Kinds that kafka-python tells apart only in words.
+        # kafka-python distinguishes these only in the message.
         if "timed out" in text:
             return Outcome.TIMEOUT
         if "Handshake failed" in text or "SSL" in text:
@@ -40,32 +40,36 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def detail_of(error: BaseException) -> str:
-    """What went wrong, in one short line; kafka-python's errors hold no credentials."""
+    """Return the error in one short line; kafka-python's errors hold no credentials."""
     if isinstance(error, UserError):
         return one_line(str(error))
     name = type(error).__name__
-    # kafka-python puts this before what it has to say.
+    # kafka-python prefixes its messages with this.
     text = re.sub(rf"^(?:\[Error -?\d+\] )?{name}(?:: |$)", "", str(error))
     text = re.sub(r"\b(\d+) E[A-Z]{3,}\b", lambda found: os.strerror(int(found[1])), text)  # such as 111 ECONNREFUSED
     return one_line(text or name.removesuffix("Error"))
 
 
 def most_telling(failures: list[BaseException]) -> BaseException:
-    """Of several failures the one that says most about what to mend."""
+    """Return the failure that is most useful to find the fault."""
     return min(failures, key=lambda error: rank(outcome_of(error)))
 
 
 def error_in(response: Any) -> Exception | None:
-    """The error that a response carries as a whole; None for none."""
-    if response.error_code == errors.NoError.errno:
+    """Return the error of a whole answer: the answer itself if it is an exception, else the one of its error code."""
+    if isinstance(response, BaseException):
+        failure: Any = response
+        return failure  # type: ignore[no-any-return]
+    code = getattr(response, "error_code", errors.NoError.errno)
+    if code == errors.NoError.errno:
         return None
     message = getattr(response, "error_message", None)
-    error: Exception = errors.for_code(response.error_code)(*([message] if message else []))
+    error: Exception = errors.for_code(code)(*([message] if message else []))
     return error
 
 
 def error_name(error_code: int) -> str | None:
-    """Kafka's own name of an error code, such as ``KAFKA_STORAGE_ERROR``; None for no error."""
+    """Return Kafka's name of an error code, such as ``KAFKA_STORAGE_ERROR``; None for no error."""
     if error_code == errors.NoError.errno:
         return None
     name: str = errors.for_code(error_code).message

@@ -1,6 +1,6 @@
-"""Checks of a Kafka cluster for the doctor: whether it answers, and what this client may do there.
+"""Checks of a Kafka cluster for the doctor: whether it answers, and which rights this client lacks.
 
-Kafka tells each client what it is authorized to do (KIP-430), so nothing has to be written to find out.
+Kafka reports to each client the operations it is authorized to do (KIP-430), so the checks write nothing.
 """
 
 import threading
@@ -12,7 +12,7 @@ from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import one_line
 from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.rights import Grant, Resource, acl_command, in_quotes, lacking, rights_of
+from connectors.kafka.rights import Grant, Resource, acl_command, missing_rights, quote_principal, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
 from policies.errors import UserError
@@ -23,16 +23,16 @@ LOOP = "loop Kafka"
 TIMEOUT_SECONDS = 5.0
 
 
-def loop_probes(connection: KafkaConnection, topics: TopicSettings, parts: Sequence[str]) -> Iterator[Probe]:
-    """What is asked of the loop's own Kafka, for a client that is to be these parts (`rights`)."""
-    loop = _Loop(connection, topics, parts)
+def loop_probes(connection: KafkaConnection, topics: TopicSettings, components: Sequence[str]) -> Iterator[Probe]:
+    """Yield the checks of the loop's own Kafka, for a client of these components (`rights`)."""
+    loop = _Loop(connection, topics, components)
     yield Probe(LOOP, "brokers", loop.brokers)
     yield Probe(LOOP, "topics", loop.topics)
     yield Probe(LOOP, "rights", loop.rights)
 
 
 def principal_of(connection: KafkaConnection) -> str:
-    """Who the client is to Kafka's ACLs, as far as the settings tell."""
+    """Return the client's principal for Kafka's ACLs, as far as the settings name it."""
     if connection.sasl is not None:
         return f"User:{connection.sasl.username or connection.sasl.client_id}"
     is_by_certificate = connection.tls is not None and connection.tls.cert_file is not None
@@ -40,16 +40,18 @@ def principal_of(connection: KafkaConnection) -> str:
 
 
 def cluster_acl(connection: KafkaConnection, *operations: str) -> str:
-    """The line that lets the client do these operations on the cluster."""
+    """Return the command that allows the client these operations on the cluster."""
     each = "".join(f" --operation {operation}" for operation in operations)
-    return _kafka_acls(connection, f"--add --allow-principal {in_quotes(principal_of(connection))}{each} --cluster")
+    return _kafka_acls(
+        connection, f"--add --allow-principal {quote_principal(principal_of(connection))}{each} --cluster"
+    )
 
 
 def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
-    """What the client may do on the cluster, as `kafka-acls.sh` names it.
+    """Return the client's operations on the cluster, by the names of `kafka-acls.sh`.
 
     Raises:
-        UserError: no answer, or the connection's files are not what they should be.
+        UserError: no answer, or a file of the connection cannot be used.
     """
     try:
         return _authorized(connection).cluster()
@@ -58,24 +60,30 @@ def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
 
 
 class _Loop:
-    """The questions to the loop's own Kafka: whether it answers at all is asked once for all of them."""
+    """The checks of the loop's own Kafka. All of them share the result of the first one."""
 
-    def __init__(self, connection: KafkaConnection, topics: TopicSettings, parts: Sequence[str]) -> None:
+    def __init__(self, connection: KafkaConnection, topics: TopicSettings, components: Sequence[str]) -> None:
         self._connection = connection
         self._topics = topics
-        self._parts = parts
+        self._components = components
         self._asking = threading.Lock()
         self._reached: ProbeResult | None = None
 
     def brokers(self) -> ProbeResult:
-        """Whether it answers, and lets us in."""
+        """Check that the cluster answers and accepts the login."""
         with self._asking:
             if self._reached is None:
-                self._reached = self._reach()
+                try:
+                    brokers = reach(self._connection, timeout_seconds=TIMEOUT_SECONDS)
+                    self._reached = ProbeResult(Outcome.OK, counted(brokers, "broker"))
+                except UserError as error:
+                    is_refused = "refuses the login" in str(error)
+                    outcome = Outcome.UNAUTHORIZED if is_refused else Outcome.UNREACHABLE
+                    self._reached = ProbeResult(outcome, one_line(str(error)))
             return self._reached
 
     def topics(self) -> ProbeResult:
-        """Whether the topics are as the loop needs them."""
+        """Check the topics' configuration."""
         if self.brokers().outcome is not Outcome.OK:
             return _NOT_ASKED
         try:
@@ -85,18 +93,20 @@ class _Loop:
             return ProbeResult(outcome, one_line(str(error)))
         allowed = self._allowed() if report.missing else {}
         if hidden := [name for name in report.missing if allowed.get(name) == frozenset()]:
-            who = principal_of(self._connection)
-            return ProbeResult(Outcome.UNAUTHORIZED, f"{who} does not see {counted(len(hidden), 'topic')}: see rights")
+            principal = principal_of(self._connection)
+            return ProbeResult(
+                Outcome.UNAUTHORIZED, f"{principal} does not see {counted(len(hidden), 'topic')}: see rights"
+            )
         if report.missing:
             missing = f"{counted(len(report.missing), 'topic')} missing, such as {report.missing[0]}"
             return ProbeResult(Outcome.ERROR, missing, ("headgate topics create",))
         if report.differences:
-            many = f"{counted(len(report.differences), 'difference')} from what is needed"
+            many = f"{counted(len(report.differences), 'difference')} from the plan"
             return ProbeResult(Outcome.ERROR, many, ("headgate topics check",))
-        return ProbeResult(Outcome.OK, f"{counted(len(report.existing), 'topic')}, as needed")
+        return ProbeResult(Outcome.OK, f"{counted(len(report.existing), 'topic')}, as planned")
 
     def rights(self) -> ProbeResult:
-        """Whether we may do what the parts do."""
+        """Check that the client has the components' rights."""
         if self.brokers().outcome is not Outcome.OK:
             return _NOT_ASKED
         prefix = self._topics.prefix
@@ -104,24 +114,18 @@ class _Loop:
         if not allowed:
             return ProbeResult(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
         groups = self._allowed_groups()
-        grants = dict.fromkeys(grant for part in self._parts for grant in lacking(part, prefix, allowed, groups))
+        grants = dict.fromkeys(
+            grant for name in self._components for grant in missing_rights(name, prefix, allowed, groups)
+        )
         if not grants:
-            return ProbeResult(Outcome.OK, f"may do what {', '.join(self._parts)} need")
-        who = principal_of(self._connection)
-        lines = tuple(_kafka_acls(self._connection, acl_command(grant, who, prefix)) for grant in grants)
-        return ProbeResult(Outcome.UNAUTHORIZED, f"{who} lacks {counted(len(lines), 'right')}", lines)
-
-    def _reach(self) -> ProbeResult:
-        try:
-            brokers = reach(self._connection, timeout_seconds=TIMEOUT_SECONDS)
-        except UserError as error:
-            outcome = Outcome.UNAUTHORIZED if "refuses the login" in str(error) else Outcome.UNREACHABLE
-            return ProbeResult(outcome, one_line(str(error)))
-        return ProbeResult(Outcome.OK, counted(brokers, "broker"))
+            return ProbeResult(Outcome.OK, f"has the rights of {', '.join(self._components)}")
+        principal = principal_of(self._connection)
+        lines = tuple(_kafka_acls(self._connection, acl_command(grant, principal, prefix)) for grant in grants)
+        return ProbeResult(Outcome.UNAUTHORIZED, f"{principal} lacks {counted(len(lines), 'right')}", lines)
 
     def _allowed_groups(self) -> dict[Grant, frozenset[str]]:
-        """What may be done with a consumer group that a right is about; nobody need ever have been in it."""
-        wanted = {g for part in self._parts for g in rights_of(part) if g.resource is Resource.GROUP}
+        """Return the operations on a consumer group for each right on groups; the group need not exist."""
+        wanted = {g for name in self._components for g in rights_of(name) if g.resource is Resource.GROUP}
         names = {f"{self._topics.prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
         if not names:
             return {}
@@ -133,7 +137,7 @@ class _Loop:
         return {name: may or frozenset() for name, may in found.items()}
 
 
-_NOT_ASKED = ProbeResult(Outcome.UNREACHABLE, "not asked: it does not answer, or lets nobody in")
+_NOT_ASKED = ProbeResult(Outcome.UNREACHABLE, "skipped: the cluster does not answer, or refuses the login")
 
 
 def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Publishes records without ever blocking, and without dropping any silently."""
+"""Publishes records without blocking; every record that is given up is counted."""
 
 import threading
 import time
@@ -15,16 +15,15 @@ from connectors.closing import Closing
 from connectors.kafka.clock_difference import ClockDifference
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import record_headers
-from connectors.kafka.librdkafka import LOGGER, renewed
-from policies.errors import UserError
+from connectors.kafka.librdkafka import build_client, rebuild
 from policies.observations import Reading
 from policies.wire import observation_event
 
 DELIVERY_TIMEOUT_SECONDS = 10.0
-"""A record that the cluster has not taken by then is given up, and counted.
+"""The limit after which an undelivered record is given up and counted.
 
-Short on purpose: an observation's age counts from when Kafka appended it, so one that waited here for minutes would
-look fresh. Its successor is on the way anyhow.
+It is short on purpose. An observation's age counts from its append time, so one that waited here for minutes would look
+fresh. The next reading replaces it.
 """
 
 _PATIENT_SECONDS = 7 * 86_400.0
@@ -35,15 +34,11 @@ _MAX_RECORD_BYTES = 8 * 1024 * 1024
 _log = structlog.get_logger(__name__)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class PublisherMetrics:
-    """What became of records, by topic: make one for a registry, and give it to each publisher.
+    """Counts records by topic and result, for all publishers of a registry.
 
     Args:
-        registry: where they are counted.
+        registry: the metrics' registry.
         clock: a monotonic clock, in seconds.
     """
 
@@ -66,7 +61,7 @@ class PublisherMetrics:
         self._difference = ClockDifference(clock)
 
     def appended(self, appended_ms: int) -> None:
-        """Kafka says that it took a record then, by its clock: hold ours against it."""
+        """Compare the append time of a record, by Kafka's clock, with this machine's clock."""
         if not self._difference.note(time.time_ns() // 1_000_000, appended_ms):
             return
         ahead_seconds = self._difference.ahead_ms / 1000
@@ -80,15 +75,15 @@ class PublisherMetrics:
 
 
 class Publisher(Closing):
-    """Sends records, in order per key, each taken by all in-sync replicas and appended once.
+    """Sends records in order per key; all in-sync replicas acknowledge each, and it is appended once.
 
-    It may be used from any thread. A thread of its own reports deliveries, and connects anew when a certificate or
-    password file has changed. Close it, or use it as a context manager.
+    It may be used from any thread. Its own thread handles delivery reports, and connects again when a certificate or
+    password file changes. Close it, or use it as a context manager.
 
     Args:
-        connection: how to reach the cluster.
-        metrics: where records are counted.
-        client_id: how the brokers' logs and quotas name this client.
+        connection: the connection to the cluster.
+        metrics: counts the records.
+        client_id: the client's name in the brokers' logs and quotas.
         delivery_timeout_seconds: how long a record may wait before it is given up.
 
     Raises:
@@ -117,35 +112,37 @@ class Publisher(Closing):
         self._server.start()
 
     def patient(self) -> "Publisher":
-        """Another one, to be closed, for what must not be missing: it gives nothing up while there is room to wait."""
+        """Return another publisher, to be closed, that keeps a record for 7 days while its queue has room."""
         return Publisher(
             self._connection, self._metrics, client_id="headgate-patient", delivery_timeout_seconds=_PATIENT_SECONDS
         )
 
     def publish(self, topic: str, key: str, value: bytes | None) -> None:
-        """Hand a record over and return at once; without a value it is a tombstone.
+        """Queue a record and return at once; a record without a value is a tombstone.
 
-        Whether it arrived shows in the metrics and the log only: there is nothing a caller could do about it that the
-        next reading does not do better.
+        Only the metrics and the log show whether it arrived. A caller has no better remedy than its next reading.
         """
         with self._lock:
             if self._closed.is_set():
                 self._count(KafkaError(KafkaError._STATE), topic)
                 return
             try:
-                self._produce(topic, key, value)
+                try:
+                    self._produce(topic, key, value)
+                except BufferError:
+                    # The queue is full, maybe of records whose delivery reports are waiting to be handled.
+                    self._producer.poll(0)
+                    self._produce(topic, key, value)
             except BufferError:
-                # The queue is full of records whose fate is decided but not reported yet, or the cluster is away.
-                self._producer.poll(0)
-                self._retry_once(topic, key, value)
+                self._count(KafkaError(KafkaError._QUEUE_FULL), topic)
             except KafkaException as error:
                 self._count(error.args[0], topic)
 
     def flush(self, timeout_seconds: float) -> int:
-        """Wait until all records are taken or given up.
+        """Wait until all records are delivered or given up.
 
         Returns:
-            How many are neither when the time is over.
+            The number of records that are still waiting after the timeout.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
@@ -153,7 +150,7 @@ class Publisher(Closing):
         return sum(producer.flush(max(0.0, deadline - time.monotonic())) for producer in producers)
 
     def close(self, timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS) -> None:
-        """Flush and stop; records that are still waiting after the time-out are counted as unpublished."""
+        """Flush and stop; records that still wait after the timeout are counted as unpublished."""
         if self._closed.is_set():
             return
         self.flush(timeout_seconds)
@@ -168,14 +165,6 @@ class Publisher(Closing):
         headers = record_headers(self._signatures, topic, key, value)
         self._producer.produce(topic, value=value, key=key, headers=headers, on_delivery=self._count_delivery)
 
-    def _retry_once(self, topic: str, key: str, value: bytes | None) -> None:
-        try:
-            self._produce(topic, key, value)
-        except BufferError:
-            self._count(KafkaError(KafkaError._QUEUE_FULL), topic)
-        except KafkaException as error:
-            self._count(error.args[0], topic)
-
     def _count_delivery(self, error: KafkaError | None, message: Message) -> None:
         self._count(error, message.topic() or "")
         kind, at_ms = message.timestamp()
@@ -183,7 +172,7 @@ class Publisher(Closing):
             self._metrics.appended(at_ms)
 
     def _count(self, error: KafkaError | None, topic: str) -> None:
-        """Count a record's fate, and log when a topic begins or ceases to fail."""
+        """Count a record, and log when a topic starts or stops failing."""
         if error is None:
             self._metrics.published.labels(topic).inc()
             if topic in self._failing:
@@ -196,13 +185,10 @@ class Publisher(Closing):
             _log.error("records are not published", topic=topic, error=error.name(), detail=error.str())
 
     def _build(self) -> Producer:
-        try:
-            return Producer({**self._connection.for_confluent(), **self._options}, logger=LOGGER)
-        except KafkaException as error:
-            raise UserError(f"kafka: {error.args[0].str()}.") from None
+        return build_client(Producer, {**self._connection.for_confluent(), **self._options})
 
     def _run(self) -> None:
-        """Report deliveries, and look at the connection's files now and then."""
+        """Handle delivery reports, and check the connection's files every 3 s."""
         look_at = time.monotonic() + _FINGERPRINT_SECONDS
         while not self._closed.is_set():
             with self._lock:
@@ -210,7 +196,8 @@ class Publisher(Closing):
             for old in retiring:
                 old.poll(0)
             producer.poll(_POLL_SECONDS)
-            self._drop_empty()
+            with self._lock:
+                self._retiring = [producer for producer in self._retiring if len(producer)]
             if time.monotonic() >= look_at:
                 self._follow_files()
                 look_at = time.monotonic() + _FINGERPRINT_SECONDS
@@ -219,18 +206,14 @@ class Publisher(Closing):
         fingerprint = self._connection.fingerprint()
         if fingerprint == self._fingerprint:
             return
-        if (built := renewed(lambda: (self._build(), self._connection.signatures()))) is None:
+        if (built := rebuild(lambda: (self._build(), self._connection.signatures()))) is None:
             return
-        _log.info("connection files changed, connecting anew")
+        _log.info("connection files changed, connecting again")
         with self._lock:
-            # The old one still delivers what it has, or gives it up in time.
+            # The old producer still delivers its queued records, or gives them up in time.
             self._retiring.append(self._producer)
             self._producer, self._signatures = built
             self._fingerprint = fingerprint
-
-    def _drop_empty(self) -> None:
-        with self._lock:
-            self._retiring = [producer for producer in self._retiring if len(producer)]
 
 
 def _options(client_id: str, delivery_timeout_seconds: float) -> dict[str, Any]:
@@ -249,9 +232,13 @@ def _options(client_id: str, delivery_timeout_seconds: float) -> dict[str, Any]:
 
 
 def observations_to(
-    publish: Callable[[str, str, bytes], None], topic: str, source: str, *, clock: Callable[[], datetime] = _utc_now
+    publish: Callable[[str, str, bytes], None],
+    topic: str,
+    source: str,
+    *,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Callable[[Reading], None]:
-    """What a collector hands its readings to: each becomes an event of `source` on `topic`, keyed by its cluster."""
+    """Return a function that publishes a reading on `topic` as an event of `source`, keyed by its cluster."""
 
     def sink(reading: Reading) -> None:
         event = observation_event(reading, id=str(uuid.uuid4()), source=source, time=clock())

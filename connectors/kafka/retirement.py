@@ -1,11 +1,11 @@
-"""Ends the decisions about clusters that are no longer watched.
+"""Deletes the decisions about clusters that are not watched any more.
 
-The decided topics themselves show what exists. So this also ends what an older version or a forged name left behind,
-and what a lost checkpoint forgot. An alert that fires is resolved, once; then each key is deleted by a tombstone.
+It reads the decided topics themselves. So it also deletes what an older version, a forged name or a lost checkpoint
+left behind. A firing alert is resolved once; then a tombstone deletes each key.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import structlog
@@ -18,26 +18,22 @@ from policies.registry import AUDIT, decided_topics, decision_types
 from policies.wire import BadRecordError, EventReader, audit_event, decision_event
 
 Publish = Callable[[str, str, bytes | None], None]
-"""Hands a record (topic, key, value or a tombstone) over."""
+"""Publishes a record (topic, key, value or None for a tombstone)."""
 
 _POLL_SECONDS = 0.2
 
 _log = structlog.get_logger(__name__)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Retirement:
-    """Looks through the decided topics once, and retires what is of no cluster there is.
+    """Reads the decided topics once, and deletes the decisions about clusters that do not exist.
 
     Args:
-        connection: how to reach the loop's own Kafka.
-        prefix: of all topics.
-        clusters: those there are.
-        publish: where resolutions and tombstones go.
-        clock: for when an alert ended.
+        connection: the connection to the loop's own Kafka.
+        prefix: the prefix of all topics.
+        clusters: the watched clusters.
+        publish: publishes resolved alerts and tombstones.
+        clock: the time at which an alert is resolved.
     """
 
     def __init__(
@@ -46,7 +42,7 @@ class Retirement:
         prefix: str,
         clusters: frozenset[str],
         publish: Publish,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._connection = connection
         self._prefix = prefix
@@ -56,7 +52,7 @@ class Retirement:
         self._reader: EventReader[Decision] = EventReader(decision_types())
 
     def run(self, stop: threading.Event) -> None:
-        """Retire what there is, then wait for the end: it is a part of the loop."""
+        """Retire the decisions, then wait for `stop`, because the loop expects its components to keep running."""
         topics = dict.fromkeys(f"{self._prefix}.{topic}" for topic in decided_topics())
         left: dict[tuple[str, str], Decision] = {}
         with Tail(self._connection, topics, f"{self._prefix}-retirement") as tail:
@@ -67,22 +63,19 @@ class Retirement:
             stop.wait()
 
     def retire(self, left: Mapping[tuple[str, str], Decision]) -> None:
-        """Publish what ends these decisions, by topic and key."""
+        """Resolve and delete these decisions, given by topic and key."""
         if left:
             names = sorted({decision.cluster for decision in left.values()})
             _log.info("retiring clusters that the settings do not name", clusters=names[:10], count=len(names))
         for (topic, key), decision in left.items():
-            for resolved in self._resolved(decision):
+            if isinstance(decision, Alert) and decision.status is AlertStatus.FIRING:
+                resolved = retired(decision, max(self._clock(), decision.decided_at))
                 self._publish(topic, key, decision_event(resolved))
                 self._publish(f"{self._prefix}.{AUDIT}", resolved.cluster, audit_event(resolved))
             self._publish(topic, key, None)
 
-    def _resolved(self, decision: Decision) -> Iterator[Alert]:
-        if isinstance(decision, Alert) and decision.status is AlertStatus.FIRING:
-            yield retired(decision, max(self._clock(), decision.decided_at))
-
     def _note(self, records: list[Record], left: dict[tuple[str, str], Decision]) -> None:
-        """Keep the last decision of each key that is of no cluster there is."""
+        """Store in `left` the last decision of each key whose cluster does not exist."""
         for record in records:
             place = (record.topic, (record.key or b"").decode(errors="replace"))
             left.pop(place, None)
@@ -91,7 +84,7 @@ class Retirement:
                 left[place] = decision
 
     def _read(self, record: Record) -> Decision | None:
-        """None for a tombstone, and for what some other version wrote."""
+        """Return None for a tombstone, and for a record that this version cannot read."""
         try:
             return self._reader.read(record.value).data if record.value is not None else None
         except BadRecordError:

@@ -1,7 +1,7 @@
-"""The least privileges of each part on the loop's own Kafka, with one principal per part.
+"""The least privileges of each component on the loop's own Kafka, with a principal for each component.
 
-Who may write an observed topic determines what Headgate believes about the clusters in it. So each policy's collectors
-get a principal of their own, which can write that policy's topic and nothing else.
+A writer of an observed topic determines Headgate's knowledge of the clusters in it. So each policy's collectors get a
+principal of their own, which can write that policy's topics and no others.
 """
 
 import re
@@ -23,7 +23,7 @@ _DECIDED = "decided."
 
 
 class Resource(StrEnum):
-    """What there are rights on; values as `kafka-acls.sh` names them."""
+    """The kinds of resources, by the names of `kafka-acls.sh`."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -31,7 +31,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a principal may do to a topic or a consumer group, or to all whose names begin so."""
+    """A right on a topic or a consumer group, or on all with a prefix."""
 
     name: str
     """Without the loop's prefix."""
@@ -42,7 +42,7 @@ class Grant:
 
 
 _LOOK = Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs"))
-"""Every part looks at the start whether the topics are as planned."""
+"""Every component checks the topics' configuration when it starts."""
 
 
 def _read(*topics: str) -> Iterator[Grant]:
@@ -53,8 +53,8 @@ def _write(*topics: str) -> Iterator[Grant]:
     return (Grant(topic, topic.endswith("."), ("Write",)) for topic in topics)
 
 
-def _share(topic: str, group: str) -> tuple[Grant, ...]:
-    """What it takes to share work with processes alike: nothing is read or written there."""
+def _member(topic: str, group: str) -> tuple[Grant, ...]:
+    """Return the rights to divide work with identical processes; the topic has no records."""
     return (
         Grant(topic, is_prefix=False, operations=("Read",)),
         Grant(group, is_prefix=True, operations=("Read",), resource=Resource.GROUP),
@@ -66,13 +66,13 @@ def _collectors() -> Mapping[str, tuple[Grant, ...]]:
     for topic, policy in observed_topics().items():
         if topic != COMMANDS:
             topics.setdefault(policy, []).append(topic)
-    # What it published before is read when it begins, so that nobody's trouble is forgotten.
-    share = _share(SHARES_TOPIC, "collect.")
-    return {f"collect-{policy}": (_LOOK, *_read(*names), *_write(*names), *share) for policy, names in topics.items()}
+    # A collector reads its own topics at its start, so that it knows its last readings.
+    member = _member(SHARES_TOPIC, "collect.")
+    return {f"collect-{policy}": (_LOOK, *_read(*names), *_write(*names), *member) for policy, names in topics.items()}
 
 
 def rights() -> Mapping[str, tuple[Grant, ...]]:
-    """By part: `collect-<policy>`, `decide`, `export`, `canary` (of `export`), `act`, `command`."""
+    """Return the rights of all components: collect-<policy>, decide, export, canary (of export), act, command."""
     observed = [topic for topic in observed_topics() if topic != COMMANDS]
     return {
         **_collectors(),
@@ -80,80 +80,81 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             _LOOK,
             *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS),
             *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES),
-            *_share(DECIDER_TOPIC, "decide."),
+            *_member(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
-        # Apart from `export`, which reads alone: who has this may tell of any cluster's log dirs.
+        # Separate from `export`, which only reads: this right allows to publish log dirs of any cluster.
         "canary": (_LOOK, *_write(topic_of(LogDirs))),
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),
             *_write(AUDIT, APPLIED_QUOTAS, *(topic for topic in observed if observed_topics()[topic] == "switching")),
-            *_share(SHARES_TOPIC, "act"),
+            *_member(SHARES_TOPIC, "act"),
         ),
         "command": (_LOOK, *_read(_OBSERVED, *decided_topics()), *_write(COMMANDS)),
     }
 
 
-def rights_of(part: str) -> tuple[Grant, ...]:
-    """Those of one part.
+def rights_of(component: str) -> tuple[Grant, ...]:
+    """Return the rights of one component.
 
     Raises:
-        UserError: there is no such part.
+        UserError: the component does not exist.
     """
     known = rights()
-    if part not in known:
-        raise UserError(f"'{part}' is no part: write one of {', '.join(known)}")
-    return known[part]
+    if component not in known:
+        raise UserError(f"'{component}' is no component: write one of {', '.join(known)}")
+    return known[component]
 
 
-def acl_commands(part: str, principal: str, prefix: str) -> Iterator[str]:
-    """Arguments of `kafka-acls.sh` that give a principal a part's rights, one line each.
+def acl_commands(component: str, principal: str, prefix: str) -> Iterator[str]:
+    """Yield arguments of `kafka-acls.sh` that grant a principal a component's rights, one line each.
 
     Raises:
-        UserError: there is no such part, or that is no principal.
+        UserError: the component does not exist, or the principal is malformed.
     """
     if not _PRINCIPAL.fullmatch(principal):
-        name = principal.rpartition(":")[2].strip() or f"headgate-{part}"
+        name = principal.rpartition(":")[2].strip() or f"headgate-{component}"
         raise UserError(f"'{principal}' is no principal: write it as Kafka names it, such as User:{name}")
-    for grant in rights_of(part):
+    for grant in rights_of(component):
         yield acl_command(grant, principal, prefix)
 
 
-def in_quotes(principal: str) -> str:
-    """As a shell takes it for one word, whatever is in it: distinguished names have spaces and quotes."""
+def quote_principal(principal: str) -> str:
+    """Quote a principal for the shell, always: distinguished names have spaces and quotes."""
     return "'" + principal.replace("'", "'\\''") + "'"
 
 
 def acl_command(grant: Grant, principal: str, prefix: str) -> str:
-    """Arguments of `kafka-acls.sh` that give a principal one right."""
+    """Return the arguments of `kafka-acls.sh` that grant a principal one right."""
     pattern = " --resource-pattern-type prefixed" if grant.is_prefix else ""
     operations = "".join(f" --operation {operation}" for operation in grant.operations)
-    return (
-        f"--add --allow-principal {in_quotes(principal)}{operations} --{grant.resource} {prefix}.{grant.name}{pattern}"
-    )
+    who = quote_principal(principal)
+    return f"--add --allow-principal {who}{operations} --{grant.resource} {prefix}.{grant.name}{pattern}"
 
 
-def lacking(
-    part: str, prefix: str, topics: Mapping[str, frozenset[str]], groups: Mapping[Grant, frozenset[str]]
+def missing_rights(
+    component: str, prefix: str, topics: Mapping[str, frozenset[str]], groups: Mapping[Grant, frozenset[str]]
 ) -> Iterator[Grant]:
-    """The rights of a part that a client has not.
+    """Yield the rights of a component that a client lacks.
 
     Args:
-        part: as in `rights`.
-        prefix: of the loop's topics.
-        topics: by topic that exists, the operations that the client may do.
-        groups: by right on consumer groups, the operations that it may do with such a group; left out: all.
+        component: as in `rights`.
+        prefix: the prefix of the loop's topics.
+        topics: the client's operations on each topic that exists.
+        groups: the client's operations for each right on consumer groups; all of them if the right is missing here.
 
     Raises:
-        UserError: there is no such part.
+        UserError: the component does not exist.
     """
-    for grant in rights_of(part):
+    for grant in rights_of(component):
         name = f"{prefix}.{grant.name}"
         if grant.resource is Resource.GROUP:
-            of = [groups.get(grant, frozenset(grant.operations))]
+            allowed = [groups.get(grant, frozenset(grant.operations))]
         else:
-            of = [may for each, may in topics.items() if (each.startswith(name) if grant.is_prefix else each == name)]
-        missing = tuple(each for each in grant.operations if not all(each in may for may in of))
+            allowed = [
+                may for each, may in topics.items() if each == name or (grant.is_prefix and each.startswith(name))
+            ]
+        missing = tuple(each for each in grant.operations if not all(each in may for may in allowed))
         if missing:
             yield replace(grant, operations=missing)

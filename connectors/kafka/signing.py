@@ -1,4 +1,4 @@
-"""The keys that sign the loop's records, read from files, and the connection to the loop's own Kafka with them."""
+"""The keys that sign the loop's records, read from files, and the connection to the loop's own Kafka."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,40 +12,40 @@ from policies.signatures import Author, Signatures
 from policies.units import Duration, millis_of, parse_duration
 
 SHORTEST_KEY = 32
-"""Characters: half of what `openssl rand -hex 32` gives."""
+"""Minimum length in characters; `openssl rand -hex 32` prints twice as many."""
 
 
 class Signing(RedactedBlock):
-    """Keys by who signs with them. Of each list the first signs and all are believed, so that keys can be changed.
+    """Keys by author. The first key of a list signs and all keys of it are accepted, so that keys can be rotated.
 
-    A side without keys neither signs nor checks. Files are read again when they change.
+    A process without keys neither signs nor checks. Files are read again when they change.
     """
 
     observed_keys: list[Path] = Field(
-        default_factory=list, max_length=8, description="Key files for what collectors and executors publish."
+        default_factory=list, max_length=8, description="Key files for records of collectors and executors."
     )
     decided_keys: list[Path] = Field(
-        default_factory=list, max_length=8, description="Key files for what the query and the actuators publish."
+        default_factory=list, max_length=8, description="Key files for records of the query and the actuators."
     )
     command_keys: list[Path] = Field(
-        default_factory=list, max_length=8, description="Key files for what people command."
+        default_factory=list, max_length=8, description="Key files for commands of people."
     )
     required: bool = Field(
-        default=True, description="Refuse what has no valid signature. `false` while not every process signs yet."
+        default=True, description="Refuse records without a valid signature. `false` while not every process signs yet."
     )
     tolerance: Duration = Field(
         default=parse_duration("5m"),
-        description="What may lie between signing and appending: clocks that differ, and Kafka away for a moment.",
+        description="Maximum time between signing and appending. Clocks may differ, and Kafka may be away for a while.",
     )
 
     def files(self) -> dict[str, Path | None]:
-        """All files it names, by place."""
+        """Return all named files by their place."""
         lists = {"observed_keys": self.observed_keys, "decided_keys": self.decided_keys}
         lists["command_keys"] = self.command_keys
         return {f"{name}[{number}]": file for name, files in lists.items() for number, file in enumerate(files)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Files that cannot be read or hold no key, and keys that two sides share."""
+        """Yield files that cannot be read or hold no key, and keys that two authors share."""
         if not self.files():
             yield "observed_keys", "name a key file here, or in decided_keys or command_keys, or leave `signing` out"
         unreadable = dict(unreadable_files(self.files()))
@@ -58,10 +58,10 @@ class Signing(RedactedBlock):
             yield "observed_keys", str(error)
 
     def signatures(self) -> Signatures:
-        """With the keys as the files have them now.
+        """Return the present keys of the files.
 
         Raises:
-            UserError: a file cannot be read, or holds no key; its name is said, its content is not.
+            UserError: a file cannot be read, or holds no key; the message names the file and quotes no content.
         """
         keys = {
             Author.OBSERVER: self._keys("observed_keys", self.observed_keys),
@@ -75,14 +75,14 @@ class Signing(RedactedBlock):
 
 
 class LoopKafka(KafkaConnection):
-    """The loop's own Kafka: how to reach it, and how its records are signed."""
+    """The loop's own Kafka: its connection, and the keys of its records."""
 
     signing: Signing | None = Field(
-        default=None, description="Present: records are signed, and what is not is not believed."
+        default=None, description="Present: records are signed, and records without a valid signature are refused."
     )
 
     def signatures(self) -> Signatures | None:
-        """How records are signed and checked; None: not at all.
+        """Return the keys to sign and check records; None if records are not signed.
 
         Raises:
             UserError: a key file cannot be used.
@@ -90,13 +90,13 @@ class LoopKafka(KafkaConnection):
         return None if self.signing is None else self.signing.signatures()
 
     def fingerprint(self) -> str:
-        """Changes with the key files, too."""
+        """Return a digest of all named files, the key files included."""
         own = super().fingerprint()
         return own if self.signing is None else f"{own}/{digest_of_files(self.signing.files())}"
 
 
 def unsigned(kafka: LoopKafka) -> str | None:
-    """Why readings of this process would be believed by nobody; None: they would."""
+    """Return why readings of this process would be refused; None if they would be accepted."""
     if kafka.signing is None or kafka.signing.observed_keys or not kafka.signing.required:
         return None
     return "readings are signed here, and kafka.signing.observed_keys names no key for this process"

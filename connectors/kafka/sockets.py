@@ -1,9 +1,9 @@
-"""Sockets for kafka-python that fix its shortcomings, through the hooks it offers.
+"""Sockets for kafka-python that work around its defects, through the hooks it offers.
 
-- It sets no limit to a TLS handshake: a stopped process, whose kernel still accepts connections, blocks it for ever.
+- It has no limit for a TLS handshake. A stopped process, whose kernel still accepts connections, blocks it forever.
 - It leaves the sockets of failed connects and handshakes to the garbage collector.
-- It drops data received together with the end of the stream. A broker that refuses a login answers and closes at once,
-  so the refusal would mostly look like a lost connection.
+- It drops data that arrives together with the end of the stream. A broker that refuses a login answers and closes at
+  once, so the refusal would mostly look like a lost connection.
 """
 
 import ssl
@@ -16,11 +16,11 @@ from typing import Any
 from kafka.net.inet import KafkaNetSocket
 
 PROXY_URL = "headgate://"
-"""The `proxy_url` that makes kafka-python take these sockets; nothing is proxied."""
+"""The `proxy_url` that makes kafka-python use these sockets; there is no proxy."""
 
 
 class _DataBeforeEofSocket(Socket):
-    """Reports the end of the stream one call later when it comes right after data, so that the data is handled."""
+    """Reports an end of the stream that follows data one call later, so that the data is handled."""
 
     _has_unhandled = False
 
@@ -34,7 +34,7 @@ class _DataBeforeEofSocket(Socket):
 
 
 class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
-    """The same, encrypted; its handshake is among `handshakes` while it lasts, and the socket closed when it fails."""
+    """The same with TLS. `handshakes` lists its handshake while it lasts; a failed handshake closes the socket."""
 
     handshakes: "Handshakes"
 
@@ -48,7 +48,7 @@ class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
             self.close()
             del self.handshakes.began[self]
             if self in self.handshakes.ended:
-                # Whoever asked meanwhile waits for the same connection: to them, too, it is the broker that hangs.
+                # Other requests wait for the same connection, so they must get a timeout, too.
                 self.handshakes.ended.discard(self)
                 raise TimeoutError("it timed out") from error
             raise
@@ -56,36 +56,36 @@ class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
 
 
 class Handshakes:
-    """The TLS handshakes that a client is at, so that they can be ended."""
+    """The running TLS handshakes of a client, so that they can be ended."""
 
     def __init__(self) -> None:
         self.began: dict[_TlsSocket, float] = {}
         self.ended: set[_TlsSocket] = set()
-        """Those that were ended here, and have not failed yet."""
+        """Handshakes that were ended here and have not failed yet."""
 
     def end_older_than(self, seconds: float) -> None:
-        """Let handshakes fail that have taken longer; to be called on the client's input-output thread."""
+        """End handshakes that have taken longer; call it on the client's input-output thread."""
         for sock, began in list(self.began.items()):
             if time.monotonic() - began > seconds:
                 self.ended.add(sock)
-                # Not closed: the selector watches it, and will find it at its end.
+                # Shut down instead of closed, because the selector still watches the socket.
                 with suppress(OSError):
                     Socket.shutdown(sock, SHUT_RDWR)
 
     def close(self) -> None:
-        """Close what is left when the client has ended."""
+        """Close the remaining sockets after the client has ended."""
         while self.began:
             self.began.popitem()[0].close()
         self.ended.clear()
 
 
 class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """Connects without a proxy; kafka-python finds this class by the scheme of `PROXY_URL`."""
+    """Connects without a proxy; kafka-python selects this class by the scheme of `PROXY_URL`."""
 
     SCHEMES = (PROXY_URL.partition(":")[0],)
 
     def socket(self, family: int = -1, kind: int = SOCK_STREAM, protocol: int = 0) -> Socket:
-        """A socket to connect."""
+        """Make a socket."""
         return _DataBeforeEofSocket(family, kind, protocol)
 
     async def sock_connect(self, net: Any, sock: Socket, address: Any, timeout_at: float | None = None) -> Any:
@@ -98,7 +98,7 @@ class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has n
 
 
 def with_sockets(options: dict[str, Any]) -> tuple[dict[str, Any], Handshakes]:
-    """Options of one kafka-python client with these sockets, and the handshakes it will be at."""
+    """Return the options of one kafka-python client with these sockets, and its handshakes."""
     handshakes = Handshakes()
     if "ssl_context" in options:
         options["ssl_context"].sslsocket_class = type("_TlsSocketOfClient", (_TlsSocket,), {"handshakes": handshakes})

@@ -1,4 +1,4 @@
-"""Follows topics from a point in their past, for as long as it is polled, through failures of brokers.
+"""Follows topics from a point in their past, and survives failures of brokers.
 
 There is no consumer group: every consumer reads all partitions and keeps its own position.
 """
@@ -14,18 +14,17 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import Unbelieved, refusal
-from connectors.kafka.librdkafka import LOGGER, renewed, telling, unanswered
-from policies.errors import UserError
+from connectors.kafka.headers import RefusedRecordLog, encoded, refusal
+from connectors.kafka.librdkafka import build_client, no_answer, rebuild, root_error
 from policies.signatures import Signatures
 from policies.units import millis_of
 
 _BATCH = 1000
 _REFRESH_SECONDS = 10.0
 _RETRY_REFRESH_SECONDS = 1.0
-"""While topics are missing or Kafka does not answer."""
+"""The interval while topics are missing or Kafka does not answer."""
 _STUCK_SECONDS = 10.0
-"""Between two looks at where partitions end: who moves on is slow, not stuck."""
+"""The interval between two checks for stuck partitions. A consumer that advances meanwhile is slow, not stuck."""
 _REQUEST_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +34,7 @@ Partition = tuple[str, int]
 
 
 class Record(NamedTuple):
-    """A record as it lies in Kafka."""
+    """One record of a topic."""
 
     topic: str
     key: bytes | None
@@ -48,9 +47,9 @@ class Record(NamedTuple):
 class _Clients:
     """The two clients of one connection.
 
-    The consumer's connections are busy with fetches that wait for records, and brokers answer in turn; so there is a
-    second consumer that only asks for topics and offsets. Not an admin client: that asks the controller, where any
-    broker would do, and may create the topics it asks for.
+    A broker answers the requests of a connection in order, and the consumer's fetches wait for records. So a second
+    consumer requests topics and offsets. An admin client would not do: it needs the controller where any broker would
+    suffice, and it may create the topics that it asks for.
     """
 
     fingerprint: str
@@ -65,44 +64,42 @@ class _Clients:
 
 @dataclass
 class Progress:
-    """How far each partition is read."""
+    """The position in each partition."""
 
     next_offsets: dict[Partition, int] = field(default_factory=dict)
     behind: dict[Partition, int] = field(default_factory=dict)
-    """The end, as seen at the start, of those not read so far yet."""
-
-    elsewhere: dict[Partition, int] = field(default_factory=dict)
-    """Where we were at the last look, of those that ended elsewhere then."""
+    """The end at the start, of partitions that have not been read up to it."""
+    before: dict[Partition, int] = field(default_factory=dict)
+    """The position at the last check, of partitions whose end was another offset."""
 
     def stuck(self, ends: Mapping[Partition, int]) -> list[Partition]:
-        """Those where we have not moved since the last look, and that end elsewhere now as then."""
-        before, at = self.elsewhere, self.next_offsets
-        self.elsewhere = {place: at[place] for place, end in ends.items() if end != at[place]}
-        return [place for place, offset in self.elsewhere.items() if before.get(place) == offset]
+        """Return partitions that did not advance since the last check although they end at another offset."""
+        before, at = self.before, self.next_offsets
+        self.before = {place: at[place] for place, end in ends.items() if end != at[place]}
+        return [place for place, offset in self.before.items() if before.get(place) == offset]
 
     def reached(self, place: Partition, next_offset: int) -> None:
-        """Everything before that offset is read."""
+        """Store that everything before that offset has been read."""
         self.next_offsets[place] = next_offset
         if next_offset >= self.behind.get(place, 0):
             self.behind.pop(place, None)
 
     def forget(self, place: Partition) -> None:
-        """It is followed no longer, or will begin anew."""
+        """Drop a partition."""
         self.next_offsets.pop(place, None)
         self.behind.pop(place, None)
 
 
 class Tail(Closing):
-    """Reads topics as they are and grow; new partitions and topics are found by themselves.
+    """Reads topics, waits for new records, and finds new partitions and topics by itself.
 
-    Where the connection has keys, a record whose signature does not hold is as if it were not there.
-
-    Use it from one thread, as a context manager. What does not exist yet has nothing to catch up with.
+    If the connection has keys, records with a bad signature are skipped. Use it from one thread, as a context manager.
+    A topic that does not exist yet counts as read.
 
     Args:
-        connection: how to reach the cluster; connected anew when the content of its files changes.
-        histories: the topics, and how much of their past is read; None means all of it, zero nothing.
-        client_id: how the brokers' logs and quotas name this client; the consumer's group id too, which is never used.
+        connection: the connection to the cluster. The tail connects again when the content of its files changes.
+        histories: the topics, each with the part of its past to read: None for all of it, zero for nothing.
+        client_id: the client's name in the brokers' logs and quotas. The group id is the same, and is never used.
 
     Raises:
         UserError: the connection's files cannot be used.
@@ -120,8 +117,8 @@ class Tail(Closing):
         self._unreachable: str | None = None
         self._last_error: KafkaError | None = None
         self._must_renew: str | None = None
-        """Why the clients are of no use any more."""
-        self._unbelieved = Unbelieved()
+        """Why the clients must be replaced."""
+        self._refused_records = RefusedRecordLog()
         self._clients = self._connect()
 
     def close(self) -> None:
@@ -130,26 +127,26 @@ class Tail(Closing):
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that was there at the start has been read; once true it stays so."""
+        """Whether every record from before the start has been read; once true it stays so."""
         return self._discovered and not self._progress.behind
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be read at present, or not everything; None when all is well."""
+        """Why some records cannot be read at present; None if all can."""
         if self._unreachable is not None:
             return self._unreachable
         return next((f"{topic}/{number} is not read: {why}" for (topic, number), why in self._refusals.items()), None)
 
     @property
     def backlog(self) -> str:
-        """How much is missing to be caught up, in a clause."""
+        """The remaining history, in a clause."""
         if not self._discovered:
             return "its topics have not been found yet"
         places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._progress.behind)[:3])
         return f"{len(self._progress.behind)} partitions are behind ({places})"
 
     def poll(self, timeout_seconds: float) -> list[Record]:
-        """The next records, as soon as there is one; none when there is none in time."""
+        """Return the next records as soon as there is one; an empty list after the timeout."""
         if time.monotonic() >= self._refresh_at:
             self._maintain()
         first = self._clients.consumer.poll(timeout_seconds)
@@ -159,46 +156,49 @@ class Tail(Closing):
         return [record for message in messages if (record := self._accept(message)) is not None]
 
     def _accept(self, message: Message) -> Record | None:
-        """Note how far we are; None for what is an event of the client's, not a record."""
+        """Store the position, and return the record; None if the message is an event of the client or is refused."""
         error, place = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             self._refuse(error, place)
             return None
         if place not in self._progress.next_offsets:
-            # Of a topic that has been deleted: read, but late.
-            return None
+            return None  # a late record of a topic that has been deleted
         self._refusals.pop(place, None)
         offset = message.offset() or 0
         if error is not None:
-            # The end: where transactions or compaction left no record before it, no record says that we are there.
+            # The end of the partition. Transactions or compaction may have left no record just before it.
             self._progress.reached(place, offset)
             return None
         self._progress.reached(place, offset + 1)
         if (why := refusal(self._clients.signatures, message)) is not None:
-            self._unbelieved.note(place[0], f"{place[0]}/{place[1]}/{offset}: {why}")
+            self._refused_records.note(place[0], f"{place[0]}/{place[1]}/{offset}: {why}")
             return None
-        return Record(place[0], _bytes(message.key()), _bytes(message.value()), message.timestamp()[1])
+        return Record(place[0], encoded(message.key()), encoded(message.value()), message.timestamp()[1])
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
         self._note_fatal(error)
         _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
-        # Anything else passes by itself or is found by the next refresh, and no record need tell that it has.
+        # Other errors pass by themselves, or the next refresh finds them.
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and place in self._progress.next_offsets:
             self._refusals[place] = f"{error.name()}: {error.str()}"
 
     def _maintain(self) -> None:
-        """Follow the connection's files, and look for topics and partitions that are new or gone."""
+        """Check the connection's files, and find topics and partitions that are new or gone."""
         self._follow_files()
-        # Serves its callbacks: the reasons of failures, and tokens.
+        # Runs its callbacks, which receive the causes of failures, and tokens.
         self._clients.metadata_client.poll(0)
         try:
-            found = self._find()
+            # Topic by topic, because the cluster may have thousands of others.
+            found = [place for name in self._histories for place in self._partitions(name)]
             self._drop(found)
             self._leave_stuck()
             self._add(found)
         except KafkaException as error:
             self._clients.metadata_client.poll(0)
-            self._note_failure(error.args[0])
+            why = root_error(error.args[0], self._last_error)
+            if self._unreachable is None:
+                _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
+            self._unreachable = no_answer(self._connection.servers(), why)
             self._refresh_at = time.monotonic() + _RETRY_REFRESH_SECONDS
             return
         if self._unreachable is not None:
@@ -206,17 +206,6 @@ class Tail(Closing):
         self._unreachable, self._last_error, self._discovered = None, None, True
         complete = {topic for topic, _ in found} == set(self._histories)
         self._refresh_at = time.monotonic() + (_REFRESH_SECONDS if complete else _RETRY_REFRESH_SECONDS)
-
-    def _note_failure(self, error: KafkaError) -> None:
-        why = telling(error, self._last_error)
-        if self._unreachable is None:
-            _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
-        self._unreachable = unanswered(self._connection.servers(), why)
-
-    def _find(self) -> list[Partition]:
-        """The partitions that exist."""
-        # Topic by topic: the cluster may have thousands of others.
-        return [place for name in self._histories for place in self._partitions(name)]
 
     def _partitions(self, name: str) -> list[Partition]:
         topic = self._clients.metadata_client.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
@@ -227,7 +216,7 @@ class Tail(Closing):
         raise KafkaException(KafkaError(topic.error.code(), f"{name}: {topic.error.str()}"))
 
     def _drop(self, found: Iterable[Partition]) -> None:
-        """Leave partitions that are gone with their topic: when they come again, they begin anew, of a new client."""
+        """Stop reading deleted partitions; if they are created again, a new client reads them from the start."""
         gone = set(self._progress.next_offsets).difference(found)
         if not gone:
             return
@@ -236,37 +225,36 @@ class Tail(Closing):
         self._must_renew = "topics are gone"
 
     def _leave_stuck(self) -> None:
-        """Connect anew where there are other records than we were given.
+        """Connect again if a partition has records that the client does not receive.
 
-        A client that knew a topic with a higher epoch of its leader waits for ever when that is made anew, and between
-        two looks it is not seen to be gone. A new one goes on at the old offset; where there is none such, the
-        partition begins anew. What is missed is repeated: readings and decisions are levels.
+        A topic may be deleted and created again between two refreshes. The client then remembers a higher leader epoch,
+        and waits forever. A new client continues at the old offset, or from the start if the partition is shorter. The
+        records that it misses do no harm, because readings and decisions are levels and are repeated.
         """
         if time.monotonic() < self._look_at:
             return
         self._look_at, ends = time.monotonic() + _STUCK_SECONDS, self._ends()
         if not (stuck := self._progress.stuck(ends)):
             return
-        _log.warning("partitions give nothing, and do not end where we are", topics=sorted({name for name, _ in stuck}))
+        _log.warning("partitions return no records before their end", topics=sorted({name for name, _ in stuck}))
         self._leave([place for place in stuck if ends[place] < self._progress.next_offsets[place]])
-        self._must_renew = "partitions give nothing"
+        self._must_renew = "partitions return no records"
         self._follow_files()
 
     def _leave(self, places: Collection[Partition]) -> None:
-        """Read no more of them; what comes there again is new."""
         self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in places])
         for place in places:
             self._progress.forget(place)
             self._refusals.pop(place, None)
 
     def _ends(self) -> dict[Partition, int]:
-        """Where partitions end now, of those that say so; one request a broker."""
+        """Return the present end of each partition that reports it, with one request for each broker."""
         asked = [TopicPartition(*place, OFFSET_END) for place in self._progress.next_offsets]
         found = self._clients.metadata_client.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
         return {(each.topic, each.partition): each.offset for each in found if each.error is None}
 
     def _add(self, found: Iterable[Partition]) -> None:
-        """Begin with partitions that are new to us."""
+        """Start to read new partitions."""
         new = [place for place in found if place not in self._progress.next_offsets]
         spans = {place: self._span(place) for place in new}
         if not spans:
@@ -278,17 +266,17 @@ class Tail(Closing):
                 self._progress.behind[place] = end
 
     def _span(self, place: Partition) -> tuple[int, int]:
-        """Where to begin, and the end that is there now."""
+        """Return the start offset and the present end."""
         client = self._clients.metadata_client
         oldest, end = client.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
-        # What appears after our start is new as a whole.
+        # A partition that appears after the start is read from its beginning.
         history = None if self._discovered else self._histories[place[0]]
         if history is None:
             return oldest, end
         return (self._since(place, history, end) if history else end), end
 
     def _since(self, place: Partition, history: timedelta, end: int) -> int:
-        """The first record so young; the end when there is none."""
+        """Return the offset of the oldest record within the history; the end if there is none."""
         since_ms = time.time_ns() // 1_000_000 - millis_of(history)
         (found,) = self._clients.metadata_client.offsets_for_times(
             [TopicPartition(*place, since_ms)], timeout=_REQUEST_SECONDS
@@ -298,16 +286,16 @@ class Tail(Closing):
         return end if found.offset == OFFSET_END else found.offset
 
     def _follow_files(self) -> None:
-        """Connect anew when the files have changed, or the client is beyond repair; go on where we were."""
+        """Connect again, at the same offsets, if the files have changed or the client must be replaced."""
         if self._must_renew is not None:
             self._renew(self._must_renew)
         elif self._connection.fingerprint() != self._clients.fingerprint:
             self._renew("connection files changed")
 
     def _renew(self, reason: str) -> None:
-        if (clients := renewed(self._connect)) is None:
+        if (clients := rebuild(self._connect)) is None:
             return
-        _log.info("connecting anew", reason=reason)
+        _log.info("connecting again", reason=reason)
         clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
         self._clients.close()
         self._clients, self._must_renew = clients, None
@@ -315,10 +303,7 @@ class Tail(Closing):
     def _connect(self) -> _Clients:
         fingerprint, signatures = self._connection.fingerprint(), self._connection.signatures()
         options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
-        try:
-            consumer, metadata_client = (Consumer(options, logger=LOGGER) for _ in range(2))
-        except KafkaException as error:
-            raise UserError(f"kafka: {error.args[0].str()}.") from None
+        consumer, metadata_client = (build_client(Consumer, options) for _ in range(2))
         return _Clients(fingerprint, signatures, consumer, metadata_client)
 
     def _note_fatal(self, error: KafkaError) -> None:
@@ -327,7 +312,7 @@ class Tail(Closing):
 
     def _note(self, error: KafkaError) -> None:
         self._note_fatal(error)
-        # "All brokers are down" follows each telling one.
+        # "All brokers are down" follows each error that names a cause.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
 
@@ -335,17 +320,13 @@ class Tail(Closing):
 def _options(client_id: str) -> dict[str, Any]:
     return {
         "client.id": client_id,
-        # The client wants one even where nothing is committed and nobody joins.
+        # The client requires one, although nothing is committed and no group is joined.
         "group.id": client_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # Where retention overtook us: the oldest there is.
+        # If retention deleted the records at our offset, continue at the oldest one.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
         "allow.auto.create.topics": False,
         "reconnect.backoff.max.ms": 2000,
     }
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

@@ -14,25 +14,25 @@ from policies.units import from_millis, to_millis
 from policies.wire import BadRecordError, EventReader
 
 SLOT_MS = 100
-"""Timers due within so much of each other share a tick, and a batch."""
+"""Timers that are due in the same slot share a tick, and so a batch."""
 MOST_SLOTS = 100_000
-"""So many are known at once; of more (forged ones, say) those that are due last are left to the slow tick."""
+"""Maximum number of slots. If there are more, say of forged timers, the latest ones wait for the slow tick."""
 
 _LONGEST_WAIT_SECONDS = 0.5
-"""A stop is heeded within."""
+"""Maximum time to react to a stop."""
 _UNANSWERED_SECONDS = 5.0
-"""A tick that no batch followed by then may have been lost on its way."""
+"""A tick without a batch after that time may be lost."""
 
 
 class Schedule:
-    """When ticks are due, as milliseconds since the epoch, rounded up to slots."""
+    """The due ticks, in milliseconds since the epoch, rounded up to slots."""
 
     def __init__(self) -> None:
         self._slots: list[int] = []
         self._known: set[int] = set()
 
     def add(self, due_ms: int) -> None:
-        """Note a timer."""
+        """Add a timer."""
         slot = -(-due_ms // SLOT_MS) * SLOT_MS
         if slot in self._known:
             return
@@ -44,31 +44,31 @@ class Schedule:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next tick is due; None: no timer is known."""
+        """The time of the next tick; None without a timer."""
         return self._slots[0] if self._slots else None
 
-    def take(self, now_ms: int) -> bool:
-        """Whether one is due; all that are due by now share it."""
-        taken = False
+    def pop_due(self, now_ms: int) -> bool:
+        """Remove all due slots, and return whether there was one."""
+        is_due = False
         while self._slots and self._slots[0] <= now_ms:
             self._known.discard(heapq.heappop(self._slots))
-            taken = True
-        return taken
+            is_due = True
+        return is_due
 
 
 class Ticker:
-    """Follows the timers' topic from its beginning and appends a tick whenever one is due.
+    """Follows the timers' topic from its beginning, and appends a tick when a timer is due.
 
-    After a restart it knows all timers again from that topic. What is wrong there (a forged record, a lost one) makes a
-    batch too many, or a timer late by `slow_seconds` at the most: then it appends a tick anyhow.
+    After a restart it learns all timers from that topic again. A forged record causes one batch too many. A lost record
+    delays its timer by `slow_seconds` at most, because then a tick is appended without any timer.
 
     Args:
-        connection: how to reach the loop's own Kafka.
-        topics: how its topics are named.
-        publish: takes topic, key and value; it must not wait.
-        silent_seconds: since when no batch has finished.
-        slow_seconds: after so long without one a tick is appended without any timer.
-        clock: the wall clock, in seconds since the epoch: timers are instants.
+        connection: the connection to the loop's own Kafka.
+        topics: the names of its topics.
+        publish: publishes (topic, key, value) without blocking.
+        silent_seconds: returns the time since the last batch finished.
+        slow_seconds: the time without a batch after which a tick is appended without any timer.
+        clock: the wall clock, in seconds since the epoch, because timers are instants.
         monotonic: a clock that never jumps, in seconds.
     """
 
@@ -95,17 +95,20 @@ class Ticker:
         self._ticked_at: float | None = None
 
     def start(self) -> None:
-        """Tick because the query is being started; from any thread."""
+        """Append a tick for the query's start; may be called from any thread."""
         self._tick(TickReason.START)
 
     def rearm(self, keys: Iterable[tuple[str, str]]) -> None:
-        """The query's clock was set back: have it set the timer of each (policy, cluster) anew; from any thread."""
+        """Append a tick for each (policy, cluster), so that the query sets its timer by the clock that was set back.
+
+        May be called from any thread.
+        """
         for policy, cluster in keys:
             tick = Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster)
             self._append(timer_key(policy, cluster), tick)
 
     def run(self, stop: threading.Event) -> None:
-        """Tick when it is time, until `stop` is set.
+        """Append due ticks until `stop` is set.
 
         Raises:
             UserError: the connection's files cannot be used.
@@ -117,7 +120,7 @@ class Ticker:
                 self.tick_if_due()
 
     def note(self, value: bytes | None) -> None:
-        """Take a record of the timers' topic; one that cannot be read is nobody's timer."""
+        """Add the timer of a record; a bad record is ignored."""
         try:
             due_at = self._reader.read(value or b"").data.due_at
         except BadRecordError:
@@ -125,15 +128,15 @@ class Ticker:
         self._schedule.add(to_millis(due_at))
 
     def wait_seconds(self) -> float:
-        """How long nothing can be due."""
+        """Return how long no timer is due, at most 0.5 s."""
         next_ms = self._schedule.next_ms
         if next_ms is None:
             return _LONGEST_WAIT_SECONDS
         return min(max(0.0, next_ms / 1000 - self._clock()), _LONGEST_WAIT_SECONDS)
 
     def tick_if_due(self) -> None:
-        """Tick if a timer is due, or the query has been silent for long."""
-        if self._schedule.take(int(self._clock() * 1000)):
+        """Append a tick if a timer is due, or if the query has been silent for too long."""
+        if self._schedule.pop_due(int(self._clock() * 1000)):
             self._tick(TickReason.TIMER)
         elif self._is_silent():
             self._tick(TickReason.SILENCE)
@@ -143,7 +146,7 @@ class Ticker:
         if self._ticked_at is None:
             return silent >= self._slow_seconds
         since_tick = self._monotonic() - self._ticked_at
-        # No batch has followed the last tick: it may be lost, so the next one does not wait long.
+        # If no batch followed the last tick, the tick may be lost, so the next one comes sooner.
         patience = min(_UNANSWERED_SECONDS, self._slow_seconds) if silent > since_tick else self._slow_seconds
         return silent >= patience and since_tick >= patience
 

@@ -1,4 +1,4 @@
-"""Creating and checking the loop's topics on the cluster."""
+"""Creates and checks the loop's topics."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.librdkafka import build_client
 from connectors.kafka.topics import (
     PARTITIONS,
     TIMESTAMPS,
@@ -32,39 +32,39 @@ _UNAUTHORIZED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHO
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """How the topics stand."""
+    """The result of creating or checking the topics."""
 
     created: tuple[str, ...] = ()
     existing: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     differences: tuple[TopicDifference, ...] = ()
     cluster_id: str | None = None
-    """Of the Kafka that they are on, as it names itself."""
+    """The cluster id that this Kafka reports."""
 
     @property
     def untimed(self) -> tuple[TopicDifference, ...]:
-        """Where Kafka does not set the time of appending: producers would, and with it what counts as fresh."""
+        """Topics whose append time the producers set; they could make old readings look fresh."""
         return tuple(each for each in self.differences if each.key == TIMESTAMPS)
 
     @property
     def unshared(self) -> tuple[TopicDifference, ...]:
-        """Where there are fewer partitions than there are shares: some clusters would be nobody's."""
+        """Topics with too few work partitions: no process would get the others' clusters."""
         shared = (each for each in self.differences if each.key == PARTITIONS and is_shared(each.topic))
         return tuple(each for each in shared if int(each.found) < int(each.expected))
 
     @property
     def as_planned(self) -> bool:
-        """Whether nothing is missing and nothing differs."""
+        """Whether all topics exist without a difference."""
         return not self.missing and not self.differences
 
 
 def create_topics(
     connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicReport:
-    """Create the topics that are missing. Those that exist are compared with the plan, and never changed.
+    """Create missing topics, and compare existing ones with the plan; existing topics are never changed.
 
     Raises:
-        UserError: the cluster does not answer or does not let us in, or the plan does not fit it.
+        UserError: the cluster does not answer, refuses the login, or cannot have such topics.
     """
     admin = _Admin(connection, timeout_seconds)
     planned = plan(settings)
@@ -83,7 +83,7 @@ def create_topics(
 def check_topics(
     connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicReport:
-    """Compare the topics with the plan; nothing is changed. Raises as `create_topics` does."""
+    """Compare the topics with the plan, and change none. Raises as `create_topics` does."""
     admin = _Admin(connection, timeout_seconds)
     planned = plan(settings)
     present = admin.present(planned)
@@ -97,32 +97,32 @@ def check_topics(
 
 
 def reach(connection: KafkaConnection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int:
-    """How many brokers the cluster has. Raises as `create_topics` does."""
-    return len(_Admin(connection, timeout_seconds).brokers())
+    """Return the number of brokers. Raises as `create_topics` does."""
+    return len(_Admin(connection, timeout_seconds).metadata().brokers)
 
 
 class _Admin:
-    """An admin client whose errors are ones a person can mend."""
+    """An admin client whose errors name a remedy."""
 
     def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         self._servers = ",".join(connection.servers())
         self._timeout_seconds = timeout_seconds
         self._last_error: KafkaError | None = None
         self.cluster_id: str | None = None
-        """Known once it was asked for topics."""
+        """Known after `present`."""
         options = {**connection.for_confluent(), "client.id": "headgate", "error_cb": self._note}
-        try:
-            self._client = AdminClient(options, logger=LOGGER)
-        except KafkaException as error:
-            raise UserError(f"kafka: {error.args[0].str()}.") from None
+        self._client = build_client(AdminClient, options)
 
-    def brokers(self) -> Sequence[int]:
-        """The ids of all brokers."""
-        return list(self._metadata().brokers)
+    def metadata(self) -> Any:
+        """Return the cluster's brokers and topics."""
+        try:
+            return self._client.list_topics(timeout=self._timeout_seconds)
+        except KafkaException as error:
+            raise self._user_error("the topics", error.args[0]) from None
 
     def present(self, planned: Sequence[TopicPlan]) -> dict[str, tuple[int, int]]:
-        """The planned topics that exist, each with its partitions and copies."""
-        metadata = self._metadata()
+        """Return partitions and copies of each planned topic that exists."""
+        metadata = self.metadata()
         found, self.cluster_id = metadata.topics, metadata.cluster_id
         return {
             topic.topic: _shape(found[topic.topic])
@@ -131,7 +131,7 @@ class _Admin:
         }
 
     def create(self, topics: Sequence[TopicPlan]) -> set[str]:
-        """Create topics; one that somebody else creates meanwhile counts as there before."""
+        """Create topics, and return their names, without those that another process creates meanwhile."""
         if not topics:
             return set()
         new = [
@@ -146,7 +146,7 @@ class _Admin:
     def differences(
         self, topics: Sequence[TopicPlan], shapes: Mapping[str, tuple[int, int]]
     ) -> tuple[TopicDifference, ...]:
-        """Where topics that exist differ from the plan."""
+        """Return the differences of existing topics from the plan."""
         if not topics:
             return ()
         resources = [ConfigResource(ResourceType.TOPIC, topic.topic) for topic in topics]
@@ -161,12 +161,6 @@ class _Admin:
             if topic.topic in found
             for difference in differences(topic, *found[topic.topic], configs[topic.topic])
         )
-
-    def _metadata(self) -> Any:
-        try:
-            return self._client.list_topics(timeout=self._timeout_seconds)
-        except KafkaException as error:
-            raise self._user_error("the topics", error.args[0]) from None
 
     def _is_created(self, topic: str, future: "Future[None]") -> bool:
         try:
@@ -184,17 +178,17 @@ class _Admin:
             raise self._user_error(topic, error.args[0]) from None
 
     def _user_error(self, what: str, error: KafkaError) -> UserError:
-        code, said = error.code(), error.str()
+        code = error.code()
         if code in _UNAUTHORIZED:
             return UserError(
                 f"{what}: this client may not do that ({error.name()}): grant its user Create, Describe and "
                 "DescribeConfigs on the topics with Headgate's prefix."
             )
         if code == KafkaError.INVALID_REPLICATION_FACTOR:
-            return UserError(f"topics.replication_factor does not fit the cluster: {said}")
+            return UserError(f"topics.replication_factor does not fit the cluster: {error.str()}")
         if code == KafkaError.POLICY_VIOLATION:
-            return UserError(f"{what}: the cluster's policy forbids it: {said}")
-        # librdkafka says that it timed out; why, it says only to the callback, which is called from here.
+            return UserError(f"{what}: the cluster's policy forbids it: {error.str()}")
+        # The request's own error is only a timeout; the cause comes to the callback, which `poll` calls.
         self._client.poll(0)
         why = self._last_error or error
         if why.code() in _REFUSED_LOGIN:
@@ -207,7 +201,7 @@ class _Admin:
         )
 
     def _note(self, error: KafkaError) -> None:
-        # The same failure comes by several names; one that says what to mend is not replaced by one that does not.
+        # One failure causes several errors; keep the one that names the remedy.
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             return
         if self._last_error is None or error.code() in _TELLING or self._last_error.code() not in _TELLING:

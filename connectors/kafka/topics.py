@@ -1,4 +1,4 @@
-"""The loop's topics: their planned configuration, how to create them, and how to find differences."""
+"""The planned configuration of the loop's topics, and differences from it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,35 +14,40 @@ from policies.units import PositiveDuration, Size, millis_of, parse_duration
 from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
 
 TIMESTAMPS = "message.timestamp.type"
-"""Of all settings of a topic the one without which nothing is decided: ages count from it."""
+"""The only indispensable setting of a topic: without it ages are unknown, and nothing is decided."""
 
 PARTITIONS = "partitions"
-"""What a difference in their number is called."""
+"""The key of a difference in the number of partitions."""
 
 _MEBIBYTE = 1024 * 1024
 _BROKER_DEFAULT = -1
 _OVERHEAD_BYTES = 64 * 1024
-"""For key, headers and batch, which Kafka counts too."""
+"""Key, headers and batch, which Kafka counts, too."""
 
 _TICKS_KEPT = timedelta(hours=1)
 
 _SHARED_BY = {SHARES_TOPIC: SHARE_COUNT, DECIDER_TOPIC: 1}
-"""Topics that hold nothing: their partitions are what processes share, whatever `topics.partitions` is."""
+"""Topics without records, with their numbers of partitions: processes divide these as work partitions."""
 
 
 class TopicSettings(BaseModel):
-    """How the loop's topics are named and kept."""
+    """Names, partitions and retention of the loop's topics."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     prefix: str = Field(
-        default="headgate", pattern=r"^[A-Za-z0-9._-]{1,100}$", description="Before each topic's name, with a dot."
+        default="headgate",
+        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        description="Stands before each topic's name, with a dot.",
     )
     partitions: int = Field(
-        default=1, ge=1, le=1000, description="Of each topic. One carries thousands of brokers; more cost more batches."
+        default=1,
+        ge=1,
+        le=1000,
+        description="Partitions of each topic. One is enough for thousands of brokers; more cost more batches.",
     )
     replication_factor: int | None = Field(
-        default=None, ge=1, le=32767, description="Copies of each record; default: what the brokers take."
+        default=None, ge=1, le=32767, description="Copies of each record. Default: the brokers' default."
     )
     observed_retention: PositiveDuration = Field(
         default=parse_duration("1d"), description="How far back observations can be replayed."
@@ -55,32 +60,32 @@ class TopicSettings(BaseModel):
     )
     decided_segment: PositiveDuration = Field(
         default=parse_duration("1h"),
-        description="Decisions are compacted to the latest per subject once they are about so old.",
+        description="The approximate age at which decisions are compacted to the latest one of each subject.",
     )
     large_record: Size = Field(
         default=ByteSize(8 * _MEBIBYTE),
-        description="The most an audit entry or dead letter takes.",
+        description="Maximum size of an audit entry or dead letter.",
     )
 
     def topic(self, name: str) -> str:
-        """A topic's full name, from one without prefix such as ``observed.log-dirs``."""
+        """Return a topic's full name, given one such as ``observed.log-dirs``."""
         return f"{self.prefix}.{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What one topic should be."""
+    """The planned configuration of one topic."""
 
     topic: str
     partitions: int
     replication_factor: int
-    """-1: what the brokers take."""
+    """-1 for the brokers' default."""
     config: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """Where a topic is not as planned."""
+    """A difference between a topic and its plan."""
 
     topic: str
     key: str
@@ -93,7 +98,7 @@ class TopicDifference:
 
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
-    """All topics of the loop, by name: those of events, and what it needs itself (timers, ticks, shares)."""
+    """Return all topics of the loop by name: of events, and of its own timers, ticks, batches and work partitions."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _kept(settings.audit_retention, settings.large_record)
@@ -111,15 +116,9 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
 
 
 def differences(
-    planned: TopicPlan, partitions: int, replication_factor: int, config: Mapping[str, str]
-) -> list[TopicDifference]:
-    """Where a topic as it is differs from the plan; what the plan leaves to the brokers never does."""
-    return list(_differences(planned, partitions, replication_factor, config))
-
-
-def _differences(
     planned: TopicPlan, partitions: int, copies: int, config: Mapping[str, str]
 ) -> Iterator[TopicDifference]:
+    """Yield the differences between an existing topic and its plan; a brokers' default is none."""
     name = planned.topic
     if partitions != planned.partitions:
         add = "add partitions with kafka-topics.sh --alter"
@@ -138,12 +137,12 @@ def _differences(
 
 
 def is_shared(topic: str) -> bool:
-    """Whether a topic's partitions are what processes share."""
+    """Whether a topic's partitions are work partitions."""
     return topic.rpartition(".")[2] in _SHARED_BY
 
 
 def _observed(settings: TopicSettings) -> dict[str, str]:
-    # Room around the largest record that is read: a larger one should arrive, to be reported as a dead letter.
+    # More than the largest record that is read, so that a larger one arrives and becomes a dead letter.
     return _kept(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
 
 
@@ -152,8 +151,8 @@ def _decided(settings: TopicSettings) -> dict[str, str]:
     return {
         **_common(),
         "cleanup.policy": "compact",
-        # Kafka never compacts the active segment, so an almost idle topic needs short ones, and a limit on how long old
-        # decisions may stay: a new subscriber reads them all.
+        # Kafka never compacts the active segment. An almost idle topic needs short segments and a limit for the age of
+        # replaced decisions, because a new subscriber reads them all.
         "segment.ms": str(segment_ms),
         "max.compaction.lag.ms": str(2 * segment_ms),
         "min.cleanable.dirty.ratio": "0.1",
@@ -172,14 +171,14 @@ def _kept(retention: timedelta, record_bytes: int) -> dict[str, str]:
 
 
 def _ticks() -> dict[str, str]:
-    # A tick is over once it is read. Segments as short as that, as the active one is never deleted.
+    # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
     return {**_kept(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES)), "segment.ms": str(millis_of(_TICKS_KEPT))}
 
 
 def _common() -> dict[str, str]:
     return {
-        # The age of an observation counts from when it was appended: no collector's clock is trusted.
+        # The age of an observation counts from its append time, because a collector's clock may be wrong.
         TIMESTAMPS: "LogAppendTime",
-        # Else `max.message.bytes` counts compressed bytes: of spaces a few kilobytes are a gigabyte to who reads them.
+        # `max.message.bytes` would count compressed bytes, and a few kilobytes of spaces expand to a gigabyte.
         "compression.type": "uncompressed",
     }

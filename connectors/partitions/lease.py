@@ -1,7 +1,8 @@
-"""Until when a process holds its shares: keeps a process that was frozen or cut off from doing another's work.
+"""The time until which a process holds its work partitions, so that a frozen or isolated process does not act.
 
-Kafka gives a member's shares to others once it has heard nothing from it for the session timeout. The member counts
-from before its request, Kafka from its answer, so the member's time always ends first, whatever was delayed.
+Kafka assigns a member's partitions to others when it has not heard from the member for the session timeout. The member
+counts that time from before its request, and Kafka from its answer. So the member's time always ends first, whatever
+delays the request or the answer.
 """
 
 import threading
@@ -10,30 +11,25 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 _MARGIN = 1 / 6
-"""Of a session's time-out: for an act that was begun while the lease held."""
+"""Fraction of the session timeout that is left for an action that started while the lease was valid."""
 
 _NEVER = float("-inf")
 
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)
+CLOCK: Callable[[], float] = time.monotonic if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
+"""Seconds that never go backwards; where the system has such a clock, they count while it is suspended, too."""
+
 
 def lease_seconds(session_seconds: float) -> float:
-    """How long a lease is valid after it was renewed."""
+    """Return how long a lease is valid after a renewal."""
     return session_seconds * (1 - _MARGIN)
 
 
-def _awake_and_asleep() -> Callable[[], float]:
-    """Seconds that never go backwards and, where the system tells, count while it is suspended."""
-    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic if boot_time is None else partial(time.clock_gettime, boot_time)
-
-
-CLOCK = _awake_and_asleep()
-
-
 class PartitionLease:
-    """The shares of one process. Safe from any thread.
+    """The work partitions of one process. Safe from any thread.
 
     Args:
-        valid_seconds: after a renewal; less than the session's time-out.
+        valid_seconds: the validity after a renewal; less than the session timeout.
         clock: seconds that never go backwards.
     """
 
@@ -46,39 +42,39 @@ class PartitionLease:
 
     @property
     def held(self) -> frozenset[int]:
-        """What is assigned to it, as far as it has been told."""
+        """The assigned partitions, as far as this process knows."""
         return self._held
 
-    def holds(self, share: int) -> bool:
-        """Whether nobody else can hold the share now: to be asked before each act."""
+    def holds(self, partition: int) -> bool:
+        """Whether no other process can hold the partition now; ask before each action."""
         with self._lock:
-            return share in self._held and self._is_renewed()
+            return partition in self._held and self._is_renewed()
 
     @property
     def is_valid(self) -> bool:
-        """Whether all that it holds is its own; so it is where it holds nothing."""
+        """Whether no other process can hold a partition of this one; true without partitions."""
         with self._lock:
             return not self._held or self._is_renewed()
 
     def _is_renewed(self) -> bool:
         return self._clock() < self._renewed_at + self._valid_seconds
 
-    def take(self, shares: Iterable[int]) -> None:
-        """These were assigned to it; they are its own once it has been renewed lately."""
+    def add(self, partitions: Iterable[int]) -> None:
+        """Add newly assigned partitions; they are held once the lease has been renewed lately."""
         with self._lock:
-            self._held = self._held.union(shares)
+            self._held = self._held.union(partitions)
 
-    def give_up(self, shares: Iterable[int]) -> None:
-        """These are not its own any more, from now on."""
+    def remove(self, partitions: Iterable[int]) -> None:
+        """Remove revoked partitions at once."""
         with self._lock:
-            self._held = self._held.difference(shares)
+            self._held = self._held.difference(partitions)
 
     def lose(self) -> None:
-        """It has been taken for dead: nothing is its own, and what was renewed before does not count."""
+        """Drop all partitions and past renewals, because Kafka considers this process dead."""
         with self._lock:
             self._held, self._renewed_at = frozenset(), _NEVER
 
-    def renewed(self, asked_at: float) -> None:
-        """Kafka has taken it for a living member, in answer to what was asked then (by `clock`)."""
+    def renew(self, asked_at: float) -> None:
+        """Store that Kafka confirmed the membership, in answer to a request of that time (by `clock`)."""
         with self._lock:
             self._renewed_at = max(self._renewed_at, asked_at)

@@ -1,4 +1,4 @@
-"""Metrics of a process's shares."""
+"""Metrics of a process's work partitions."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -6,10 +6,10 @@ from policies.shares import SHARE_COUNT
 
 
 class PartitionMetrics:
-    """The metrics of all that one process shares with others: make one for a registry."""
+    """The metrics of all components that one process shares with others: one for each registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._shares = Gauge(
+        self._held = Gauge(
             "headgate_shares_held",
             f"Shares this process holds: of {SHARE_COUNT} for collectors and actuators, of 1 for the query. All "
             "processes together hold all of them.",
@@ -20,22 +20,22 @@ class PartitionMetrics:
             "headgate_share_clusters", "Watched clusters in these shares.", ("part",), registry=registry
         )
         self._changes = Counter(
-            "headgate_share_changes", "Times that what this process holds changed.", ("part",), registry=registry
+            "headgate_share_changes", "Changes of the shares that this process holds.", ("part",), registry=registry
         )
         self._valid = Gauge(
             "headgate_share_lease_valid",
-            "0: Kafka has not confirmed for nearly `shares.session_timeout` that this process holds what it holds, so "
-            "it carries nothing out.",
+            "0: for nearly `shares.session_timeout` Kafka has not confirmed that this process holds its shares, so its "
+            "actuators stand still.",
             ("part",),
             registry=registry,
         )
 
-    def changed(self, part: str, shares: int, clusters: int) -> None:
-        """What is held has changed."""
-        self._shares.labels(part).set(shares)
-        self._clusters.labels(part).set(clusters)
-        self._changes.labels(part).inc()
+    def changed(self, component: str, partitions: int, clusters: int) -> None:
+        """Count a change of the held partitions."""
+        self._held.labels(component).set(partitions)
+        self._clusters.labels(component).set(clusters)
+        self._changes.labels(component).inc()
 
-    def lease(self, part: str, *, valid: bool) -> None:
-        """Whether what is held may be acted on; of nothing that is so."""
-        self._valid.labels(part).set(valid)
+    def lease(self, component: str, *, valid: bool) -> None:
+        """Set whether this process may act on its partitions."""
+        self._valid.labels(component).set(valid)

@@ -1,4 +1,4 @@
-"""Settings of how identical processes share their work."""
+"""Settings of the block ``shares``: how identical processes divide their work."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -6,24 +6,24 @@ from policies.units import PositiveDuration, parse_duration
 
 
 class PartitionSettings(BaseModel):
-    """How processes alike (`collect`, `act`, `decide`, `run`) share what is to be done."""
+    """How identical processes (`collect`, `act`, `decide`, `run`) divide their work."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     session_timeout: PositiveDuration = Field(
         default=parse_duration("6s"),
-        description="A process that Kafka has not heard of for so long is taken for dead, and another does its work. "
+        description="When Kafka has not heard from a process for this time, another process takes over its work. "
         "Not less than the brokers' `group.min.session.timeout.ms`.",
     )
     instance: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
-        description="A name of this process that lasts, such as a pod's of a StatefulSet: one that is started again "
-        "within `session_timeout` has the same share, and nobody else was disturbed. Each process needs another one.",
+        description="A lasting name of this process, such as its pod's in a StatefulSet. A process that restarts "
+        "within `session_timeout` keeps its work, and no other process is disturbed. Each process needs its own name.",
     )
     name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
-        description="Actuators with the same one share the clusters; give another to those that are given other "
-        "`clusters`.",
+        description="Actuators with the same name divide the clusters among them; actuators with other `clusters` "
+        "in their settings need another name.",
     )

@@ -651,6 +651,6 @@ def test_a_wrong_password_is_told_once_and_shown_nowhere(broker: Secured) -> Non
     assert answers["loop Kafka, brokers"].verdict is Verdict.NOT_ALLOWED
     assert "refuses the login" in answers["loop Kafka, brokers"].detail
     assert {answers[f"loop Kafka, {each}"].detail for each in ("topics", "rights")} == {
-        "not asked: it does not answer, or lets nobody in"
+        "skipped: the cluster does not answer, or refuses the login"
     }
     assert "wrong-but-secret" not in str(answers)

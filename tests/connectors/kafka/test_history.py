@@ -142,7 +142,7 @@ def test_a_topic_that_does_not_exist_is_named(consumer: type[Consumer]) -> None:
 
 def test_silence_in_the_middle_is_an_error_and_not_the_end(consumer: type[Consumer]) -> None:
     consumer.topics, consumer.silent = {"a": [[(1, b"1")]]}, True
-    with pytest.raises(UserError, match=r"^a: Kafka gave no records for 10 s"):
+    with pytest.raises(UserError, match=r"^a: Kafka returned no records for 10 s"):
         read(["a"], 0, 9)
 
 

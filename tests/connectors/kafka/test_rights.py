@@ -64,5 +64,5 @@ def test_what_kafka_takes_for_no_principal_is_refused(principal: str) -> None:
 
 
 def test_a_part_that_is_none_is_named() -> None:
-    with pytest.raises(UserError, match="'eat' is no part: write one of collect-throttle"):
+    with pytest.raises(UserError, match="'eat' is no component: write one of collect-throttle"):
         rights_of("eat")

@@ -157,7 +157,7 @@ def test_a_flood_of_timers_takes_bounded_memory_and_loses_none_that_is_due_soon(
         schedule.add(number * SLOT_MS)
     assert len(schedule._slots) == len(schedule._known) <= 100
     assert schedule.next_ms == SLOT_MS
-    assert all(schedule.take(number * SLOT_MS) for number in range(1, 51))
+    assert all(schedule.pop_due(number * SLOT_MS) for number in range(1, 51))
 
 
 def test_timers_in_the_far_future_or_past_do_no_harm() -> None:

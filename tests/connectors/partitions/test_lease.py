@@ -37,16 +37,16 @@ def lease(time: Time) -> PartitionLease:
 
 
 def test_what_is_assigned_is_held_once_it_is_confirmed(lease: PartitionLease, time: Time) -> None:
-    lease.take([1, 2])
+    lease.add([1, 2])
     assert not lease.holds(1)
-    lease.renewed(time.now)
+    lease.renew(time.now)
     assert [lease.holds(share) for share in (1, 2, 3)] == [True, True, False]
 
 
 def test_it_ends_before_kafka_would_give_the_share_to_another(lease: PartitionLease, time: Time) -> None:
     assert VALID < SESSION
-    lease.take([1])
-    lease.renewed(time.now)
+    lease.add([1])
+    lease.renew(time.now)
     time.now += VALID - 0.01
     assert lease.holds(1)
     time.now += 0.01
@@ -55,35 +55,35 @@ def test_it_ends_before_kafka_would_give_the_share_to_another(lease: PartitionLe
 
 
 def test_it_counts_from_when_was_asked_not_from_when_the_answer_came(lease: PartitionLease, time: Time) -> None:
-    lease.take([1])
+    lease.add([1])
     asked_at = time.now
     time.now += 60  # frozen, with the answer waiting
-    lease.renewed(asked_at)
+    lease.renew(asked_at)
     assert not lease.holds(1)
 
 
 def test_a_late_answer_takes_nothing_back(lease: PartitionLease, time: Time) -> None:
-    lease.take([1])
-    lease.renewed(time.now)
-    lease.renewed(time.now - 50)
+    lease.add([1])
+    lease.renew(time.now)
+    lease.renew(time.now - 50)
     assert lease.holds(1)
 
 
 def test_what_is_given_up_is_not_held_from_now_on_and_the_rest_is(lease: PartitionLease, time: Time) -> None:
-    lease.take([1, 2])
-    lease.renewed(time.now)
-    lease.give_up([1])
+    lease.add([1, 2])
+    lease.renew(time.now)
+    lease.remove([1])
     assert [lease.holds(share) for share in (1, 2)] == [False, True]
 
 
 def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_be_confirmed(
     lease: PartitionLease, time: Time
 ) -> None:
-    lease.take([1])
-    lease.renewed(time.now)
+    lease.add([1])
+    lease.renew(time.now)
     lease.lose()
     assert lease.held == frozenset()
-    lease.take([1])
+    lease.add([1])
     assert not lease.holds(1)
 
 
@@ -157,11 +157,11 @@ class Group:
 
     def _receive(self, member: Member, kind: str, value: float | frozenset[int]) -> None:
         if kind == "renewed" and isinstance(value, float):
-            member.lease.renewed(value)
+            member.lease.renew(value)
         elif kind == "assigned" and isinstance(value, frozenset):
-            member.lease.take(value)
+            member.lease.add(value)
         elif kind == "revoked" and isinstance(value, frozenset):
-            member.lease.give_up(value)
+            member.lease.remove(value)
             if member.is_member:
                 member.owned -= value  # only now may it become another's
 

@@ -85,7 +85,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_until_it_is_told_what_is_its_share_it_says_so_and_nothing_is_its_share_too(bench: Bench) -> None:
     bench.step()
-    assert bench.member.problem == "has not been told yet by Kafka what is its share"
+    assert bench.member.problem == "waits for Kafka to assign its share"
     assert bench.client.commits == [], "there is nothing to confirm"
     bench.client.tell("on_assign")
     assert bench.member.problem is None
@@ -96,7 +96,7 @@ def test_it_is_no_member_before_what_it_holds_was_begun(bench: Bench, monkeypatc
     monkeypatch.setattr(bench.member, "_on_change", lambda _: problems.append(bench.member.problem))
     for _ in range(2):
         bench.client.tell("on_assign", 1)
-    assert problems == ["has not been told yet by Kafka what is its share", None]
+    assert problems == ["waits for Kafka to assign its share", None]
 
 
 def test_what_is_assigned_is_confirmed_at_once_and_counts_from_when_that_was_asked(bench: Bench) -> None:
@@ -155,8 +155,8 @@ def test_what_stays_when_something_is_revoked_may_be_acted_on_all_the_time(bench
     [
         (KafkaError.GROUP_AUTHORIZATION_FAILED, r"the group headgate\.act: grant its user Read on this group"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, r"grant its user Read on headgate\.shares"),
-        (KafkaError.INVALID_SESSION_TIMEOUT, r"set shares\.session_timeout to what lies between"),
-        (KafkaError.FENCED_INSTANCE_ID, r"another process has taken this one's shares\.instance"),
+        (KafkaError.INVALID_SESSION_TIMEOUT, r"set shares\.session_timeout to a value between"),
+        (KafkaError.FENCED_INSTANCE_ID, r"another process has the same shares\.instance"),
     ],
 )
 def test_who_is_not_let_in_says_what_to_mend(bench: Bench, code: int, says: str) -> None:
@@ -194,7 +194,7 @@ def test_changed_files_that_cannot_be_used_are_tried_again_with_the_old_client_m
     monkeypatch.setattr(membership, "_FINGERPRINT_SECONDS", 0.0)
     monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: "half written")
     monkeypatch.setattr(membership, "Consumer", refuse)
-    bench.member._look_at = 0.0
+    bench.member._check_files_at = 0.0
     bench.member.step()
     assert Client.made is before
     assert "left" not in before.said

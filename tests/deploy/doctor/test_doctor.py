@@ -18,7 +18,7 @@ from connectors.exporter import MetricsServer
 from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
-from connectors.kafka.rights import Resource, acl_command, lacking, rights
+from connectors.kafka.rights import Resource, acl_command, missing_rights, rights
 from connectors.pulsar.probes import role_of
 from deploy.commands.root import app
 from deploy.doctor.machine import machine_probes
@@ -122,21 +122,21 @@ def test_a_long_question_goes_on_below_itself_and_looks_like_no_other_system() -
 def test_what_a_part_lacks_is_what_its_topics_do_not_all_allow() -> None:
     everything = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
     topics = {f"h.{name}": everything for name in ("observed.log-dirs", "decided.throttle", AUDIT)}
-    assert all(list(lacking(part, "h", topics, {})) == [] for part in rights())
+    assert all(list(missing_rights(part, "h", topics, {})) == [] for part in rights())
     less = {**topics, "h.observed.log-dirs": everything - {"Write"}}
-    assert [(each.name, each.operations) for each in lacking("collect-throttle", "h", less, {})] == [
+    assert [(each.name, each.operations) for each in missing_rights("collect-throttle", "h", less, {})] == [
         ("observed.log-dirs", ("Write",))
     ]
     blind = {**topics, f"h.{AUDIT}": frozenset[str]()}
     assert ("", ("Describe", "DescribeConfigs")) in [
-        (each.name, each.operations) for each in lacking("decide", "h", blind, {})
+        (each.name, each.operations) for each in missing_rights("decide", "h", blind, {})
     ]
 
 
 def test_a_part_that_shares_work_needs_its_groups() -> None:
     everything = {f"h.{AUDIT}": frozenset({"Read", "Write", "Describe", "DescribeConfigs"})}
     (group,) = [grant for grant in rights()["decide"] if grant.resource is Resource.GROUP]
-    assert list(lacking("decide", "h", everything, {group: frozenset()})) == [group]
+    assert list(missing_rights("decide", "h", everything, {group: frozenset()})) == [group]
     assert acl_command(group, "User:u", "h") == (
         "--add --allow-principal 'User:u' --operation Read --group h.decide. --resource-pattern-type prefixed"
     )
@@ -256,4 +256,4 @@ def test_the_command_ends_with_status_one_where_something_is_not_good(tmp_path: 
 
 def test_an_unknown_part_is_a_mistake(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--part", "weather"])
-    assert "'weather' is no part: write one of collect-" in str(result.exception)
+    assert "'weather' is no component: write one of collect-" in str(result.exception)

@@ -62,8 +62,8 @@ def decider(settings: Settings, sessions: Sessions | None = None) -> Decider:
 
 def held_lease() -> PartitionLease:
     lease = PartitionLease(5.0, lambda: 0.0)
-    lease.take([0])
-    lease.renewed(0.0)
+    lease.add([0])
+    lease.renew(0.0)
     return lease
 
 

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from connectors.kafka.headers import Unbelieved
+from connectors.kafka.headers import RefusedRecordLog
 from connectors.redaction import secret
 from deploy.processes.logs import set_up_logging
 
@@ -92,7 +92,7 @@ def test_a_command_that_answers_says_at_its_end_alone_what_keeps_it_from_that(
 
 def test_a_command_that_answers_says_all_the_same_what_it_does_not_believe(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(answers=True)
-    Unbelieved().note("decided.throttle", "decided.throttle/0/1: no header")
+    RefusedRecordLog().note("decided.throttle", "decided.throttle/0/1: no header")
     assert [line["last"] for line in lines(capsys)] == ["decided.throttle/0/1: no header"]
 
 

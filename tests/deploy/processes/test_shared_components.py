@@ -46,8 +46,8 @@ class Member:
     def step(self) -> None:
         while self._assignments:
             shares = self._assignments.pop(0)
-            self.lease.give_up(self.lease.held - shares)
-            self.lease.take(shares)
+            self.lease.remove(self.lease.held - shares)
+            self.lease.add(shares)
             self.joined = True
             self._on_change(shares)
             self.taken.set()
