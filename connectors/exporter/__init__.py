@@ -1,6 +1,1 @@
-"""Prometheus: what the loop observes and decides, as metrics over HTTP."""
-
-from connectors.exporter.exporter import Exporter
-from connectors.exporter.http import Check, MetricsServer
-
-__all__ = ["Check", "Exporter", "MetricsServer"]
+"""The exporter: follows the loop's topics, and serves their present state as metrics, a status page and a JSON API."""

@@ -2,41 +2,42 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic import Field
 
+from connectors.exporter.loop_snapshot import PolicySnapshot
+from connectors.exporter.policy_view import DetailKind, PolicyDetail
 from connectors.isolation import view as metrics
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
 from policies.isolation.decisions import Placement
 
 SHOWN_NAMES = 8
 
 
 class IsolationDetail(PolicyDetail):
-    """Who is registered, and where data may lie."""
+    """Registered bookies, and the placement of namespaces."""
 
-    bookies: dict[str, int] = Field(description="By state: writable, read_only, offline.")
-    unassigned_count: int = Field(description="Writable bookies that nobody put into a group.")
+    bookies: dict[str, int] = Field(description="Number of bookies by state: writable, read_only, offline.")
+    unassigned_count: int = Field(description="Number of writable bookies without a group.")
     unassigned: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
-    namespaces: dict[str, int] = Field(description="Namespaces by the verdict on their placement.")
-    leaking_count: int = Field(description="Namespaces that may use bookies which the promise forbids.")
+    namespaces: dict[str, int] = Field(description="Number of namespaces by the verdict on their placement.")
+    leaking_count: int = Field(description="Number of namespaces that may use bookies which the promise forbids.")
     leaking: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
 
     def charted(self) -> Mapping[str, float]:
-        """What should be nothing."""
+        """Return the numbers that should be 0."""
         return {"unassigned bookies": self.unassigned_count, "leaking namespaces": self.leaking_count}
 
 
-def _detail(picture: PolicySnapshot) -> IsolationDetail | None:
+def _build_detail(snapshot: PolicySnapshot) -> IsolationDetail | None:
     bookies: Counter[str] = Counter()
-    for (state, _), count in picture.values(metrics.BOOKIES).items():
+    for (state, _), count in snapshot.values(metrics.BOOKIES).items():
         bookies[state] += round(count)
-    placements = picture.of_kind(Placement)
+    placements = snapshot.of_kind(Placement)
     if not bookies and not placements:
         return None
-    unassigned = sorted(bookie for (bookie,) in picture.values(metrics.UNASSIGNED))
-    leaking = sorted(namespace for (namespace,), count in picture.values(metrics.LEAK).items() if count)
+    unassigned = sorted(bookie for (bookie,) in snapshot.values(metrics.UNASSIGNED))
+    leaking = sorted(namespace for (namespace,), count in snapshot.values(metrics.LEAK).items() if count)
     return IsolationDetail(
         bookies=dict(bookies),
         unassigned_count=len(unassigned),
@@ -47,4 +48,4 @@ def _detail(picture: PolicySnapshot) -> IsolationDetail | None:
     )
 
 
-DETAIL = DetailKind(IsolationDetail, _detail)
+DETAIL = DetailKind(IsolationDetail, _build_detail, Path(__file__).with_name("detail.html"))

@@ -1,12 +1,13 @@
-"""The sessions policy on the status page: the state of members' sessions, and who owns the bundles."""
+"""The sessions policy on the status page: the states of members' sessions and of bundles."""
 
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
+from connectors.exporter.loop_snapshot import PolicySnapshot
+from connectors.exporter.policy_view import DetailKind, PolicyDetail
 from connectors.sessions import view as metrics
 from policies.sessions.decisions import SessionStatus
 
@@ -19,33 +20,33 @@ class LapsingMember(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     member: str
-    seconds_to_expiry: float = Field(description="Until its session counts as lost; 0 once it does.")
+    seconds_to_expiry: float = Field(description="Time until its session counts as lost; 0 once it does.")
 
 
 class SessionsDetail(PolicyDetail):
     """Members and bundles, as last read."""
 
-    roles: dict[str, dict[str, int]] = Field(description="Members by role and by how their session stands.")
-    lapsing_count: int = Field(description="Members that are disconnected, or whose session is lost.")
+    roles: dict[str, dict[str, int]] = Field(description="Number of members by role and session status.")
+    lapsing_count: int = Field(description="Number of members that are disconnected, or whose session is lost.")
     lapsing: tuple[LapsingMember, ...] = Field(description=f"The {SHOWN_MEMBERS} with the least time left.")
-    bundles: dict[str, int] = Field(description="Bundles by the last reading of their node.")
+    bundles: dict[str, int] = Field(description="Number of bundles by the state of their node.")
 
     def charted(self) -> Mapping[str, float]:
-        """What should be nothing."""
+        """Return the number that should be 0."""
         settled = (SessionStatus.ESTABLISHED.value, SessionStatus.CLOSED.value)
         amiss = (count for counts in self.roles.values() for status, count in counts.items() if status not in settled)
         return {"sessions amiss": sum(amiss)}
 
 
-def _detail(picture: PolicySnapshot) -> SessionsDetail | None:
+def _build_detail(snapshot: PolicySnapshot) -> SessionsDetail | None:
     roles: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for (role, status), count in picture.values(metrics.SESSIONS).items():
+    for (role, status), count in snapshot.values(metrics.SESSIONS).items():
         if count:
             roles[role][status] = round(count)
-    bundles = {state: round(count) for (state,), count in picture.values(metrics.BUNDLES).items() if count}
+    bundles = {state: round(count) for (state,), count in snapshot.values(metrics.BUNDLES).items() if count}
     if not roles and not bundles:
         return None
-    left = sorted((seconds, member) for (member,), seconds in picture.values(metrics.SECONDS_TO_EXPIRY).items())
+    left = sorted((seconds, member) for (member,), seconds in snapshot.values(metrics.SECONDS_TO_EXPIRY).items())
     return SessionsDetail(
         roles=dict(roles),
         lapsing_count=len(left),
@@ -54,4 +55,4 @@ def _detail(picture: PolicySnapshot) -> SessionsDetail | None:
     )
 
 
-DETAIL = DetailKind(SessionsDetail, _detail)
+DETAIL = DetailKind(SessionsDetail, _build_detail, Path(__file__).with_name("detail.html"))

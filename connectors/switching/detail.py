@@ -1,11 +1,12 @@
 """The switching policy on the status page: the progress of a switch through its stages."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
+from connectors.exporter.loop_snapshot import PolicySnapshot
+from connectors.exporter.policy_view import DetailKind, PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.switching import SwitchRecord
 from policies.switching.state import WAY, LedgerStage, SwitchStage
@@ -15,15 +16,15 @@ _BEFORE = frozenset({SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECH
 
 
 class StagePlace(ClosedEnum):
-    """Where a stage stands on the way."""
+    """A stage's place in the sequence of stages."""
 
-    PAST = "past", "The switch has been there."
-    NOW = "now", "The switch is there."
-    AHEAD = "ahead", "The switch is yet to come there."
+    PAST = "past", "The switch has passed it."
+    NOW = "now", "The switch is in it."
+    AHEAD = "ahead", "The switch has not reached it."
 
 
 class Stage(BaseModel):
-    """One stage of the way."""
+    """One stage of the sequence."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,25 +33,29 @@ class Stage(BaseModel):
 
 
 class SwitchingDetail(PolicyDetail):
-    """Where brokers write, and where the last switch stands."""
+    """The cluster that brokers write to, and the state of the last switch."""
 
-    active: str | None = Field(description="The one cluster brokers write to.")
-    source: str | None = Field(description="The cluster that brokers leave; null: no switch began.")
-    target: str | None = Field(description="The cluster that they move to; null: no switch began.")
+    active: str | None = Field(description="The cluster that brokers write to.")
+    source: str | None = Field(description="The cluster that brokers leave; null if no switch has begun.")
+    target: str | None = Field(description="The cluster that they move to; null if no switch has begun.")
     stage: SwitchStage
-    way: tuple[Stage, ...] = Field(description="The stages of a switch that goes well; empty off that way.")
-    ledgers: dict[LedgerStage, int] = Field(description="How many ledgers stand where.")
-    brokers_live: int | None = Field(description="Null: not known.")
-    brokers_acked: int = Field(description="Those that follow the directive in force.")
-    blocked: str = Field(description="Why it does not go live; empty when nothing is in the way.")
-    halted: str = Field(description="Why nothing is ordered; empty when it goes on.")
+    way: tuple[Stage, ...] = Field(
+        description="The stages of a successful switch; empty if the switch has left that sequence."
+    )
+    ledgers: dict[LedgerStage, int] = Field(description="Number of ledgers by stage.")
+    brokers_live: int | None = Field(description="Number of live brokers; null if unknown.")
+    brokers_acked: int = Field(description="Number of brokers that follow the directive in force.")
+    blocked: str = Field(description="The reason why it does not go live; empty if there is none.")
+    halted: str = Field(description="The reason why no orders are given; empty if there is none.")
     paused: bool
     degraded: bool
-    rollback_until: Instant | None = Field(description="Until when it can be taken back; null: it is not live yet.")
+    rollback_until: Instant | None = Field(
+        description="End of the time for a rollback; null before it is live."
+    )
 
 
-def _detail(picture: PolicySnapshot) -> SwitchingDetail | None:
-    records = picture.of_kind(SwitchRecord)
+def _build_detail(snapshot: PolicySnapshot) -> SwitchingDetail | None:
+    records = snapshot.of_kind(SwitchRecord)
     if not records:
         return None
     record = max(records, key=lambda each: each.decided_at)
@@ -59,7 +64,7 @@ def _detail(picture: PolicySnapshot) -> SwitchingDetail | None:
         source=record.source,
         target=record.target,
         stage=record.verdict,
-        way=tuple(_way(record.verdict)),
+        way=tuple(_list_stages(record.verdict)),
         ledgers=record.ledgers,
         brokers_live=record.brokers.live,
         brokers_acked=record.brokers.acked,
@@ -71,7 +76,7 @@ def _detail(picture: PolicySnapshot) -> SwitchingDetail | None:
     )
 
 
-def _way(stage: SwitchStage) -> Iterator[Stage]:
+def _list_stages(stage: SwitchStage) -> Iterator[Stage]:
     if stage not in WAY and stage not in _BEFORE:
         return
     reached = WAY.index(stage) if stage in WAY else -1
@@ -80,4 +85,4 @@ def _way(stage: SwitchStage) -> Iterator[Stage]:
         yield Stage(stage=each, place=place)
 
 
-DETAIL = DetailKind(SwitchingDetail, _detail)
+DETAIL = DetailKind(SwitchingDetail, _build_detail, Path(__file__).with_name("detail.html"))

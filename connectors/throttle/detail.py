@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
+from connectors.exporter.loop_snapshot import PolicySnapshot
+from connectors.exporter.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
 from policies.throttle import ThrottleSettings
 from policies.throttle.limits import Limit
@@ -21,61 +22,67 @@ class Volume(BaseModel):
 
     broker: str
     log_dir: str
-    usable_bytes: float = Field(description="Free for the broker.")
+    usable_bytes: float = Field(description="Bytes that the broker can still use.")
     total_bytes: float
     used_ratio: float = Field(description="From 0 to 1.")
     soft_ratio: float | None = Field(description="The used ratio from which producers are slowed; null: no limit.")
     hard_ratio: float | None = Field(description="The used ratio from which they are stopped; null: no limit.")
-    seconds_to_full: float | None = Field(description="At its present rate; null: not known to fill.")
+    seconds_to_full: float | None = Field(
+        description="At its present rate; null: unknown, or it is not filling."
+    )
 
 
 class ThrottleDetail(PolicyDetail):
-    """How much the cluster's producers should write, and why."""
+    """The cluster's throttle factor, and the fullest volumes."""
 
-    factor: float | None = Field(description="In force: the fallback while the decision is stale; null: none yet.")
-    brokers: dict[str, int] = Field(description="By how they count: counted, stale, departed; empty while stale.")
+    factor: float | None = Field(
+        description="In force; the fallback while the decision is stale; null before the first."
+    )
+    brokers: dict[str, int] = Field(
+        description="Number of brokers by state: counted, stale, departed; empty while stale."
+    )
     volume_count: int
-    volumes: tuple[Volume, ...] = Field(description=f"The fullest, at most {SHOWN_VOLUMES}.")
+    volumes: tuple[Volume, ...] = Field(description=f"The fullest volumes, at most {SHOWN_VOLUMES}.")
 
     def charted(self) -> Mapping[str, float]:
-        """The factor, and the fullest volume."""
+        """Return the factor, and the used ratio of the fullest volume."""
         values = {} if self.factor is None else {"factor": self.factor}
         return {**values, **({"fullest volume": self.volumes[0].used_ratio} if self.volumes else {})}
 
 
-def _detail(picture: PolicySnapshot) -> ThrottleDetail | None:
-    volumes, factor = list(_volumes(picture)), picture.value(metrics.FACTOR)
+def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
+    volumes, factor = list(_list_volumes(snapshot)), snapshot.value(metrics.FACTOR)
     if factor is None and not volumes:
         return None
     fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
-    brokers = {state: round(count) for (state,), count in picture.values(metrics.BROKERS).items()}
+    brokers = {state: round(count) for (state,), count in snapshot.values(metrics.BROKERS).items()}
     return ThrottleDetail(factor=factor, brokers=brokers, volume_count=len(volumes), volumes=tuple(fullest))
 
 
-def _volumes(picture: PolicySnapshot) -> Iterator[Volume]:
-    settings, left = picture.settings, picture.values(metrics.SECONDS_TO_FULL)
-    totals = picture.values(metrics.TOTAL)
+def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:
+    settings, left = snapshot.settings, snapshot.values(metrics.SECONDS_TO_FULL)
+    totals = snapshot.values(metrics.TOTAL)
     soft, hard = (settings.soft, settings.hard) if isinstance(settings, ThrottleSettings) else (None, None)
-    for key, usable in picture.values(metrics.USABLE).items():
+    for key, usable in snapshot.values(metrics.USABLE).items():
         total = totals[key]
         yield Volume(
             broker=key[0],
             log_dir=key[1],
             usable_bytes=usable,
             total_bytes=total,
-            used_ratio=_used(usable, total),
-            soft_ratio=_limit(soft, total),
-            hard_ratio=_limit(hard, total),
+            used_ratio=_used_ratio(usable, total),
+            soft_ratio=_limit_ratio(soft, total),
+            hard_ratio=_limit_ratio(hard, total),
             seconds_to_full=left.get(key),
         )
 
 
-def _limit(limit: Limit | None, total_bytes: float) -> float | None:
-    return None if limit is None else _used(limit.in_bytes(round(total_bytes)), total_bytes)
+def _limit_ratio(limit: Limit | None, total_bytes: float) -> float | None:
+    return None if limit is None else _used_ratio(limit.in_bytes(round(total_bytes)), total_bytes)
 
 
-def _used(free: float, total: float) -> float:
+def _used_ratio(free: float, total: float) -> float:
     return min(1.0, max(0.0, 1 - free / total)) if total > 0 else 0.0
 
 
-DETAIL = DetailKind(ThrottleDetail, _detail)
+DETAIL = DetailKind(ThrottleDetail, _build_detail, Path(__file__).with_name("detail.html"))

@@ -10,11 +10,11 @@ from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.canary.canary import Canary, CanaryMetrics
 from connectors.component import Component
 from connectors.exporter.exporter import Exporter
+from connectors.exporter.loop_snapshot import LoopSnapshot
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import unsigned
-from connectors.loop_snapshot import LoopSnapshot
 from connectors.version import VERSION
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision
@@ -66,10 +66,10 @@ def exporting(
         on_records=None if canary is None else canary.take,
     )
 
-    def picture() -> LoopSnapshot:
-        return replace(exporter.picture(), answers=None if canary is None else canary.answers())
+    def snapshot() -> LoopSnapshot:
+        return replace(exporter.snapshot(), answers=None if canary is None else canary.answers())
 
-    site = StatusSite(picture, version=VERSION, settings_hash=settings_hash)
+    site = StatusSite(snapshot, version=VERSION, settings_hash=settings_hash)
     parts = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
     return Exporting([*parts, *([] if canary is None else [Component("canary", canary.run)])], site)
 

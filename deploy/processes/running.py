@@ -54,7 +54,7 @@ def serving(
         healthy=_checks(parts, lambda part: part.healthy),
         ready=_checks(parts, lambda part: part.ready),
         setting="http.port",
-        site=None if site is None else site.answer,
+        site=None if site is None else site.respond,
         access=settings.http.access,
     )
     with server:

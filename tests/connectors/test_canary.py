@@ -228,11 +228,11 @@ def test_it_is_in_no_metric_and_in_no_list(loop: Loop) -> None:
     loop.canary.send()
     read = [Record(topic, key.encode(), value, to_millis(loop.now)) for topic, key, value in loop.sent]
     records = [*read, *loop.decide()]
-    assert view.take(records, live=True) == []
+    assert view.fold(records, live=True) == []
     assert not in_force.fold_records(records)
     assert CANARY not in str(list(view.samples(to_millis(loop.now))))
-    picture = view.picture(to_millis(loop.now))
-    assert (list(picture.policies), list(picture.recent_decisions), list(view.own_samples())) == ([], [], [])
+    picture = view.snapshot(to_millis(loop.now))
+    assert (list(picture.policies), list(picture.recent_decisions), list(view.process_samples())) == ([], [], [])
 
 
 def test_nobody_is_paged_for_it() -> None:

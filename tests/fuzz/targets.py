@@ -94,9 +94,9 @@ def _export(document: bytes) -> None:
     _evidence(document)
     for topic in (*observed_topics(), *decided_topics(), "dead-letters"):
         record = Record(f"h.{topic}", b"k", document, _NOW_MS)
-        view.take([record, record], live=True)
-        view.take([record._replace(value=None)], live=True) if topic in decided_topics() else None
-        view.take([record], live=False)
+        view.fold([record, record], live=True)
+        view.fold([record._replace(value=None)], live=True) if topic in decided_topics() else None
+        view.fold([record], live=False)
     generate_latest(_Scrape(view))
 
 

@@ -72,14 +72,14 @@ def test_records_of_an_earlier_version_are_read(policy: str, left: dict[str, Any
         assert read_record(value.encode(), topic).data.cluster == left["cluster"]
     view = LoopView("headgate", {policy: POLICIES[policy].examples().settings})
     records = [Record(f"headgate.{t}", k.encode(), v.encode(), left["now_ms"]) for t, k, v in left["written"]]
-    taken = view.take([r for r in records if not r.topic.endswith("audit")], live=False)
+    taken = view.fold([r for r in records if not r.topic.endswith("audit")], live=False)
     assert len(taken) == len(decided(left))
-    assert list(view.own_samples()) == []
+    assert list(view.process_samples()) == []
     assert view.metrics(left["now_ms"])
 
 
 def test_dead_letters_of_an_earlier_version_are_counted() -> None:
     view = LoopView("headgate", {})
     written = [each for file in FILES for each in json.loads(file.read_text())["dead-letters"]["written"]]
-    view.take([Record(f"headgate.{t}", k.encode(), v.encode(), 0) for t, k, v in written], live=True)
+    view.fold([Record(f"headgate.{t}", k.encode(), v.encode(), 0) for t, k, v in written], live=True)
     assert sum(s.value for s in view.samples(0) if s.family.name == "headgate_dead_letters_total") == len(written)

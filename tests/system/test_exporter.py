@@ -23,7 +23,8 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.exporter import Exporter, MetricsServer
+from connectors.exporter.exporter import Exporter
+from connectors.exporter.http import MetricsServer
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail

@@ -55,12 +55,12 @@ class Loop:
                 cluster="payments", outcome=Outcome.OK, under_replicated=under_replicated, partitions=9
             )
             event = observation_event(reading, id=f"reading@{seconds}", source="test", time=at)
-            self._view.take([Record(OBSERVED, b"payments", event, now_ms)], live=True)
+            self._view.fold([Record(OBSERVED, b"payments", event, now_ms)], live=True)
             row = Row(value=event, topic=OBSERVED, partition=0, offset=0, appended_ms=now_ms)
             out = self._tester.test(("replication", "payments"), [row])
         out += self._tester._handleExpiredTimers()
         records = [Record(row.topic, row.key.encode(), row.value, now_ms) for row in out if ".decided." in row.topic]
-        self._view.take(records, live=True)
+        self._view.fold(records, live=True)
         return out
 
     def verdicts(self, seconds: float, under_replicated: int | None = None) -> list[tuple[str, str]]:

@@ -1,1 +1,1 @@
-"""The status page and its JSON API: what is in force in each cluster, for people and for scripts."""
+"""The status page and its JSON API: the present state of each cluster, for people and for scripts."""

@@ -1,49 +1,100 @@
-"""Small charts: turns numbers into the points of SVG lines. Pure."""
+"""The charts of the last hour: keeps a few numbers in bounded memory, and draws them as the points of SVG lines."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
+
+from connectors.exporter.page.documents import HistoryDocument
+
+INTERVAL_SECONDS = 15.0
+POINTS = 240
+"""An hour."""
+MOST_SERIES = 6
+"""Limit for one cluster; a policy has one or two."""
+MOST_CLUSTERS = 1000
+
+LOOP = ""
+"""In place of a cluster's name: the loop itself."""
 
 WIDTH, HEIGHT = 240.0, 40.0
 _INSET = 2.0
-"""A line at the edge is drawn whole."""
+"""Distance from the edge, so that a line there is drawn with its full width."""
+_UNKNOWN = math.nan
+
+
+class History:
+    """The last hour's numbers, by cluster and series."""
+
+    def __init__(self) -> None:
+        self._rings: dict[str, dict[str, list[float]]] = {}
+        self._length = 0
+        self._ends_at: datetime | None = None
+
+    def add(self, at: datetime, charted: Mapping[str, Mapping[str, float]]) -> None:
+        """Add one point to every series. A series without a value is unknown now, and is dropped after an hour."""
+        self._ends_at, self._length = at, min(self._length + 1, POINTS)
+        for cluster, values in charted.items():
+            if cluster in self._rings or len(self._rings) < MOST_CLUSTERS:
+                rings = self._rings.setdefault(cluster, {})
+                for name in values:
+                    if name in rings or len(rings) < MOST_SERIES:
+                        rings.setdefault(name, [_UNKNOWN] * (self._length - 1))
+        for cluster, rings in list(self._rings.items()):
+            for name, ring in list(rings.items()):
+                ring.append(charted.get(cluster, {}).get(name, _UNKNOWN))
+                del ring[:-POINTS]
+                if all(map(math.isnan, ring)):
+                    del rings[name]
+            if not rings:
+                del self._rings[cluster]
+
+    def series(self, cluster: str) -> dict[str, tuple[float | None, ...]]:
+        """Return the series of one cluster, oldest first."""
+        rings = self._rings.get(cluster, {})
+        return {name: tuple(None if math.isnan(v) else v for v in ring) for name, ring in rings.items()}
+
+    def document(self) -> HistoryDocument:
+        """Return all series."""
+        clusters = {cluster: self.series(cluster) for cluster in self._rings if cluster != LOOP}
+        return HistoryDocument(
+            interval_seconds=INTERVAL_SECONDS, ends_at=self._ends_at, loop=self.series(LOOP), clusters=clusters
+        )
 
 
 class Chart(NamedTuple):
-    """What is to be drawn, and what is to be said of it to who does not see it."""
+    """A chart's shapes, and the numbers that describe it to a reader without sight."""
 
     name: str
     lines: tuple[str, ...]
-    """`points` of polylines: one for each stretch that is known."""
+    """`points` of polylines: one for each stretch of known values."""
     areas: tuple[str, ...]
-    """The same down to the ground, as polygons."""
+    """The areas below them, as `points` of polygons."""
     least: float
     most: float
     now: float | None
 
 
-def chart(
-    name: str, values: Sequence[float | None], *, top: float | None = None, length: int | None = None
-) -> Chart | None:
-    """Draw a series from the left to the right edge; None where nothing is known.
+def draw_chart(name: str, values: Sequence[float | None], *, top: float | None = None) -> Chart | None:
+    """Draw a series, with its newest value at the right edge; None if no value is known.
 
     Args:
-        name: what it is.
-        values: oldest first; None: not known then.
-        top: what the upper edge stands for; by default the greatest value, at least 1. The lower edge is 0.
-        length: how many points the width has room for; the newest is at the right edge. By default all there are.
+        name: of the series.
+        values: at most `POINTS`, oldest first; None: unknown.
+        top: the value at the upper edge; by default the greatest value, at least 1. The lower edge is 0.
     """
     known = [value for value in values if value is not None]
     if not known:
         return None
     highest = top if top is not None else max(1.0, *known)
-    room = max(length or len(values), len(values), 2)
-    step, first = WIDTH / (room - 1), room - len(values)
+    step, first = WIDTH / (POINTS - 1), POINTS - len(values)
     points = [None if v is None else _Point((first + i) * step, _height(v, highest)) for i, v in enumerate(values)]
-    stretches = list(_stretches(points))
+    stretches = list(_split_stretches(points))
+    ground = [(_Point(s[-1].x, HEIGHT), _Point(s[0].x, HEIGHT)) for s in stretches]
     return Chart(
         name=name,
-        lines=tuple(" ".join(map(_written, stretch)) for stretch in stretches),
-        areas=tuple(_area(stretch) for stretch in stretches),
+        lines=tuple(map(_format_points, stretches)),
+        areas=tuple(_format_points((*s, *below)) for s, below in zip(stretches, ground, strict=True)),
         least=min(known),
         most=max(known),
         now=values[-1],
@@ -60,8 +111,8 @@ def _height(value: float, top: float) -> float:
     return _INSET + (HEIGHT - 2 * _INSET) * (1 - share)
 
 
-def _stretches(points: Sequence[_Point | None]) -> Iterator[list[_Point]]:
-    """Neighbours that are known; a single one is drawn as a short line."""
+def _split_stretches(points: Sequence[_Point | None]) -> Iterator[list[_Point]]:
+    """Yield runs of known points; a single point becomes a short line."""
     stretch: list[_Point] = []
     for point in (*points, None):
         if point is not None:
@@ -71,10 +122,5 @@ def _stretches(points: Sequence[_Point | None]) -> Iterator[list[_Point]]:
             stretch = []
 
 
-def _area(stretch: Sequence[_Point]) -> str:
-    ground = (_Point(stretch[-1].x, HEIGHT), _Point(stretch[0].x, HEIGHT))
-    return " ".join(map(_written, (*stretch, *ground)))
-
-
-def _written(point: _Point) -> str:
-    return f"{point.x:.1f},{point.y:.1f}"
+def _format_points(points: Sequence[_Point]) -> str:
+    return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in points)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from connectors.loop_snapshot import MAX_RECENT_DECISIONS
-from connectors.policy_view import PolicyDetail
+from connectors.exporter.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.exporter.policy_view import PolicyDetail
 from connectors.registration import connectors_of
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity
@@ -16,44 +16,44 @@ from policies.registry import POLICIES
 from policies.units import Instant
 
 SHOWN_ALERTS = 200
-"""More than anybody reads on one page."""
+"""Limit of the alerts on the page and in the API."""
 
 
 class Document(BaseModel):
-    """A part of an answer."""
+    """A part of a response."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Concern(ClosedEnum):
-    """Whether somebody should look, by the alerts that fire and by what is stale."""
+    """How urgently an operator should look at a cluster, by its firing alerts and stale decisions."""
 
-    CRITICAL = "critical", "A critical alert fires: to be looked at now."
-    STALE = "stale", "What was decided has run out without a successor: the loop is dead or far behind."
-    WARNING = "warning", "A warning fires: to be looked at within the day."
-    INFO = "info", "Something is good to know."
-    CALM = "calm", "Nothing fires, and all that was decided is current."
+    CRITICAL = "critical", "A critical alert fires: look now."
+    STALE = "stale", "A decision has expired without a successor: the loop is dead or far behind."
+    WARNING = "warning", "A warning fires: look within the day."
+    INFO = "info", "An alert of severity info fires."
+    CALM = "calm", "No alert fires, and all decisions are current."
 
 
 class DecisionLine(Document):
-    """A decision, or an alert, as a line to read."""
+    """A decision or an alert in one line."""
 
     decision_id: str
     policy: str
     cluster: str
-    subject: str = Field(description="What it is about.")
+    subject: str = Field(description="The decision's subject.")
     verdict: str
     reason: str
-    sentence: str = Field(description="Why, with the numbers that decided.")
+    sentence: str = Field(description="The explanation, with the deciding numbers.")
     decided_at: Instant
     mode: Mode
-    stale: bool = Field(description="Whether it should have had a successor by now.")
+    stale: bool = Field(description="Whether its successor is overdue.")
     alert: str | None = Field(description="The alert's name; null for a decision.")
-    severity: Severity | None = Field(description="Of an alert.")
+    severity: Severity | None = Field(description="The alert's severity; null for a decision.")
 
 
 class AlertLine(Document):
-    """An alert that fires."""
+    """A firing alert."""
 
     alert: str
     severity: Severity
@@ -63,110 +63,110 @@ class AlertLine(Document):
     reason: str
     summary: str
     started_at: Instant
-    stale: bool = Field(description="Whether nobody has repeated it in time: it may have ended.")
+    stale: bool = Field(description="Whether its repetition is overdue: it may have ended.")
 
 
 class PolicyStatus(Document):
-    """What one policy says of a cluster. Every policy has this; `detail` is its own."""
+    """One policy's state in a cluster. All policies share these fields; `detail` is the policy's own."""
 
     policy: str
-    stale: bool = Field(description="Whether any of its decisions should have had a successor by now.")
-    decision_count: int = Field(description="How many of its decisions are in force for the cluster.")
-    verdicts: dict[str, int] = Field(description="These by verdict.")
+    stale: bool = Field(description="Whether the successor of any of its decisions is overdue.")
+    decision_count: int = Field(description="Number of its decisions in force for the cluster.")
+    verdicts: dict[str, int] = Field(description="The decisions in force by verdict.")
     latest: DecisionLine | None = Field(
-        description="The newest of them, of those that tell of the whole where there are such; null: there is none."
+        description="The newest decision in force. A step counts only if there is nothing else. Null: no decision."
     )
-    numbers: dict[str, float] = Field(description="The numbers of the newest, by the names of its fields.")
+    numbers: dict[str, float] = Field(description="The numeric fields of the newest decision, by name.")
 
 
 class ClusterStatusBase(Document):
-    """A cluster, as every policy has it."""
+    """A cluster, without its policies."""
 
     cluster: str
     concern: Concern
-    alert_count: int = Field(description="Alerts that fire about it.")
+    alert_count: int = Field(description="Number of firing alerts about the cluster.")
 
 
 class AnswersStatus(Document):
-    """Whether and how soon the loop answers the canary: from a reading to its decision."""
+    """Whether and how fast the loop answers the canary, from its reading to its decision."""
 
-    latest_seconds: float | None = Field(description="Of the last answer; null: there was none yet.")
-    unanswered_seconds: float = Field(description="For how long one has been waited for; 0: for none.")
-    silent: bool = Field(description="Whether that is too long: the loop is dead or far behind.")
+    latest_seconds: float | None = Field(description="Latency of the last answer; null before the first.")
+    unanswered_seconds: float = Field(description="Age of the reading that waits for its answer; 0 if none waits.")
+    silent: bool = Field(description="Whether that age is above the limit: the loop is dead or far behind.")
 
 
 class LoopStatusBase(Document):
-    """The whole loop."""
+    """The state of the loop, without its clusters."""
 
     version: str
     settings_hash: str
-    complete: bool = Field(description="False while the history is still read: then nothing is shown of it.")
-    problem: str | None = Field(description="Why it is not complete, or why nothing new can be read.")
-    answers: AnswersStatus | None = Field(description="Null: there is no canary.")
-    cluster_counts: dict[Concern, int] = Field(description="Clusters by whether somebody should look.")
-    alert_count: int = Field(description="Alerts that fire.")
+    complete: bool = Field(description="False while the history is being read; then no clusters are shown.")
+    problem: str | None = Field(description="Why it is not complete, or why no new records can be read.")
+    answers: AnswersStatus | None = Field(description="Null if there is no canary.")
+    cluster_counts: dict[Concern, int] = Field(description="Number of clusters by concern.")
+    alert_count: int = Field(description="Number of firing alerts.")
 
 
 class AlertsDocument(Document):
-    """The alerts that fire, the gravest and newest first."""
+    """The firing alerts, by severity and then the newest first."""
 
     alert_count: int
-    alerts: tuple[AlertLine, ...] = Field(description=f"At most {SHOWN_ALERTS} of them.")
+    alerts: tuple[AlertLine, ...] = Field(description=f"At most {SHOWN_ALERTS}.")
 
 
 class DecisionsDocument(Document):
-    """The last decisions and alerts that changed anything, the newest first; what is only repeated is left out."""
+    """The last decisions and alerts that changed anything, the newest first. Mere repetitions are left out."""
 
     decisions: tuple[DecisionLine, ...] = Field(description=f"At most {MAX_RECENT_DECISIONS}.")
 
 
 class HistoryDocument(Document):
-    """Numbers of the last hour, as long as this process has run."""
+    """Numbers of the last hour, or since the start of this process."""
 
-    interval_seconds: float = Field(description="From one point to the next.")
-    ends_at: Instant | None = Field(description="Of the last point; null: there is none yet.")
-    loop: dict[str, tuple[float | None, ...]] = Field(description="Of the loop itself; as those of clusters.")
+    interval_seconds: float = Field(description="Time between two points.")
+    ends_at: Instant | None = Field(description="Time of the last point; null before the first.")
+    loop: dict[str, tuple[float | None, ...]] = Field(description="The series of the loop itself.")
     clusters: dict[str, dict[str, tuple[float | None, ...]]] = Field(
-        description="By cluster and by what is drawn, oldest first; null: not known then. All end at `ends_at`."
+        description="The series by cluster and name, oldest first; null: unknown. All end at `ends_at`."
     )
 
 
 @cache
 def detail_models() -> dict[str, type[PolicyDetail]]:
-    """Each policy's own model, where it has one."""
+    """Return each policy's own model, if it has one."""
     found = {name: connectors_of(kind).detail for name, kind in POLICIES.items()}
     return {name: detail.model for name, detail in found.items() if detail is not None}
 
 
 @cache
 def policy_status_model() -> Any:
-    """A policy's status with the details of the registered policies."""
+    """Return the model of a policy's status, with the details of the registered policies."""
     kinds: Any = reduce(or_, detail_models().values(), type(None))
-    detail: Any = (kinds, Field(description="The policy's own numbers; null: it has none, or knows nothing yet."))
+    detail: Any = (kinds, Field(description="The policy's own section; null if it has none, or no data yet."))
     return create_model("PolicyStatus", __base__=PolicyStatus, __doc__=PolicyStatus.__doc__, detail=detail)
 
 
 @cache
 def cluster_model() -> Any:
-    """A cluster with its policies."""
-    policies: Any = (_many(policy_status_model()), Field(description="Those that know anything of it."))
+    """Return the model of a cluster with its policies."""
+    policies: Any = (_tuple_of(policy_status_model()), Field(description="The policies with data about the cluster."))
     base = ClusterStatusBase
     return create_model("ClusterStatus", __base__=base, __doc__=base.__doc__, policies=policies)
 
 
 @cache
 def loop_model() -> Any:
-    """The loop with its clusters."""
-    clusters: Any = (_many(cluster_model()), Field(description="By name."))
+    """Return the model of the loop with its clusters."""
+    clusters: Any = (_tuple_of(cluster_model()), Field(description="By name."))
     return create_model("LoopStatus", __base__=LoopStatusBase, __doc__=LoopStatusBase.__doc__, clusters=clusters)
 
 
 @cache
 def clusters_model() -> Any:
-    """All clusters."""
-    clusters: Any = (_many(cluster_model()), Field(description="By name."))
+    """Return the model of all clusters."""
+    clusters: Any = (_tuple_of(cluster_model()), Field(description="By name."))
     return create_model("ClustersDocument", __base__=Document, __doc__="All clusters.", clusters=clusters)
 
 
-def _many(kind: Any) -> Any:
+def _tuple_of(kind: Any) -> Any:
     return GenericAlias(tuple, (kind, ...))

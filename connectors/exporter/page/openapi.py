@@ -14,29 +14,29 @@ from connectors.exporter.page.documents import (
     clusters_model,
     loop_model,
 )
-from connectors.http.responses import JSON, ErrorDocument, Response
+from connectors.http.responses import JSON, ErrorDocument
 from connectors.version import VERSION
 
 API = "/api/v1"
 
 _DESCRIPTION = """\
-What is in force in each cluster, as the status page at `/` shows it. Read-only: GET and HEAD, anything else is 405.
-Each answer has an `ETag`: who sends it back as `If-None-Match` gets 304 and no body while nothing has changed. Where
-a token is set in `http.access`, it must be sent as a bearer's token, or as the password of basic
-authentication."""
+The present state of each cluster, as the status page at `/` shows it. Read-only: methods other than GET and HEAD get
+405. Each response has an `ETag`. A request that sends it back as `If-None-Match` gets 304 without a body while the
+content is unchanged. If a token is set in `http.access`, requests must send it as a bearer token, or as the password of
+basic authentication."""
 
 _CLUSTER = {
     "name": "cluster",
     "in": "path",
     "required": True,
-    "description": "As the settings name it, percent-encoded.",
+    "description": "The cluster's name in the settings, percent-encoded.",
     "schema": {"type": "string"},
 }
 
 
 @cache
 def openapi() -> dict[str, Any]:
-    """The whole document, as data."""
+    """Return the document as data."""
     models = {**{path: model for path, (model, _) in _paths().items()}, "": ErrorDocument}
     references, definitions = models_json_schema(
         [(model, "serialization") for model in dict.fromkeys(models.values())],
@@ -52,7 +52,7 @@ def openapi() -> dict[str, Any]:
         },
         "security": [{}, {"bearer": []}, {"basic": []}],
         "paths": {
-            f"{API}{path}": _path(path, summary, references[model, "serialization"])
+            f"{API}{path}": _describe_path(path, summary, references[model, "serialization"])
             for path, (model, summary) in _paths().items()
         },
         "components": {
@@ -60,9 +60,9 @@ def openapi() -> dict[str, Any]:
             "responses": {
                 name: {"description": text, "content": {JSON: {"schema": references[ErrorDocument, "serialization"]}}}
                 for name, text in (
-                    ("NotFound", "There is no such thing."),
-                    ("MethodNotAllowed", "Only GET and HEAD are served; `Allow` says so."),
-                    ("Unauthorized", "A token is set, and it was not sent."),
+                    ("NotFound", "The path or cluster does not exist."),
+                    ("MethodNotAllowed", "Only GET and HEAD are served, see `Allow`."),
+                    ("Unauthorized", "A token is required."),
                 )
             },
             "securitySchemes": {
@@ -74,31 +74,27 @@ def openapi() -> dict[str, Any]:
 
 
 @cache
-def openapi_response() -> Response:
-    """The document as it is served."""
-    return Response(openapi_text().encode(), JSON)
-
-
 def openapi_text() -> str:
-    """The document as text."""
+    """Return the document as text."""
     return json.dumps(openapi(), indent=2, ensure_ascii=True) + "\n"
 
 
 def _paths() -> dict[str, tuple[Any, str]]:
     return {
-        "/status": (loop_model(), "The whole loop: each cluster with its policies, and how many alerts fire."),
+        "/status": (loop_model(), "The whole loop: each cluster with its policies, and the number of firing alerts."),
         "/clusters": (clusters_model(), "All clusters."),
         "/clusters/{cluster}": (cluster_model(), "One cluster."),
-        "/alerts": (AlertsDocument, "The alerts that fire, the gravest first."),
+        "/alerts": (AlertsDocument, "The firing alerts, by severity."),
         "/decisions": (DecisionsDocument, "The last decisions and alerts that changed anything, the newest first."),
         "/history": (HistoryDocument, "Numbers of the last hour."),
     }
 
 
-def _path(path: str, summary: str, schema: Any) -> dict[str, Any]:
+def _describe_path(path: str, summary: str, schema: Any) -> dict[str, Any]:
+    etag = {"ETag": {"description": "Changes with the body.", "schema": {"type": "string"}}}
     responses: dict[str, dict[str, Any]] = {
-        "200": {"description": summary, "headers": {"ETag": _header()}, "content": {JSON: {"schema": schema}}},
-        "304": {"description": "It is as `If-None-Match` says.", "headers": {"ETag": _header()}},
+        "200": {"description": summary, "headers": etag, "content": {JSON: {"schema": schema}}},
+        "304": {"description": "The content is unchanged since `If-None-Match`.", "headers": etag},
         "401": {"$ref": "#/components/responses/Unauthorized"},
         "405": {"$ref": "#/components/responses/MethodNotAllowed"},
     }
@@ -110,7 +106,3 @@ def _path(path: str, summary: str, schema: Any) -> dict[str, Any]:
     bodiless = {code: {k: v for k, v in r.items() if k != "content"} for code, r in responses.items()}
     of_head = {"operationId": f"head-{name}", "summary": f"{summary} Without its body.", "responses": bodiless}
     return {**({"parameters": parameters} if parameters else {}), "get": of_get, "head": of_head}
-
-
-def _header() -> dict[str, Any]:
-    return {"description": "Changes with the body.", "schema": {"type": "string"}}

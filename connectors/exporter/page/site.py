@@ -9,16 +9,16 @@ from importlib.resources import files
 from urllib.parse import unquote
 
 from connectors.collection.schedule import ticks
+from connectors.exporter.loop_snapshot import LoopSnapshot
+from connectors.exporter.page.charts import INTERVAL_SECONDS, History
 from connectors.exporter.page.documents import clusters_model
-from connectors.exporter.page.history import INTERVAL_SECONDS, LOOP, History
-from connectors.exporter.page.openapi import API, openapi_response
-from connectors.exporter.page.render import rendered
-from connectors.exporter.page.snapshot import Snapshot, snapshot_of
-from connectors.http.responses import HTML, Response, error_response, json_response
-from connectors.loop_snapshot import LoopSnapshot
+from connectors.exporter.page.openapi import API, openapi_text
+from connectors.exporter.page.render import render_page
+from connectors.exporter.page.status import StatusDocuments, build_status
+from connectors.http.responses import HTML, JSON, Response, error_response, json_response
 
 _FRESH_SECONDS = 1.0
-"""However many look, the picture is made no more often."""
+"""The documents are built at most this often, however many requests there are."""
 _STATIC: Mapping[str, str] = {
     "page.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
@@ -27,107 +27,96 @@ _STATIC: Mapping[str, str] = {
 
 
 class StatusSite:
-    """Answers from a picture of the loop, and keeps the last hour's numbers.
+    """Serves a snapshot of the loop, and keeps the last hour's numbers.
 
     Args:
-        picture: gives what there is at this moment.
+        snapshot: returns the present state of the loop.
         version: of Headgate.
-        settings_hash: identifies the settings this process runs with.
+        settings_hash: identifies the settings of this process.
         clock: monotonic, in seconds.
     """
 
     def __init__(
         self,
-        picture: Callable[[], LoopSnapshot],
+        snapshot: Callable[[], LoopSnapshot],
         *,
         version: str,
         settings_hash: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._picture = picture
+        self._snapshot = snapshot
         self._version = version
         self._settings_hash = settings_hash
         self._clock = clock
         self._history = History()
         self._lock = threading.Lock()
-        self._made_at = float("-inf")
-        self._snapshot: Snapshot | None = None
-        self._answers: dict[str, Response] = {}
-        """Of this snapshot, by path; only of paths that there are."""
+        self._built_at = float("-inf")
+        self._status: StatusDocuments | None = None
+        self._responses: dict[str, Response] = {}
+        """Responses from `_status` by path, for existing paths only."""
 
     def run(self, stop: threading.Event) -> None:
-        """Keep the last hour's numbers until `stop` is set."""
+        """Record the numbers of the charts until `stop` is set."""
         for _ in ticks(INTERVAL_SECONDS, stop.wait):
             self.record()
 
     def record(self) -> None:
-        """One more point of the last hour; nothing while the loop's history is still read."""
-        picture = self._picture()
-        if picture.behind is None:
-            snapshot = snapshot_of(picture, version=self._version, settings_hash=self._settings_hash)
+        """Add one point to the charts, unless the loop's history is still being read."""
+        loop = self._snapshot()
+        if loop.behind is None:
+            status = build_status(loop, version=self._version, settings_hash=self._settings_hash)
             with self._lock:
-                self._history.add(picture.at, {LOOP: snapshot.charted_of_loop(), **snapshot.charted()})
+                self._history.add(loop.at, status.charted())
 
-    def answer(self, path: str) -> Response | None:
-        """What is to be said at a path; None where there is nothing, and that is not of the API."""
+    def respond(self, path: str) -> Response | None:
+        """Return the response for a path; None if it does not exist and is not below `/api`."""
         if path.startswith("/static/"):
-            return _file(path.removeprefix("/static/"))
+            name = path.removeprefix("/static/")
+            return _read_file(name) if name in _STATIC else None
         if path == f"{API}/openapi.json":
-            return openapi_response()
+            return Response(openapi_text().encode(), JSON)
         with self._lock:
-            found = self._current(path)
+            found = self._find(path)
         if found is None and (path == "/api" or path.startswith("/api/")):
-            return not_found()
+            sentence = f"there is nothing here; {API}/openapi.json says what there is"
+            return error_response(HTTPStatus.NOT_FOUND, sentence)
         return found
 
-    def _current(self, path: str) -> Response | None:
-        snapshot = self._fresh()
-        if path not in self._answers and (made := self._made(path, snapshot)) is not None:
-            self._answers[path] = made
-        # Not kept: one name can be written in many ways.
-        return self._answers.get(path) or _cluster(path, snapshot)
+    def _find(self, path: str) -> Response | None:
+        if self._status is None or self._clock() - self._built_at >= _FRESH_SECONDS:
+            self._status = build_status(self._snapshot(), version=self._version, settings_hash=self._settings_hash)
+            self._responses, self._built_at = {}, self._clock()
+        if path not in self._responses and (response := self._make_response(path, self._status)) is not None:
+            self._responses[path] = response
+        # A cluster's response is not kept, because one name has many percent-encoded forms.
+        return self._responses.get(path) or _find_cluster(path, self._status)
 
-    def _fresh(self) -> Snapshot:
-        if self._snapshot is None or self._clock() - self._made_at >= _FRESH_SECONDS:
-            self._snapshot = snapshot_of(self._picture(), version=self._version, settings_hash=self._settings_hash)
-            self._answers, self._made_at = {}, self._clock()
-        return self._snapshot
-
-    def _made(self, path: str, snapshot: Snapshot) -> Response | None:
+    def _make_response(self, path: str, status: StatusDocuments) -> Response | None:
         match path:
             case "/":
-                return Response(rendered(snapshot, self._history), HTML)
+                return Response(render_page(status, self._history), HTML)
             case "/api/v1/status":
-                return json_response(snapshot.loop)
+                return json_response(status.loop)
             case "/api/v1/clusters":
-                return json_response(clusters_model()(clusters=snapshot.loop.clusters))
+                return json_response(clusters_model()(clusters=status.loop.clusters))
             case "/api/v1/alerts":
-                return json_response(snapshot.alerts)
+                return json_response(status.alerts)
             case "/api/v1/decisions":
-                return json_response(snapshot.decisions)
+                return json_response(status.decisions)
             case "/api/v1/history":
                 return json_response(self._history.document())
             case _:
                 return None
 
 
-def not_found() -> Response:
-    """What a path of the API that there is not gets."""
-    return error_response(HTTPStatus.NOT_FOUND, f"there is nothing here; {API}/openapi.json says what there is")
-
-
-def _cluster(path: str, snapshot: Snapshot) -> Response | None:
+def _find_cluster(path: str, status: StatusDocuments) -> Response | None:
     prefix = f"{API}/clusters/"
     if not path.startswith(prefix) or "/" in path[len(prefix) :]:
         return None
     name = unquote(path[len(prefix) :])
-    return next((json_response(each) for each in snapshot.loop.clusters if each.cluster == name), None)
+    return next((json_response(each) for each in status.loop.clusters if each.cluster == name), None)
 
 
 @cache
-def _read(name: str) -> Response:
+def _read_file(name: str) -> Response:
     return Response((files("connectors.exporter.page") / "static" / name).read_bytes(), _STATIC[name])
-
-
-def _file(name: str) -> Response | None:
-    return _read(name) if name in _STATIC else None

@@ -93,7 +93,7 @@ class Loop:
         self.decisions.extend(step.decisions)
         batch.extend(decided(decision) for decision in step.decisions)
         self.records.extend(batch)
-        return self.view.take(batch, live=live)
+        return self.view.fold(batch, live=live)
 
     def series(self, name: str, *, after: float = 0.0) -> Series:
         return series(self.view, name, self.now + timedelta(seconds=after))

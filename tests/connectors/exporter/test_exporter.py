@@ -12,7 +12,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from connectors.exporter import Exporter, exporter
+from connectors.exporter import exporter
+from connectors.exporter.exporter import Exporter
 from connectors.isolation.view import IsolationView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.exporter import MetricsServer
+from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
 from policies.errors import UserError
 from tests.system.waiting import eventually

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.exporter import latency
 from connectors.exporter.loop_view import LoopView
-from connectors.metric_families import Histogram
+from connectors.exporter.metric_families import Histogram
 from policies.observations import Reading
 from tests.connectors.exporter.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
 
@@ -27,13 +27,13 @@ def played(*delays_ms: int) -> LoopView:
     appended, decided_at, published = (read_at + timedelta(milliseconds=sum(delays_ms[: n + 1])) for n in range(3))
     decision, *_ = loop.step(log_dirs(300), after=30)
     view = LoopView(PREFIX, {"throttle": loop.settings})
-    view.take(loop.records[:2], live=False)
+    view.fold(loop.records[:2], live=False)
     batch = [
         # In whatever order partitions are read.
         decided(decision.model_copy(update={"decided_at": decided_at}), published),
         observed(log_dirs(300), appended, id=decision.evidence[0], read_at=read_at),
     ]
-    view.take(batch, live=True)
+    view.fold(batch, live=True)
     return view
 
 
@@ -103,10 +103,10 @@ def test_a_decision_may_be_read_before_its_cause() -> None:
     loop.step(log_dirs(300), after=10)
     view = LoopView(PREFIX, {"throttle": loop.settings})
     readings = [record for record in loop.records if record.topic == OBSERVED]
-    view.take([record for record in loop.records if record.topic != OBSERVED], live=True)
+    view.fold([record for record in loop.records if record.topic != OBSERVED], live=True)
     assert series(view, NAME, loop.now) == {}
     for _ in range(2):
-        view.take(readings, live=True)
+        view.fold(readings, live=True)
     assert series(view, NAME, loop.now)["throttle", "appended_to_decided", "count"] == 1
 
 
@@ -117,8 +117,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     decision = loop.step(log_dirs(900))[0]
     recent = latency.DecisionLatency()
     for number in range(5):
-        recent.observed(f"o{number}", START, 0)
-        recent.decided(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)
+        recent.observe(f"o{number}", START, 0)
+        recent.decide(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)
     assert list(recent._recent) == ["o3", "o4"]
     assert list(recent._waiting) == ["later3", "later4"]
 

@@ -51,7 +51,7 @@ def test_nothing_is_said_of_a_loop_that_has_said_nothing() -> None:
     view = LoopView(PREFIX, {})
     names = {metric.name for metric in view.metrics(to_millis(START))}
     assert names == {"headgate_dead_letters"}
-    assert list(view.own_samples()) == []
+    assert list(view.process_samples()) == []
 
 
 def test_a_decision_gives_the_factors_and_how_many_count() -> None:
@@ -68,7 +68,7 @@ def test_a_decision_gives_the_factors_and_how_many_count() -> None:
 
 def test_a_reading_gives_the_volumes_before_there_is_any_decision() -> None:
     view = LoopView(PREFIX, {})
-    view.take([observed(log_dirs(300), START, id="o1")], live=True)
+    view.fold([observed(log_dirs(300), START, id="o1")], live=True)
     labels = ("payments", "1", "/a")
     now = START + timedelta(seconds=7)
     assert series(view, "headgate_volume_usable_bytes", now) == {labels: 300}
@@ -259,7 +259,7 @@ def test_repeated_and_outdated_decisions_are_dropped() -> None:
     loop = Loop(min_hold="0s")
     for free in (50, 900, 300):
         loop.step(log_dirs(free), after=10)
-    again = loop.view.take(loop.records, live=True)
+    again = loop.view.fold(loop.records, live=True)
     assert again == []
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.5}
     assert loop.series("headgate_throttle_limit_violations_total") == {("payments", "hard"): 1, ("payments", "soft"): 1}
@@ -288,10 +288,10 @@ def test_alerts_are_counted_while_they_fire() -> None:
 def test_a_deleted_decision_takes_its_cluster_along() -> None:
     loop = Loop()
     loop.step(log_dirs(50))
-    loop.view.take([Record(DECIDED, b"payments", None, 0)], live=True)
+    loop.view.fold([Record(DECIDED, b"payments", None, 0)], live=True)
     for name in ("throttle", "decision", "volume", "log_dirs", "observation"):
         assert loop.series(f"headgate_{name}") == {}
-    loop.view.take([decided(loop.decisions[0])], live=True)
+    loop.view.fold([decided(loop.decisions[0])], live=True)
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
 
 
@@ -308,14 +308,14 @@ def test_where_no_cluster_is_named_only_so_many_invented_ones_are_shown(monkeypa
     monkeypatch.setattr("connectors.exporter.loop_view.MOST_CLUSTERS", 3)
     loop = Loop()
     for number in range(10):
-        loop.view.take([observed(log_dirs(300, cluster=f"forged-{number}"), START, id=str(number))], live=True)
+        loop.view.fold([observed(log_dirs(300, cluster=f"forged-{number}"), START, id=str(number))], live=True)
     assert len(loop.series("headgate_volume_usable_bytes")) == 3
 
 
 def test_series_of_dead_letters_do_not_grow_with_what_anybody_writes() -> None:
     view = LoopView(PREFIX, {})
     before = len(series(view, "headgate_dead_letters_total", START))
-    view.take([dead_letter(f"invented-{n}", value_bytes=100) for n in range(100)], live=True)
+    view.fold([dead_letter(f"invented-{n}", value_bytes=100) for n in range(100)], live=True)
     assert len(series(view, "headgate_dead_letters_total", START)) == before + 1
 
 
@@ -330,7 +330,7 @@ def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
         until=START,
         last="x/0/9",
     )
-    view.take([dead_letter(), Record(DEAD_LETTERS, None, letters_counted(counted).value, 0)], live=True)
+    view.fold([dead_letter(), Record(DEAD_LETTERS, None, letters_counted(counted).value, 0)], live=True)
     assert series(view, "headgate_dead_letters_total", START)[OBSERVED, "malformed"] == 99_996
 
 
@@ -338,7 +338,7 @@ def test_a_deleted_alert_no_longer_fires() -> None:
     loop = Loop()
     loop.step(log_dirs(300))
     (alert,) = (decision for decision in loop.decisions if isinstance(decision, Alert))
-    loop.view.take([Record(ALERTS, alert.record_key().encode(), None, 0)], live=True)
+    loop.view.fold([Record(ALERTS, alert.record_key().encode(), None, 0)], live=True)
     assert loop.series("headgate_alerts") == {}
 
 
@@ -379,15 +379,15 @@ def test_a_record_that_cannot_be_read_is_counted_and_changes_nothing(
     loop = Loop()
     loop.step(log_dirs(300))
     before = loop.view.metrics(to_millis(loop.now))
-    loop.view.take([Record(topic, b"payments", value, 0)] * 2, live=True)
-    assert [(sample.labels, sample.value) for sample in loop.view.own_samples()] == [((topic, reason), 2)]
+    loop.view.fold([Record(topic, b"payments", value, 0)] * 2, live=True)
+    assert [(sample.labels, sample.value) for sample in loop.view.process_samples()] == [((topic, reason), 2)]
     assert loop.view.metrics(to_millis(loop.now)) == before
 
 
 def test_dead_letters_are_counted_from_zero_however_large() -> None:
     view = LoopView(PREFIX, {})
     assert set(series(view, "headgate_dead_letters_total", START).values()) == {0}
-    view.take([dead_letter(), dead_letter(), dead_letter("invalid"), dead_letter("of_a_newer_query")], live=True)
+    view.fold([dead_letter(), dead_letter(), dead_letter("invalid"), dead_letter("of_a_newer_query")], live=True)
     counts = series(view, "headgate_dead_letters_total", START)
     assert {key: n for key, n in counts.items() if n} == {
         (OBSERVED, "malformed"): 2,
@@ -457,7 +457,7 @@ def test_a_forged_decision_fences_no_true_one_out() -> None:
     (true,) = [d for d in loop.step(log_dirs(400)) if isinstance(d, ThrottleFactor)]
     never = datetime(9999, 1, 1, tzinfo=UTC)
     for forged in ({"sequence": 10**18}, {"sequence": true.sequence + 1, "valid_until": never}):
-        assert loop.view.take([decided(true.model_copy(update={"factor": 1.0, **forged}))], live=True) == []
+        assert loop.view.fold([decided(true.model_copy(update={"factor": 1.0, **forged}))], live=True) == []
     loop.step(log_dirs(50), after=1)
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
 
@@ -473,23 +473,23 @@ def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: str) -> None:
     view = LoopView(PREFIX, {})
-    view.take([standing(policy, START)], live=True)
+    view.fold([standing(policy, START)], live=True)
 
     def stale(minutes: float) -> Any:
         return series(view, "headgate_decision_stale", START + timedelta(minutes=minutes))
 
     assert stale(2.9) == {(policy, "payments"): 0.0}
     assert stale(3) == {(policy, "payments"): 1.0}
-    view.take([standing(policy, START + timedelta(minutes=4))], live=True)
+    view.fold([standing(policy, START + timedelta(minutes=4))], live=True)
     assert stale(5) == {(policy, "payments"): 0.0}
-    view.take([Record(f"{PREFIX}.decided.standing", f"{policy}/payments".encode(), None, 0)], live=True)
+    view.fold([Record(f"{PREFIX}.decided.standing", f"{policy}/payments".encode(), None, 0)], live=True)
     assert stale(5) == {}
 
 
 def test_what_nobody_keeps_up_is_not_shown_as_current() -> None:
     loop = Loop(heartbeat="1h", validity="20m")
     loop.step(log_dirs(50))
-    loop.view.take([standing("throttle", loop.now)], live=True)
+    loop.view.fold([standing("throttle", loop.now)], live=True)
     assert loop.series("headgate_throttle_raw_factor", after=60)
     assert loop.series("headgate_throttle_raw_factor", after=181) == {}
     assert set(loop.series("headgate_decision_stale", after=181).values()) == {1.0}

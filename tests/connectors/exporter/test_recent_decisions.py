@@ -3,8 +3,8 @@
 from datetime import timedelta
 from itertools import permutations
 
-from connectors.exporter.recent_decisions import News
-from connectors.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.exporter.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.exporter.recent_decisions import RecentDecisions
 from policies.decisions import Decision
 from policies.switching.decisions import SwitchDecision
 from policies.switching.state import SwitchStage
@@ -21,15 +21,15 @@ def promotions(count: int) -> list[Decision]:
     ]
 
 
-def subjects(news: News) -> list[str]:
+def subjects(news: RecentDecisions) -> list[str]:
     return [each.subject for each in news.newest_first()]
 
 
 def test_of_like_steps_the_last_one_is_told_whatever_order_they_come_in() -> None:
     for order in permutations(promotions(3)):
-        news = News()
+        news = RecentDecisions()
         for each in order:
-            news.tell(each)
+            news.add(each)
         assert subjects(news) == ["ledgers/2"]
 
 
@@ -39,17 +39,17 @@ def test_steps_of_another_kind_and_what_is_no_step_stay() -> None:
     world = WireWorld()
     world.to(SwitchStage.BUILD)
     record = world.records()[0].model_copy(update={"decided_at": first.decided_at})
-    news = News()
+    news = RecentDecisions()
     for each in (record, first, another, second):
-        news.tell(each)
+        news.add(each)
     assert sorted(subjects(news)) == sorted([record.subject, "another", "ledgers/1"])
 
 
 def test_it_keeps_so_many_and_the_newest() -> None:
     world = WireWorld()
     world.to(SwitchStage.BUILD)
-    record, news = world.records()[0], News()
+    record, news = world.records()[0], RecentDecisions()
     for n in range(MAX_RECENT_DECISIONS + 5):
         at = record.decided_at + timedelta(seconds=n)
-        news.tell(record.model_copy(update={"subject": str(n), "decided_at": at}))
+        news.add(record.model_copy(update={"subject": str(n), "decided_at": at}))
     assert subjects(news) == [str(n) for n in range(MAX_RECENT_DECISIONS + 4, 4, -1)]

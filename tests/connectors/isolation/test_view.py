@@ -73,7 +73,7 @@ class Loop:
                 self.last_placement: dict[str, Any] = json.loads(decision_event(decision))
             key = decision.record_key().encode()
             batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))
-        self.view.take(batch, live=True)
+        self.view.fold(batch, live=True)
 
     def series(self, name: str) -> Series:
         return series(self.view, name, self.now)
@@ -114,7 +114,7 @@ def test_a_namespace_shows_its_tier_its_candidates_headroom_and_leak(loop: Loop)
 
 
 def test_a_deleted_decision_takes_the_namespaces_series_with_it(loop: Loop) -> None:
-    loop.view.take([Record(DECIDED, f"{CLUSTER}/acme/orders".encode(), None, to_millis(loop.now))], live=True)
+    loop.view.fold([Record(DECIDED, f"{CLUSTER}/acme/orders".encode(), None, to_millis(loop.now))], live=True)
     assert loop.series("headgate_namespace_headroom") == {}
 
 
@@ -123,7 +123,7 @@ def test_a_placement_without_evidence_or_counts_is_shown_all_the_same(loop: Loop
     bare = {"evidence": (), "candidate_count": None, "leak_count": None, "sequence": told.sequence + 1}
     placement = told.model_copy(update={**bare, "leak": ("x:1",)})
     record = Record(DECIDED, told.record_key().encode(), decision_event(placement), to_millis(loop.now))
-    loop.view.take([record], live=True)
+    loop.view.fold([record], live=True)
     assert loop.series("headgate_isolation_leak") == {(CLUSTER, "acme/orders"): 1}
     assert loop.series("headgate_namespace_candidates") == {(CLUSTER, "acme/orders", "primary"): 2}
 

@@ -63,7 +63,7 @@ class Loop:
         for decision in step.decisions:
             key = decision.record_key().encode()
             batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))
-        self.view.take(batch, live=live)
+        self.view.fold(batch, live=live)
         return step.decisions
 
     def series(self, name: str, *, after: float = 0.0) -> Series:
@@ -203,7 +203,7 @@ def test_only_decisions_that_a_reading_has_caused_have_a_latency(loop: Loop) -> 
 
 
 def test_a_deleted_decision_takes_its_member_along(loop: Loop) -> None:
-    loop.view.take([Record(DECIDED, f"{CLUSTER}/{B1}".encode(), None, to_millis(loop.now))], live=True)
+    loop.view.fold([Record(DECIDED, f"{CLUSTER}/{B1}".encode(), None, to_millis(loop.now))], live=True)
     assert loop.sessions() == {"established": 1}
 
 

@@ -31,7 +31,7 @@ def switched_to(stage: SwitchStage) -> WireWorld:
 
 def shown(decisions: Iterable[Decision]) -> LoopView:
     view = LoopView(PREFIX, {})
-    view.take([decided(decision) for decision in decisions], live=True)
+    view.fold([decided(decision) for decision in decisions], live=True)
     return view
 
 
@@ -127,9 +127,9 @@ def test_a_switch_that_goes_well_is_in_no_trouble() -> None:
 
 def test_a_deleted_record_takes_the_clusters_series_with_it() -> None:
     view = at(SwitchStage.HOLD)
-    view.take([Record(DECIDED, f"{CLUSTER}/ledgers/1".encode(), None, to_millis(START))], live=True)
+    view.fold([Record(DECIDED, f"{CLUSTER}/ledgers/1".encode(), None, to_millis(START))], live=True)
     assert of(view, "headgate_switch_stage")
-    view.take([Record(DECIDED, CLUSTER.encode(), None, to_millis(START))], live=True)
+    view.fold([Record(DECIDED, CLUSTER.encode(), None, to_millis(START))], live=True)
     assert not any(of(view, family.name) for family in SwitchingView.families)
 
 
@@ -144,10 +144,10 @@ def test_the_compacted_topic_alone_gives_the_same_picture() -> None:
 
 def test_a_step_that_something_caused_is_measured_and_a_record_is_not() -> None:
     world, view = switched_to(SwitchStage.BUILD), LoopView(PREFIX, {})
-    view.take([observed(o) for _, batch in world.inputs for o in batch], live=True)
-    view.take([decided(d) for d in world.records()], live=True)
+    view.fold([observed(o) for _, batch in world.inputs for o in batch], live=True)
+    view.fold([decided(d) for d in world.records()], live=True)
     assert of(view, "headgate_decision_latency_seconds") == {}
-    view.take([decided(d) for d in world.published], live=True)
+    view.fold([decided(d) for d in world.published], live=True)
     assert of(view, "headgate_decision_latency_seconds")["switching", "appended_to_decided", "sum"] == 0
 
 
@@ -160,10 +160,10 @@ def test_an_age_counts_from_what_was_read_and_not_from_what_was_asked() -> None:
     view = LoopView(PREFIX, {})
     asked = SwitchCommand(cluster=CLUSTER, command=CommandName.CLEANUP, idempotency_key="k")
     value = observation_event(asked, id="o1", source="test", time=START)
-    view.take([Record(f"{PREFIX}.commands", CLUSTER.encode(), value, to_millis(START))], live=True)
+    view.fold([Record(f"{PREFIX}.commands", CLUSTER.encode(), value, to_millis(START))], live=True)
     assert of(view, "headgate_observation_age_seconds") == {}
     seen = switched_to(SwitchStage.REGISTERED).inputs[0][1][0]
-    view.take([observed(seen)], live=True)
+    view.fold([observed(seen)], live=True)
     later = from_millis(seen.at_ms) + timedelta(seconds=3)
     assert series(view, "headgate_observation_age_seconds", later) == {(CLUSTER,): 3}
 

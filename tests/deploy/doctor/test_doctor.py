@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.exporter import MetricsServer
+from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.exporter import MetricsServer
+from connectors.exporter.http import MetricsServer
 from connectors.http.responses import Response
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.chromium import Chromium
@@ -61,7 +61,7 @@ class Served:
             self.asked += 1
             if self.asked == 3:
                 self.change()
-        answer = self.world.site.answer(path)
+        answer = self.world.site.respond(path)
         if path == "/" and answer is not None:
             seen = b'<script src="/static/seen.js"></script></head>'
             return Response(answer.body.replace(b"</head>", seen), answer.content_type)

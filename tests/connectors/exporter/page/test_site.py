@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.exporter.page import history
+from connectors.exporter.loop_snapshot import CanaryStatus
+from connectors.exporter.page import charts
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from connectors.loop_snapshot import CanaryStatus
 from policies.registry import POLICIES
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.world import START, World, log_dirs
@@ -33,14 +33,14 @@ def whole() -> World:
 
 
 def told(world: World, path: str) -> Any:
-    answer = world.site.answer(f"/api/v1{path}")
+    answer = world.site.respond(f"/api/v1{path}")
     assert answer is not None
     assert answer.content_type == "application/json"
     return json.loads(answer.body)
 
 
 def page(world: World) -> str:
-    answer = world.site.answer("/")
+    answer = world.site.respond("/")
     assert answer is not None
     return answer.body.decode()
 
@@ -229,7 +229,7 @@ def test_a_hostile_name_is_text_and_changes_no_markup(name: str) -> None:
     assert shape(page(hostile)) == shape(page(tame))
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page(hostile))
     assert told(hostile, "/clusters")["clusters"][0]["cluster"] == name
-    raw = hostile.site.answer("/api/v1/status")
+    raw = hostile.site.respond("/api/v1/status")
     assert raw is not None
     assert raw.body.isascii()
     assert raw.body.count(b"\n") == 1
@@ -271,16 +271,16 @@ def test_however_many_ask_the_picture_is_made_once_a_second(world: World) -> Non
 
 
 def test_the_same_picture_gives_the_same_bytes_and_another_does_not(world: World) -> None:
-    first = world.site.answer("/")
+    first = world.site.respond("/")
     world.seconds += 1
-    again = world.site.answer("/")
+    again = world.site.respond("/")
     assert first is not None
     assert again is not None
     assert first.etag == again.etag
     assert again.is_known(f'"other", W/{first.etag}')
     world.later(seconds=5)
     world.read(members(1, 2), log_dirs(0.02), log_dirs(0.5, broker=2))
-    changed = world.site.answer("/")
+    changed = world.site.respond("/")
     assert changed is not None
     assert not changed.is_known(first.etag)
 
@@ -307,29 +307,29 @@ def test_a_very_long_name_is_shown_by_its_ends() -> None:
 
 
 def test_the_last_hour_is_kept_and_no_more_of_however_many_names() -> None:
-    kept = history.History()
-    for step in range(history.POINTS + 50):
+    kept = charts.History()
+    for step in range(charts.POINTS + 50):
         # Names that come and go: each is forgotten an hour after it was seen last.
         kept.add(
             START + timedelta(seconds=15 * step), {"stays": {"factor": step / 1000}, f"goes-{step}": {"factor": 1.0}}
         )
     document = kept.document()
-    assert len(document.clusters) == history.POINTS + 1
-    assert {len(ring) for rings in document.clusters.values() for ring in rings.values()} == {history.POINTS}
-    assert document.clusters["stays"]["factor"][-1] == (history.POINTS + 49) / 1000
-    many = history.History()
+    assert len(document.clusters) == charts.POINTS + 1
+    assert {len(ring) for rings in document.clusters.values() for ring in rings.values()} == {charts.POINTS}
+    assert document.clusters["stays"]["factor"][-1] == (charts.POINTS + 49) / 1000
+    many = charts.History()
     many.add(START, {f"c{i}": {f"s{j}": 1.0 for j in range(20)} for i in range(5000)})
     clusters = many.document().clusters
-    assert len(clusters) == history.MOST_CLUSTERS
-    assert {len(rings) for rings in clusters.values()} == {history.MOST_SERIES}
+    assert len(clusters) == charts.MOST_CLUSTERS
+    assert {len(rings) for rings in clusters.values()} == {charts.MOST_SERIES}
 
 
 def test_what_was_not_known_before_begins_with_gaps() -> None:
-    kept = history.History()
+    kept = charts.History()
     kept.add(START, {"a": {"factor": 1.0}})
     kept.add(START, {"a": {"factor": 0.5}, "b": {"factor": 0.2}})
-    assert kept.of("b") == {"factor": (None, 0.2)}
-    assert kept.of("nobody") == {}
+    assert kept.series("b") == {"factor": (None, 0.2)}
+    assert kept.series("nobody") == {}
 
 
 # --- The API is what its description says
@@ -374,14 +374,14 @@ def test_the_description_is_served_and_names_all_there_is(whole: World) -> None:
     ],
 )
 def test_what_there_is_not_is_a_404_in_json(whole: World, path: str) -> None:
-    answer = whole.site.answer(path)
+    answer = whole.site.respond(path)
     assert answer is not None
     assert (answer.status, json.loads(answer.body)["status"]) == (404, 404)
 
 
 @pytest.mark.parametrize("path", ["/static/", "/static/../site.py", "/static/page.html", "/static/%2e", "/x", "//"])
 def test_no_other_file_is_served(whole: World, path: str) -> None:
-    assert whole.site.answer(path) is None
+    assert whole.site.respond(path) is None
 
 
 # --- A policy of a package of one's own

@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from connectors.exporter.loop_snapshot import CanaryStatus, LoopSnapshot
 from connectors.exporter.loop_view import LoopView
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import CanaryStatus, LoopSnapshot
 from policies.decisions import Issuer, Mode
 from policies.observations import Outcome
 from policies.switching.state import SwitchStage
@@ -47,7 +47,7 @@ class World:
     def picture(self) -> LoopSnapshot:
         """As the exporter gives it."""
         self.pictures += 1
-        picture = LoopSnapshot(self.now, self.behind) if self.behind else self.view.picture(to_millis(self.now))
+        picture = LoopSnapshot(self.now, self.behind) if self.behind else self.view.snapshot(to_millis(self.now))
         return replace(picture, answers=self.answers)
 
     def later(self, **span: float) -> None:
@@ -93,7 +93,7 @@ class World:
         for number, record in enumerate(switch.records()):
             # That world's clock is another.
             at = {"decided_at": self.now, "sequence": to_millis(self.now) + number, "valid_until": None}
-            self.view.take([throttle.decided(record.model_copy(update=at))], live=True)
+            self.view.fold([throttle.decided(record.model_copy(update=at))], live=True)
 
     def _take(self, topic: str, key: str, value: bytes) -> None:
-        self.view.take([Record(f"{PREFIX}.{topic}", key.encode(), value, to_millis(self.now))], live=True)
+        self.view.fold([Record(f"{PREFIX}.{topic}", key.encode(), value, to_millis(self.now))], live=True)

@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.metric_families import Family, Histogram, Sample
+from connectors.exporter.loop_snapshot import PolicySnapshot
+from connectors.exporter.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 
@@ -81,11 +82,13 @@ class PolicyDetail(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class DetailKind:
-    """The model of a policy's section, and the function that makes it."""
+    """The model of a policy's section, the function that builds it, and its template."""
 
     model: type[PolicyDetail]
-    of: Callable[[PolicySnapshot], PolicyDetail | None]
+    build: Callable[[PolicySnapshot], PolicyDetail | None]
     """Returns None if the section has no content for the cluster."""
+    template: Path | None = None
+    """A Jinja template with the variables of `page/templates/policy.html`; None: that one, for the API has the rest."""
 
 
 def by_cluster(observations: Iterable[Observation]) -> Iterator[tuple[str, list[Observation]]]:

@@ -1,0 +1,157 @@
+"""Builds the response documents of one moment from a snapshot of the loop. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from connectors.decided import is_stale, without_steps
+from connectors.exporter.loop_snapshot import CanaryStatus, LoopSnapshot, PolicySnapshot
+from connectors.exporter.page.charts import LOOP
+from connectors.exporter.page.documents import (
+    SHOWN_ALERTS,
+    AlertLine,
+    AlertsDocument,
+    AnswersStatus,
+    Concern,
+    DecisionLine,
+    DecisionsDocument,
+    cluster_model,
+    loop_model,
+    policy_status_model,
+)
+from connectors.registration import connectors_of
+from policies.decisions import Alert, Decision, Severity
+from policies.registry import POLICIES
+
+LONGEST_SENTENCE = 1000
+"""Characters of a sentence or a name, because it may contain text that was read from other systems."""
+
+_CONCERNS = {Severity.CRITICAL: Concern.CRITICAL, Severity.WARNING: Concern.WARNING, Severity.INFO: Concern.INFO}
+_GRAVEST_FIRST = list(Concern)
+
+
+@dataclass(frozen=True)
+class StatusDocuments:
+    """All documents of one moment."""
+
+    loop: Any
+    """An instance of `loop_model()`."""
+    alerts: AlertsDocument
+    decisions: DecisionsDocument
+
+    def charted(self) -> dict[str, Mapping[str, float]]:
+        """Return the charted values of each cluster and of the loop (`LOOP`), without stale ones."""
+        answers = self.loop.answers
+        is_answered = answers is not None and not answers.silent and answers.latest_seconds is not None
+        of_loop = {"seconds to answer": answers.latest_seconds} if is_answered else {}
+        return {LOOP: of_loop, **{cluster.cluster: _charted(cluster.policies) for cluster in self.loop.clusters}}
+
+
+def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> StatusDocuments:
+    """Build all documents of a moment."""
+    firing: defaultdict[str, list[Alert]] = defaultdict(list)
+    for alert in loop.alerts:
+        firing[alert.cluster].append(alert)
+    clusters = [
+        _build_cluster(name, list(of_cluster), loop, firing.get(name, ()))
+        for name, of_cluster in groupby(loop.policies, key=lambda each: each.cluster)
+    ]
+    counts = Counter(cluster.concern for cluster in clusters)
+    status = loop_model()(
+        version=version,
+        settings_hash=settings_hash,
+        complete=loop.behind is None,
+        problem=loop.behind or loop.problem,
+        answers=None if loop.answers is None else _build_answers(loop.answers),
+        cluster_counts={concern: counts[concern] for concern in Concern},
+        alert_count=len(loop.alerts),
+        clusters=tuple(clusters),
+    )
+    alerts = tuple(_build_alert(alert, loop) for alert in loop.alerts[:SHOWN_ALERTS])
+    recent = tuple(_build_line(decision, loop) for decision in loop.recent_decisions)
+    return StatusDocuments(
+        status, AlertsDocument(alert_count=len(loop.alerts), alerts=alerts), DecisionsDocument(decisions=recent)
+    )
+
+
+def _build_answers(answers: CanaryStatus) -> AnswersStatus:
+    latest, unanswered = answers.latest_seconds, round(answers.unanswered_seconds)
+    return AnswersStatus(latest_seconds=latest, unanswered_seconds=unanswered, silent=answers.is_silent)
+
+
+def _build_cluster(name: str, policies: Sequence[PolicySnapshot], loop: LoopSnapshot, firing: Sequence[Alert]) -> Any:
+    statuses = tuple(_build_policy(each, loop) for each in policies)
+    concerns = {_CONCERNS[alert.severity] for alert in firing}
+    if any(status.stale for status in statuses):
+        concerns.add(Concern.STALE)
+    gravest = min(concerns, key=_GRAVEST_FIRST.index, default=Concern.CALM)
+    return cluster_model()(cluster=name, concern=gravest, alert_count=len(firing), policies=statuses)
+
+
+def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> Any:
+    decisions, detail = of_policy.decisions, connectors_of(POLICIES[of_policy.policy]).detail
+    latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
+    is_unwatched = (of_policy.policy, of_policy.cluster) in loop.unwatched
+    return policy_status_model()(
+        policy=of_policy.policy,
+        stale=is_unwatched or any(is_stale(decision, loop.at) for decision in decisions),
+        decision_count=len(decisions),
+        verdicts=dict(Counter(decision.verdict for decision in decisions).most_common()),
+        latest=None if latest is None else _build_line(latest, loop),
+        numbers=dict(_list_numbers(latest)) if latest is not None else {},
+        detail=None if detail is None else detail.build(of_policy),
+    )
+
+
+def _list_numbers(decision: Decision) -> Iterator[tuple[str, float]]:
+    """Yield the numeric fields of the decision's own kind."""
+    for name in type(decision).model_fields.keys() - Decision.model_fields.keys():
+        value = getattr(decision, name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, value
+
+
+def _build_line(decision: Decision, loop: LoopSnapshot) -> DecisionLine:
+    alert = decision if isinstance(decision, Alert) else None
+    return DecisionLine(
+        decision_id=decision.decision_id,
+        policy=_shorten(decision.policy),
+        cluster=decision.cluster,
+        subject=_shorten(decision.subject),
+        verdict=_shorten(str(decision.verdict)),
+        reason=_shorten(str(decision.reason)),
+        sentence=_shorten(decision.explanation),
+        decided_at=decision.decided_at,
+        mode=decision.mode,
+        stale=is_stale(decision, loop.at, loop.unwatched),
+        alert=_shorten(alert.alert) if alert else None,
+        severity=alert.severity if alert else None,
+    )
+
+
+def _build_alert(alert: Alert, loop: LoopSnapshot) -> AlertLine:
+    return AlertLine(
+        alert=_shorten(alert.alert),
+        severity=alert.severity,
+        policy=_shorten(alert.policy),
+        cluster=alert.cluster,
+        subject=_shorten(alert.subject),
+        reason=_shorten(alert.reason),
+        summary=_shorten(alert.summary),
+        started_at=alert.started_at,
+        stale=is_stale(alert, loop.at, loop.unwatched),
+    )
+
+
+def _charted(policies: Iterable[Any]) -> Mapping[str, float]:
+    drawn: dict[str, float] = {}
+    for status in policies:
+        if status.detail is not None and not status.stale:
+            drawn.update(status.detail.charted())
+    return drawn
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"
