@@ -49,9 +49,7 @@ class SwitchingDetail(PolicyDetail):
     halted: str = Field(description="The reason why no orders are given; empty if there is none.")
     paused: bool
     degraded: bool
-    rollback_until: Instant | None = Field(
-        description="End of the time for a rollback; null before it is live."
-    )
+    rollback_until: Instant | None = Field(description="End of the time for a rollback; null before it is live.")
 
 
 def _build_detail(snapshot: PolicySnapshot) -> SwitchingDetail | None:

@@ -27,9 +27,7 @@ class Volume(BaseModel):
     used_ratio: float = Field(description="From 0 to 1.")
     soft_ratio: float | None = Field(description="The used ratio from which producers are slowed; null: no limit.")
     hard_ratio: float | None = Field(description="The used ratio from which they are stopped; null: no limit.")
-    seconds_to_full: float | None = Field(
-        description="At its present rate; null: unknown, or it is not filling."
-    )
+    seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
 
 
 class ThrottleDetail(PolicyDetail):
