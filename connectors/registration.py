@@ -19,9 +19,9 @@ from connectors.collection.history import Kind, ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.probe import Probe
 from connectors.component import Component
-from connectors.exporter.policy_view import DetailKind, PolicyView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
+from connectors.policy_view import DetailKind, PolicyView
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.zookeeper.connection import ZooKeeperConnection

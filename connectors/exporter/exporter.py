@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from connectors.exporter.loop_snapshot import LoopSnapshot
 from connectors.exporter.loop_view import LoopView
-from connectors.exporter.metric_families import Family, Sample, metrics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
+from connectors.loop_snapshot import LoopSnapshot
+from connectors.metric_families import Family, Sample, metrics
 from connectors.version import VERSION
 from policies.decisions import Decision
 from policies.settings import PolicySettings

@@ -9,11 +9,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.latency import DecisionLatency
-from connectors.exporter.loop_snapshot import LoopSnapshot, PolicySnapshot
-from connectors.exporter.metric_families import Family, Sample, metrics
-from connectors.exporter.policy_view import DECISION_STALE
 from connectors.exporter.recent_decisions import RecentDecisions
 from connectors.kafka.tail import Record
+from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
+from connectors.metric_families import Family, Sample, metrics
+from connectors.policy_view import DECISION_STALE
 from connectors.registration import connectors_of
 from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing

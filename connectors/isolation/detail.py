@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from connectors.exporter.loop_snapshot import PolicySnapshot
-from connectors.exporter.policy_view import DetailKind, PolicyDetail
 from connectors.isolation import view as metrics
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from policies.isolation.decisions import Placement
 
 SHOWN_NAMES = 8

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.exporter.loop_snapshot import PolicySnapshot
-from connectors.exporter.policy_view import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.sessions import view as metrics
 from policies.sessions.decisions import SessionStatus
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.exporter.loop_snapshot import PolicySnapshot
-from connectors.exporter.policy_view import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.switching import SwitchRecord
 from policies.switching.state import WAY, LedgerStage, SwitchStage
@@ -39,9 +39,7 @@ class SwitchingDetail(PolicyDetail):
     source: str | None = Field(description="The cluster that brokers leave; null if no switch has begun.")
     target: str | None = Field(description="The cluster that they move to; null if no switch has begun.")
     stage: SwitchStage
-    way: tuple[Stage, ...] = Field(
-        description="The stages of a successful switch; empty if the switch has left that sequence."
-    )
+    way: tuple[Stage, ...] = Field(description="The stages of a successful switch; empty for another one.")
     ledgers: dict[LedgerStage, int] = Field(description="Number of ledgers by stage.")
     brokers_live: int | None = Field(description="Number of live brokers; null if unknown.")
     brokers_acked: int = Field(description="Number of brokers that follow the directive in force.")

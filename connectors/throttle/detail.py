@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.exporter.loop_snapshot import PolicySnapshot
-from connectors.exporter.policy_view import DetailKind, PolicyDetail
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
 from policies.throttle import ThrottleSettings
 from policies.throttle.limits import Limit

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from connectors.exporter.metric_families import Family, Histogram, Sample
-from connectors.exporter.policy_view import DECISION_STALE, by_cluster
+from connectors.metric_families import Family, Histogram, Sample
+from connectors.policy_view import DECISION_STALE, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.throttle import trend

@@ -10,11 +10,11 @@ from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.canary.canary import Canary, CanaryMetrics
 from connectors.component import Component
 from connectors.exporter.exporter import Exporter
-from connectors.exporter.loop_snapshot import LoopSnapshot
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import unsigned
+from connectors.loop_snapshot import LoopSnapshot
 from connectors.version import VERSION
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from connectors.exporter.loop_snapshot import MAX_RECENT_DECISIONS
-from connectors.exporter.policy_view import PolicyDetail
+from connectors.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.policy_view import PolicyDetail
 from connectors.registration import connectors_of
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity

@@ -9,13 +9,13 @@ from importlib.resources import files
 from urllib.parse import unquote
 
 from connectors.collection.schedule import ticks
-from connectors.exporter.loop_snapshot import LoopSnapshot
 from connectors.exporter.page.charts import INTERVAL_SECONDS, History
 from connectors.exporter.page.documents import clusters_model
 from connectors.exporter.page.openapi import API, openapi_text
 from connectors.exporter.page.render import render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.http.responses import HTML, JSON, Response, error_response, json_response
+from connectors.loop_snapshot import LoopSnapshot
 
 _FRESH_SECONDS = 1.0
 """The documents are built at most this often, however many requests there are."""

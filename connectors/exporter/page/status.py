@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any
 
 from connectors.decided import is_stale, without_steps
-from connectors.exporter.loop_snapshot import CanaryStatus, LoopSnapshot, PolicySnapshot
 from connectors.exporter.page.charts import LOOP
 from connectors.exporter.page.documents import (
     SHOWN_ALERTS,
@@ -21,6 +20,7 @@ from connectors.exporter.page.documents import (
     loop_model,
     policy_status_model,
 )
+from connectors.loop_snapshot import CanaryStatus, LoopSnapshot, PolicySnapshot
 from connectors.registration import connectors_of
 from policies.decisions import Alert, Decision, Severity
 from policies.registry import POLICIES

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.exporter import latency
 from connectors.exporter.loop_view import LoopView
-from connectors.exporter.metric_families import Histogram
+from connectors.metric_families import Histogram
 from policies.observations import Reading
 from tests.connectors.exporter.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
 

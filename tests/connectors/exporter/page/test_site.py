@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.exporter.loop_snapshot import CanaryStatus
 from connectors.exporter.page import charts
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
+from connectors.loop_snapshot import CanaryStatus
 from policies.registry import POLICIES
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.world import START, World, log_dirs

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from connectors.exporter.metric_families import Family, Sample
+from connectors.metric_families import Family, Sample
 from policies.decisions import Alert, Decision
 from policies.settings import PolicySettings
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from connectors.exporter.loop_snapshot import PolicySnapshot
-from connectors.exporter.metric_families import Family, Histogram, Sample
+from connectors.loop_snapshot import PolicySnapshot
+from connectors.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 
