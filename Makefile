@@ -63,7 +63,7 @@ again: $(VENV)/.dev ## What failed last, alone
 
 compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars and ZooKeepers (fetched with Maven), and the table in docs/compatibility.md
 	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py $(PYTEST)
-	$(BIN)/python -m tests.system.compatibility_table
+	$(BIN)/python -m tests.docs.test_compatibility
 
 # What shows once more, for longer or in more shapes, what a test of `system` shows on real servers: each night.
 long: $(VENV)/.dev ## The same with every kill, outage and repetition

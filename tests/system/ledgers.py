@@ -53,6 +53,11 @@ class LedgerClient:
             self._clients[servers] = self._java.org.apache.bookkeeper.client.BookKeeper(settings)
         return self._clients[servers]
 
+    def renew(self, servers: str) -> None:
+        """Use a new client of a cluster from now on, because a client remembers where ids are generated."""
+        if (client := self._clients.pop(servers, None)) is not None:
+            client.close()
+
     @property
     def _digest(self) -> Any:
         return self._java.org.apache.bookkeeper.client.BookKeeper.DigestType.CRC32C

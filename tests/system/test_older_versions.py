@@ -35,8 +35,7 @@ from policies.throttle.readings import LogDirs
 from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.doctor import examined
-from tests.system.older import OlderKafka, of_today
-from tests.system.older_jars import ensure_older_jars, older_cache
+from tests.system.older import OlderKafka, ensure_older_jars, of_today, older_cache
 from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
 from tests.system.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
 from tests.system.waiting import eventually

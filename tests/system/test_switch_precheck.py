@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,7 +24,7 @@ from policies.switching.ledgers import HitClass, LedgerState
 from policies.switching.precheck.findings import FindingReason
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
-from tests.system.ledger_maker import LedgerClient, LedgerMaker
+from tests.system.ledgers import LedgerClient
 from tests.system.zookeeper import ZooKeeper
 
 ROOT = "/ledgers"
@@ -33,32 +32,34 @@ TOPICS = "/managed-ledgers/t/n/persistent"
 
 
 @pytest.fixture(scope="module")
-def maker(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerMaker]:
-    with LedgerMaker(tmp_path_factory.mktemp("maker"), bookkeeper_jars) as maker:
-        yield maker
+def ledgers(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerClient]:
+    with LedgerClient(tmp_path_factory.mktemp("ledgers"), bookkeeper_jars) as ledgers:
+        yield ledgers
 
 
 class BookKeeper:
-    """One cluster, its metadata and a client of it."""
+    """One cluster, its metadata and its ledgers."""
 
-    def __init__(self, servers: str, maker: LedgerMaker, zookeeper: KazooClient) -> None:
+    def __init__(self, servers: str, ledgers: LedgerClient, zookeeper: KazooClient) -> None:
         self.servers = servers
         self.chroot = servers[servers.index("/") :]
-        self._maker = maker
+        self._ledgers = ledgers
         self._zookeeper = zookeeper
         self._layout = zookeeper.get(f"{self.chroot}{ROOT}/LAYOUT")[0]
 
-    @cached_property
-    def client(self) -> LedgerClient:
-        """A client keeps in mind where ids are generated."""
-        return self._maker.client(self.servers)
+    def make(self) -> int:
+        """Make a ledger under the cluster's next id, and return the id."""
+        return self._ledgers.make(self.servers, [b"entry 0"])
+
+    def make_at(self, ledger_id: int, entries: int = 1) -> None:
+        self._ledgers.write(self.servers, ledger_id, [b"entry 0"] * entries)
 
     def begin_anew(self) -> None:
         """No ledger was ever made in it, and no broker knows of it."""
         for name in ("ledgers/00", "ledgers/000", "ledgers/idgen", "ledgers/idgen-long", "schemas", "managed-ledgers"):
             self._zookeeper.delete(f"{self.chroot}/{name}", recursive=True)
         self.put(f"{ROOT}/LAYOUT", self._layout)
-        self.__dict__.pop("client", None)
+        self._ledgers.renew(self.servers)
 
     def advance_to(self, hob: int) -> None:
         """Make its generator go on with a high half, as the precheck tells one to."""
@@ -82,7 +83,7 @@ def zookeeper_client(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
 def running(
     zookeeper: ZooKeeper,
     zookeeper_client: KazooClient,
-    maker: LedgerMaker,
+    ledgers: LedgerClient,
     bookkeeper_jars: tuple[Path, ...],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Pair]:
@@ -93,7 +94,7 @@ def running(
             places.append(f"{zookeeper.servers}/{name}-{uuid4().hex[:8]}")
             init_cluster(folder / f"init-{name}", bookkeeper_jars, places[-1])
             stack.enter_context(Bookie(folder / f"bookie-{name}", bookkeeper_jars, places[-1]))
-        old, new = (BookKeeper(servers, maker, zookeeper_client) for servers in places)
+        old, new = (BookKeeper(servers, ledgers, zookeeper_client) for servers in places)
         yield old, new
 
 
@@ -140,7 +141,7 @@ class Fleet:
 def fleet(clusters: Pair, tmp_path: Path) -> Fleet:
     """Three ledgers of the old cluster are referred to; the new one is empty, and its ids begin beyond."""
     fleet = Fleet(*clusters, tmp_path)
-    first, second, third = (fleet.old.client.create() for _ in range(3))
+    first, second, third = (fleet.old.make() for _ in range(3))
     fleet.cursor(first)
     fleet.schema(second, third)
     fleet.cursor(-1)
@@ -163,8 +164,8 @@ def test_a_prepared_target_is_ready(fleet: Fleet) -> None:
 def test_the_next_id_is_the_one_that_the_server_then_gives(fleet: Fleet) -> None:
     for _ in range(3):
         report = fleet.check().report
-        assert report.source_next_id == fleet.old.client.create()
-        assert report.target_next_id == fleet.new.client.create()
+        assert report.source_next_id == fleet.old.make()
+        assert report.target_next_id == fleet.new.make()
     fleet.old.advance_to(7)
     assert fleet.check().report.source_next_id == 7 << 32
 
@@ -181,21 +182,21 @@ def test_a_precheck_takes_no_id(fleet: Fleet) -> None:
 def test_a_sequence_counts_ids_that_are_being_made(fleet: Fleet, zookeeper_client: KazooClient) -> None:
     # While an id is made its znode exists for a moment.
     zookeeper_client.create(f"{fleet.old.chroot}{ROOT}/idgen/ID-", sequence=True)
-    assert fleet.check().report.source_next_id == 4 == fleet.old.client.create()
+    assert fleet.check().report.source_next_id == 4 == fleet.old.make()
 
 
 def test_a_generator_that_is_behind_is_named_with_the_hob_to_advance_to(clusters: Pair, tmp_path: Path) -> None:
     fleet = Fleet(*clusters, tmp_path)
-    fleet.cursor(fleet.old.client.create())
+    fleet.cursor(fleet.old.make())
     (finding,) = fleet.check().report.findings
     assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
     fleet.new.advance_to(finding.hob or 0)
     assert fleet.check().report.ready
-    assert fleet.new.client.create() == 1 << 32
+    assert fleet.new.make() == 1 << 32
 
 
 def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
-    fleet.new.client.create_at(2)
+    fleet.new.make_at(2)
     for policy in ("shared", "dedicated"):
         report = fleet.check(target_policy=policy).report
         (finding,) = report.findings
@@ -204,21 +205,21 @@ def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
 
 
 def test_only_a_dedicated_target_must_have_no_other_ledger(fleet: Fleet) -> None:
-    other = fleet.new.client.create()
+    other = fleet.new.make()
     assert fleet.check(target_policy="shared").report.ready
     (finding,) = fleet.check(target_policy="dedicated").report.findings
     assert (finding.reason, finding.samples) == (FindingReason.FOREIGN_ID, (other,))
 
 
 def test_a_ledger_attributed_to_the_target_is_not_imported(fleet: Fleet) -> None:
-    moved = fleet.new.client.create()
+    moved = fleet.new.make()
     fleet.cursor(moved, attribution="new")
     report = fleet.check(target_policy="shared").report
     assert (report.ready, report.ids_to_import) == (True, (0, 1, 2))
 
 
 def test_kinds_that_are_remapped_need_no_free_id(fleet: Fleet) -> None:
-    fleet.new.client.create_at(2)  # a schema's
+    fleet.new.make_at(2)  # a schema's
     checked = fleet.check(target_policy="shared", strategies={"schema": "remap"})
     assert (checked.report.ready, checked.report.ids_to_import) == (True, (0,))
 
@@ -250,7 +251,7 @@ def test_a_layout_that_cannot_be_served_is_refused(fleet: Fleet, factory: str, l
 
 
 def test_the_metadata_of_a_ledger_in_the_way_is_read(fleet: Fleet) -> None:
-    fleet.new.client.create_at(1, entries=3)
+    fleet.new.make_at(1, entries=3)
     snapshot = fleet.check(target_policy="shared").taken.snapshot
     assert snapshot.existing is not None
     there, here = snapshot.existing.facts[1], snapshot.source_facts[1]
@@ -300,7 +301,7 @@ def test_the_command_ends_with_0_when_ready_and_1_when_not(fleet: Fleet) -> None
     status, text = run("--target", "new", "-s", file)
     assert status == 0, text
     assert "READY: old to new" in text
-    fleet.new.client.create_at(2)
+    fleet.new.make_at(2)
     status, text = run("--target", "new", "-s", file, "--explain")
     assert status == 1, text
     assert "NOT READY: old to new: foreign_id" in text
@@ -318,7 +319,7 @@ def test_the_command_shows_as_unknown_what_could_not_be_read(fleet: Fleet, free_
 
 
 def test_the_command_prints_json_that_says_the_same(fleet: Fleet) -> None:
-    fleet.new.client.create_at(2)
+    fleet.new.make_at(2)
     status, text = run("--target", "new", "-s", str(fleet.settings()), "--json")
     report = json.loads(text)
     assert (status, report["ready"], report["references"]) == (1, False, 5)
@@ -339,7 +340,7 @@ def test_the_plan_says_what_would_move_and_writes_nothing(fleet: Fleet) -> None:
     text = CliRunner().invoke(app, ["switch", "plan", *given]).output
     assert "READY: old to new" in text
     assert "1 live brokers read the directive" in text
-    fleet.new.client.create_at(2)
+    fleet.new.make_at(2)
     assert CliRunner().invoke(app, ["switch", "plan", *given]).exit_code == 1
 
 

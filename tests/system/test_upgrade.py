@@ -1,15 +1,129 @@
-"""A checkpoint of real Spark and all topics, as an earlier version left them: the query of this one goes on."""
+"""Today's query goes on from the checkpoint of real Spark and from the topics that an earlier version left.
 
+`python -m tests.system.test_upgrade third.tar.xz` records both with the code at hand: once for each version that changes
+the format, never again for an old one.
+"""
+
+import io
 import json
+import sys
+import tarfile
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
-from policies.registry import POLICIES
-from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
-from tests.system.upgrade import PREFIX, say_all, settings, unpack
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.java.jars import default_cache_dir, ensure_jars
+from policies.examples import ExampleReading
+from policies.registry import POLICIES, topic_of
+from policies.wire import observation_event
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
+
+PREFIX = "upgrade"
+_RECORDS = "records.jsonl"
+_CHECKPOINT = "checkpoint"
+_PORT = 19_471
+
+
+class Left(NamedTuple):
+    """What was left behind."""
+
+    checkpoint: Path
+    records: dict[str, list[dict[str, Any]]]
+    """By topic, without the prefix, in the order of offsets: `key` and `value`, null in a tombstone."""
+
+
+def settings(servers: str, data_dir: Path, port: int) -> dict[str, Any]:
+    """Of the query that left it, and of the one that goes on."""
+    limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}}
+    return {
+        "kafka": {"bootstrap_servers": servers},
+        "topics": {"prefix": PREFIX},
+        "data_dir": str(data_dir),
+        "http": {"port": port},
+        "stream": UNHURRIED,
+        "clusters": {r.reading.cluster: {} for r in examples()},
+        "policies": {"throttle": limits},
+    }
+
+
+def examples() -> list[ExampleReading]:
+    """The readings of every policy's own scenario."""
+    return [reading for kind in POLICIES.values() for batch in kind.examples().batches for reading in batch]
+
+
+def say_all(servers: str) -> None:
+    """Append them, as of now."""
+    for reading in examples():
+        value = observation_event(reading.reading, id=str(uuid.uuid4()), source=reading.source, time=datetime.now(UTC))
+        topic = f"{PREFIX}.{topic_of(type(reading.reading))}"
+        produce(servers, topic, (reading.reading.cluster, value))
+
+
+def unpack(file: Path, folder: Path) -> Left:
+    """Lay out in a folder what was packed."""
+    with tarfile.open(file) as packed:
+        # Of our own making; Pythons before 3.11.4 know no filter, and those after 3.11 want to be told one.
+        if hasattr(tarfile, "data_filter"):
+            packed.extractall(folder, filter="data")
+        else:
+            packed.extractall(folder)
+    (folder / _CHECKPOINT / "kafka").unlink(missing_ok=True)  # whose offsets it counts: they lie on another one here
+    records: dict[str, list[dict[str, Any]]] = {}
+    for line in (folder / _RECORDS).read_text().splitlines():
+        record = json.loads(line)
+        records.setdefault(record.pop("topic"), []).append(record)
+    return Left(folder / _CHECKPOINT, records)
+
+
+def _record(file: Path) -> None:
+    jars = ensure_jars("kafka", default_cache_dir())
+    with tempfile.TemporaryDirectory() as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
+        folder, servers = Path(name), kafka.bootstrap_servers
+        written = write_settings(folder / "headgate.yaml", **settings(servers, folder / "data", _PORT))
+        make_topics(written)
+        with (
+            Headgate(["decide", "-s", str(written)], folder / "decide.log") as query,
+            Topic(servers, f"{PREFIX}.decided.throttle") as decided,
+        ):
+            await_ready(query, _PORT)
+            for _ in range(3):
+                say_all(servers)
+                time.sleep(2)
+            eventually("decisions", lambda: len(decided.entries()) > 2)
+            assert query.stop() == 0, query.output()
+        lines = "".join(f"{json.dumps(record)}\n" for record in _records(servers))
+        with tarfile.open(file, "w:xz") as packed:
+            packed.add(folder / "data" / _CHECKPOINT, _CHECKPOINT)
+            entry = tarfile.TarInfo(_RECORDS)
+            entry.size = len(lines.encode())
+            packed.addfile(entry, io.BytesIO(lines.encode()))
+
+
+def _records(servers: str) -> Iterator[dict[str, Any]]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "upgrade", "enable.auto.commit": False})
+    for topic in sorted(t for t in consumer.list_topics(timeout=30).topics if t.startswith(f"{PREFIX}.")):
+        end, offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1], 0
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while offset < end:
+            (message,) = consumer.consume(1, timeout=30)
+            offset = (message.offset() or 0) + 1
+            key, value = message.key(), message.value()
+            yield {
+                "topic": topic.removeprefix(f"{PREFIX}."),
+                "key": None if key is None else key.decode(),
+                "value": None if value is None else value.decode(),
+            }
+    consumer.close()
+
 
 LEFT = sorted((Path(__file__).parents[1] / "data" / "upgrade").glob("*.tar.xz"))
 
@@ -65,3 +179,7 @@ def subject_of(decided: dict[str, Any]) -> tuple[str, ...]:
 def newest_commit(checkpoint: Path) -> int:
     """The number of the last batch that is done."""
     return max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+
+
+if __name__ == "__main__":
+    _record(Path(sys.argv[1]))
