@@ -108,7 +108,7 @@ TARGET = codec
 SECONDS = 300
 fuzz: $(VENV)/.dev ## What reads what others wrote, guided by coverage: TARGET=codec|settings|znodes|rest|exporter|words SECONDS=300
 	@$(PIP) install --require-hashes -r requirements-fuzz.txt
-	$(BIN)/python -m tests.fuzz $(TARGET) --atheris --seconds $(SECONDS)
+	$(BIN)/python -m bench.fuzz $(TARGET) --atheris --seconds $(SECONDS)
 
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))

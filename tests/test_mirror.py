@@ -12,7 +12,7 @@ TESTED_ELSEWHERE = {
 }
 """Folders of the product without tests of the same name, and where those are."""
 
-OF_THEIR_OWN = {"tests/fuzz", "tests/system", "tests/toy"}
+OF_THEIR_OWN = {"tests/system", "tests/toy"}
 """Folders of tests that mirror none: they are of all parts together."""
 
 

@@ -1,6 +1,6 @@
-"""Fuzzes for as long as you like: `python -m tests.fuzz codec --count 1000000 --seed 1`, or guided by coverage.
+"""Fuzzes the parsers for as long as you like: `python -m bench.fuzz codec --count 1000000 --seed 1`, or guided by coverage.
 
-What fails is printed and kept in `tests/data/fuzz/<target>/`, from where every run of the tests takes it.
+A document that fails is printed and stored in `tests/data/fuzz/<target>/`, which every run of the tests parses again.
 """
 
 import argparse
@@ -15,17 +15,17 @@ from random import Random
 from types import FunctionType
 from typing import Any
 
-from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import TARGETS, Target
+from bench.fuzz.mutations import mutated
+from bench.fuzz.targets import TARGETS, Target
 
-_TOLD_EACH_SECONDS = 20.0
+_TELL_SECONDS = 20.0
 _OURS = ("policies.", "streaming.", "connectors.", "deploy.")
-_CORPUS = Path(__file__).parents[1] / "data" / "fuzz"
+_CORPUS = Path(__file__).parents[2] / "tests" / "data" / "fuzz"
 
 
 def main() -> int:
     """Run one target."""
-    options = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m bench.fuzz", description=__doc__)
     options.add_argument("target", choices=TARGETS)
     options.add_argument("--count", type=int, default=100_000, help="how many documents")
     options.add_argument("--seed", type=int, default=1)
@@ -49,7 +49,7 @@ def _random(name: str, target: Target, count: int, seed: int) -> int:
             failures += 1
             traceback.print_exc()
             _keep(name, document)
-        if time.monotonic() - told > _TOLD_EACH_SECONDS:
+        if time.monotonic() - told > _TELL_SECONDS:
             told = time.monotonic()
             _tell(f"{name}: {number + 1} documents, {failures} failures, {(number + 1) / (told - began):.0f} a second")
     _tell(f"{name}: {count} documents, {failures} failures, {time.monotonic() - began:.0f} s, seed {seed}")
@@ -57,7 +57,7 @@ def _random(name: str, target: Target, count: int, seed: int) -> int:
 
 
 def _guided(name: str, target: Target, seconds: int) -> int:
-    """Ends at the first failure, whose document is kept, too."""
+    """Fuzz guided by coverage, up to the first failure; its document is stored, too."""
     try:
         import atheris
     except ImportError:
@@ -75,7 +75,7 @@ def _guided(name: str, target: Target, seconds: int) -> int:
 
 
 def _instrument(instrumented: Callable[[Any], Any]) -> None:
-    """Have Headgate's own functions say where they go: with every library's it would take minutes to begin."""
+    """Instrument only Headgate's own functions: with all libraries the start would take minutes."""
     ours = [module for name, module in sys.modules.items() if name.startswith(_OURS)]
     for module in ours:
         for function in list(vars(module).values()):

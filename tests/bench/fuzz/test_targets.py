@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import TARGETS
+from bench.fuzz.mutations import mutated
+from bench.fuzz.targets import TARGETS
 
-CORPUS = Path(__file__).parents[1] / "data" / "fuzz"
+CORPUS = Path(__file__).parents[2] / "data" / "fuzz"
 KEPT = sorted(CORPUS.glob("*/*"))
 
 EXAMPLES = {"exporter": 60, "rest": 60, "settings": 60}

@@ -1,4 +1,4 @@
-"""What reads what others wrote, each with good documents to begin with: whatever comes, nothing but its own errors."""
+"""Every parser of foreign input, with valid documents to mutate: it may raise its own errors and no others."""
 
 import json
 import tempfile
@@ -40,22 +40,22 @@ from policies.registry import decided_topics, decision_types, observed_topics, r
 from policies.wire import BadRecordError, EventReader
 
 _NOW_MS = 1_795_248_000_000
-_REPLAYS = Path(__file__).parents[1] / "data" / "replay"
+_TESTS = Path(__file__).parents[2] / "tests"
 
 Run = Callable[[bytes], object]
 
 
 @dataclass(frozen=True)
 class Target:
-    """One of them."""
+    """One parser, or several that read the same documents."""
 
     run: Run
     expected: tuple[type[Exception], ...]
-    """Its own errors."""
+    """The errors it may raise."""
     seeds: Sequence[bytes]
 
     def __call__(self, document: bytes) -> None:
-        """Let it read a document; any error but its own comes through."""
+        """Parse a document; raises every error that is not expected."""
         with suppress(*self.expected):
             self.run(document)
 
@@ -81,7 +81,7 @@ _views: list[LoopView] = []
 
 
 def _view() -> LoopView:
-    """One that has seen a few documents before, as it takes long to make."""
+    """A view that has read up to 50 documents before, because making one takes long."""
     if len(_views) % _ANEW_EACH == 0:
         _views[:] = [LoopView("h", {})]
     _views.append(_views[0])
@@ -89,7 +89,7 @@ def _view() -> LoopView:
 
 
 def _export(document: bytes) -> None:
-    """Twice on each topic, as its own successor, and then scraped."""
+    """Export a document twice on each topic, as its own successor, and then scrape."""
     view = _view()
     _evidence(document)
     for topic in (*observed_topics(), *decided_topics(), "dead-letters"):
@@ -162,7 +162,7 @@ def _words(document: bytes) -> None:
 
 
 def _captured(folder: str) -> list[bytes]:
-    return [file.read_bytes() for file in sorted((Path(__file__).parents[1] / folder).iterdir()) if file.is_file()]
+    return [file.read_bytes() for file in sorted((_TESTS / folder).iterdir()) if file.is_file()]
 
 
 _ANSWERS = [
@@ -182,8 +182,8 @@ _ANSWERS = [
 
 
 def _settings_seeds() -> list[bytes]:
-    """As YAML, and as the JSON that it is too, of which parts can be changed."""
-    text = (_REPLAYS / "settings.yaml").read_bytes()
+    """Settings as YAML, and as JSON, whose values can be mutated one by one."""
+    text = (_TESTS / "data" / "replay" / "settings.yaml").read_bytes()
     kafka = {"bootstrap_servers": "k:9092", "sasl": {"mechanism": "PLAIN", "username": "u", "password": "secret-1"}}
     pulsar = {"admin_url": "https://p:8443", "token": "secret-2"}
     zookeeper = {"servers": "z:2181/c", "user": "u", "password": "secret-3", "timeout": "5s"}
@@ -201,4 +201,3 @@ TARGETS: Mapping[str, Target] = {
     "rest": Target(_rest, (), _ANSWERS),
     "words": Target(_words, (), _captured("connectors/zookeeper/captured")),
 }
-"""By name."""
