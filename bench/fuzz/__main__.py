@@ -1,4 +1,4 @@
-"""Fuzzes the parsers for as long as you like: `python -m bench.fuzz codec --count 1000000 --seed 1`, or guided by coverage.
+"""Fuzzes the parsers at random or guided by coverage: `python -m bench.fuzz codec --count 1000000 --seed 1`.
 
 A document that fails is printed and stored in `tests/data/fuzz/<target>/`, which every run of the tests parses again.
 """

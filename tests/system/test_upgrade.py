@@ -1,6 +1,6 @@
 """Today's query goes on from the checkpoint of real Spark and from the topics that an earlier version left.
 
-`python -m tests.system.test_upgrade third.tar.xz` records both with the code at hand: once for each version that changes
+`python -m tests.system.test_upgrade third.tar.xz` records both with the code at hand: once per version that changes
 the format, never again for an old one.
 """
 
