@@ -17,7 +17,7 @@ from policies.observations import Outcome, Reading
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import Ledger
-from policies.switching.precheck.report import precheck, reading_of
+from policies.switching.precheck.report import precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules
 from policies.switching.readings import GeneratorReading, SwitchBrokers, SwitchCluster, SwitchInventory, SwitchPrecheck
 from policies.switching.references import Reference, owner_of, with_ledger
@@ -78,7 +78,7 @@ class ClusterReader:
             )
         except (*_UNREAD, UserError) as error:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_unread(error))
-        return reading_of(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
+        return to_reading(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
 
     def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
         """All references, and which of the source's ledgers the target has; part by part, and its manifest at last.

@@ -20,7 +20,7 @@ from deploy.settings.application import Settings, WatchedCluster
 from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.precheck.findings import explain
+from policies.switching.precheck.findings import find_remedy
 from policies.switching.precheck.report import PrecheckReport, precheck
 
 
@@ -141,4 +141,4 @@ def plain_report(checked: Checked) -> dict[str, Any]:
 
 def _plain_findings(report: PrecheckReport) -> Iterator[dict[str, Any]]:
     for finding in report.findings:
-        yield {**structs.asdict(finding), "remedy": explain(finding)}
+        yield {**structs.asdict(finding), "remedy": find_remedy(finding)}

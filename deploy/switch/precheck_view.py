@@ -12,7 +12,7 @@ from rich.text import Text
 from connectors.switching.precheck_snapshot import SnapshotResult
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import NO_LEDGER, HitClass
-from policies.switching.precheck.findings import FindingReason, explain
+from policies.switching.precheck.findings import FindingReason, find_remedy
 from policies.switching.precheck.report import PrecheckReport
 from policies.switching.precheck.snapshot import PrecheckSnapshot
 from policies.switching.readings import StayingReading
@@ -42,7 +42,7 @@ def report_lines(report: PrecheckReport, taken: SnapshotResult, *, explained: bo
     for finding in report.findings:
         yield finding_line(finding.reason, finding.detail)
     if explained:
-        yield from remedy_lines((finding.reason, explain(finding)) for finding in report.findings)
+        yield from remedy_lines((finding.reason, find_remedy(finding)) for finding in report.findings)
     yield from _problems(taken.problems)
     yield Text(f"digest {report.digest}, counts until {_time(report.expires_ms)}", "dim")
 

@@ -41,12 +41,12 @@ _DIGEST = "9f2c4e1a7b60d835c4f19e02ab7d6358e1c07f4b92d5a8630e7bc1f4d2a95e18"
 _TEN_MINUTES_MS = 600_000
 _SOURCES: Mapping[type[Reading], str] = {SwitchCommand: "headgate/switch", SwitchBroker: "headgate/agent"}
 _TARGET = 1 << 32
-"""The first id of the target, which was advanced past all of the source's."""
+"""The first id of the target, which was advanced beyond all ids of the source."""
 
 
 def examples() -> Examples:
-    """What the references show of it: one batch after the other, up to the first orders to copy."""
-    moments = (_known(), _started(), _acked(), _read_again(), _listed())
+    """Return the scenario's batches, up to the first orders to copy."""
+    moments = (_known(), _started(), _acked(), _clusters(), _listed())
     return Examples(
         settings=SwitchingSettings(),
         batches=tuple(tuple(_published(readings, second)) for second, readings in enumerate(moments)),
@@ -66,14 +66,14 @@ def examples() -> Examples:
                 "owner_url": "http://{host}:8080",
             },
         },
-        # An order about a ledger has more to show than one about the switch, the last record more than the first.
+        # The order about a ledger and the last record show the most fields.
         rank=lambda decision: int(decision.get("ledger") is None),
         is_latest_shown=True,
     )
 
 
 def _answers() -> Iterator[ExampleReading]:
-    """What comes later: how a copy ended, and that a status was written."""
+    """The results of a copy and of a status."""
     ledger = LedgerReading(
         ledger_id=812,
         state=LedgerState.CLOSED,
@@ -130,7 +130,9 @@ def _known() -> Sequence[Reading]:
 
 
 def _clusters() -> Sequence[Reading]:
-    generators = {"new": GeneratorReading(hob=1, cversion=0, num_children=0), "old": _counted()}
+    # The source has given 1077 ids: each child came and went.
+    counted = GeneratorReading(hob=None, cversion=2 * 1077, num_children=0)
+    generators = {"new": GeneratorReading(hob=1, cversion=0, num_children=0), "old": counted}
     return tuple(
         SwitchCluster(
             **_READ,
@@ -143,11 +145,6 @@ def _clusters() -> Sequence[Reading]:
         )
         for name, generator in generators.items()
     )
-
-
-def _counted() -> GeneratorReading:
-    """Of a cluster that has given 1077 ids: each child came and went."""
-    return GeneratorReading(hob=None, cversion=2 * 1077, num_children=0)
 
 
 def _started() -> Sequence[Reading]:
@@ -167,10 +164,6 @@ def _started() -> Sequence[Reading]:
 def _acked() -> Sequence[Reading]:
     acks = (SwitchBroker(**_READ, broker=b, sequence=1, epoch=1, writes=("new",), reads=("old",)) for b in _BROKERS)
     return (*acks, SwitchBrokers(**_READ, brokers=_BROKERS))
-
-
-def _read_again() -> Sequence[Reading]:
-    return _clusters()
 
 
 def _listed() -> Sequence[Reading]:

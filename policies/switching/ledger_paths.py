@@ -1,4 +1,4 @@
-"""Where a ledger's metadata lies in ZooKeeper, and which ledger a path belongs to.
+"""Paths of ledgers' metadata in ZooKeeper, and the ledger of a path.
 
 BookKeeper's default layout (`hierarchical`) writes an id that fits 31 bits as ten digits split 2/4/4 and a larger one
 as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Rules: docs/design/switching.md, Ids.
@@ -18,7 +18,7 @@ _LONG_PATH = re.compile(r"/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
 
 
 class Layout(ClosedEnum):
-    """How a cluster arranges the metadata of its ledgers."""
+    """The layout of a cluster's ledger metadata."""
 
     HIERARCHICAL = "hierarchical", "Ids below 2147483647 split 2/4/4, greater ones 3/4/4/4/4."
     LONG_HIERARCHICAL = "longhierarchical", "Every id split 3/4/4/4/4."
@@ -33,16 +33,16 @@ _FACTORIES = {
 
 
 def layout_of(text: str) -> Layout | None:
-    """The layout that a ``LAYOUT`` znode names (a version, then ``factory:version``); None when it can't be served.
+    """Return the layout that a ``LAYOUT`` znode names (a version, then ``factory:version``).
 
-    The flat and the legacy layout are such: what is not known to hold every id is not known.
+    None if the layout is not known to hold every id, such as the flat and the legacy layout.
     """
     lines = text.strip().splitlines()
     return _FACTORIES.get(lines[1].rpartition(":")[0]) if len(lines) == 2 else None
 
 
 def path_of(layout: Layout, ledger_id: int) -> str:
-    """The path of a ledger's metadata below the cluster's root, such as ``/00/1695/L6902``.
+    """Return the path of a ledger's metadata below the cluster's root, such as ``/00/1695/L6902``.
 
     Raises:
         ValueError: the id is negative (-1 means "no ledger") or larger than 63 bits.
@@ -59,10 +59,10 @@ def path_of(layout: Layout, ledger_id: int) -> str:
 
 
 def id_at(layout: Layout, path: str) -> int | None:
-    """The ledger whose metadata lies at a path below the cluster's root; None when no ledger can lie there."""
+    """Return the ledger of a path below the cluster's root; None if it is no ledger's path."""
     matched = _SHORT_PATH.fullmatch(path) or _LONG_PATH.fullmatch(path)
     if matched is None:
         return None
     ledger_id = int("".join(matched.groups()))
-    # A path that BookKeeper itself would not write for this id is not the ledger's.
+    # BookKeeper itself must write this path for the id: else it is not the ledger's.
     return ledger_id if ledger_id <= MAX_INT64 and path_of(layout, ledger_id) == path else None

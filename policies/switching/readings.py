@@ -1,7 +1,6 @@
-"""Readings of the switching policy (topic ``observed.switches``), and people's commands (topic ``commands``).
+"""Readings of the switching policy (topic ``observed.switches``), and operators' commands (topic ``commands``).
 
-Ages count from the record's append time. Where an earlier instant matters, because a reading takes long, the reading
-says how long it took; so only one clock is involved.
+Ages count from the record's append time. A reading that takes long carries its duration, so only one clock is involved.
 """
 
 from typing import Annotated, ClassVar
@@ -21,9 +20,9 @@ from policies.units import MAX_INT64
 Name = Annotated[str, Field(min_length=1, max_length=249)]
 Text = Annotated[str, Field(max_length=4096)]
 Metadata = Annotated[str, Field(max_length=1_500_000)]
-"""A ledger's: a znode takes a mebibyte, which base64 makes a third more."""
+"""A value of a ledger's metadata: a znode holds 1 MiB, and base64 makes it a third larger."""
 MOST_LISTED = 100_000
-"""Of anything in one record; the record's own limit is reached before in most cases."""
+"""The most items of a list in one record; in most cases the record's size limit comes first."""
 Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
 LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
@@ -35,48 +34,50 @@ class _Value(Observed):
 
 
 class CommandName(ClosedEnum):
-    """What may be asked."""
+    """The commands of an operator."""
 
-    REGISTER = "register", "Make a BookKeeper cluster known to the brokers of a cluster."
-    UNREGISTER = "unregister", "Forget one that nothing refers to."
-    PRECHECK = "precheck", "Find out whether a switch to a target is safe."
-    START = "start", "Switch to a target, or drive a switch to it on."
+    REGISTER = "register", "Register a BookKeeper cluster for the brokers of a cluster."
+    UNREGISTER = "unregister", "Remove a BookKeeper cluster that no reference names."
+    PRECHECK = "precheck", "Check whether a switch to a target is safe."
+    START = "start", "Begin a switch to a target, or drive its live switch on."
     ROLLBACK = "rollback", "Take the promotions back, within the rollback window."
-    ABORT = "abort", "End the switch, and take back what can be; brokers that were sent off only are sent back."
-    PAUSE = "pause", "Order nothing more until it is resumed; what was ordered may still be answered."
-    RESUME = "resume", "Go on after a pause, a halt, or somebody else's directive."
-    CLEANUP = "cleanup", "Delete from the source what was promoted; a dry run unless it says otherwise."
-    CLOSE_CLIENT = "close-client", "Have brokers close their client of a cluster that nobody needs any more."
+    ABORT = "abort", "End the switch and take back what can be taken back; before it is live, brokers are sent back."
+    PAUSE = "pause", "Order nothing more until `resume`; open orders may still be carried out."
+    RESUME = "resume", "Go on after a pause, a halt, or a foreign directive."
+    CLEANUP = "cleanup", "Delete promoted ledgers from the source; a dry run by default."
+    CLOSE_CLIENT = "close-client", "Let brokers close their client of a cluster that is no longer needed."
 
 
 class CommandArgs(_Value):
-    """What a command is about; each uses some of these."""
+    """The arguments of a command; each command uses some of them."""
 
     name: Name | None = Field(default=None, description="register, unregister, close-client: the BookKeeper cluster.")
     uri: Text | None = Field(default=None, description="register: its metadata service URI.")
     instance_id: Text | None = Field(default=None, description="register: the INSTANCEID read there; null: unreadable.")
     root: Text | None = Field(default=None, description="register: the path of its ledgers, such as `/ledgers`.")
     status: ClusterStatus | None = Field(
-        default=None, description="register: what it is to be; null: as it is, or standby."
+        default=None, description="register: the wanted status; null: unchanged, or standby."
     )
     target: Name | None = Field(default=None, description="precheck, start: the cluster to move to.")
     attribution_only: bool = Field(default=True, description="rollback: leave the brokers on the target.")
 
 
 class SwitchCommand(Reading):
-    """A command of a person."""
+    """A command of an operator."""
 
     event_type: ClassVar[str] = "headgate.switch-command.v1"
 
-    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`: a command is not read, it is given.")
+    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`, because a command is not read.")
     command: CommandName
     args: CommandArgs = Field(default=CommandArgs())
-    actor: str = Field(default="", max_length=249, description="Who asks.")
-    reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
-    idempotency_key: str = Field(min_length=1, max_length=249, description="The same key is the same command.")
-    dry_run: bool | None = Field(default=None, description="Say what would happen; null: only for `cleanup`.")
-    expected_epoch: Epoch | None = Field(default=None, description="Refuse at any other epoch.")
-    precheck_digest: Text | None = Field(default=None, description="start: of the report that was read.")
+    actor: str = Field(default="", max_length=249, description="The operator who sent it.")
+    reason: str = Field(default="", max_length=2000, description="The operator's reason.")
+    idempotency_key: str = Field(min_length=1, max_length=249, description="A repeated key is the same command.")
+    dry_run: bool | None = Field(default=None, description="Preview only; null: only for `cleanup`.")
+    expected_epoch: Epoch | None = Field(default=None, description="Reject at any other epoch.")
+    precheck_digest: Text | None = Field(
+        default=None, description="start: the digest of the report that the operator read."
+    )
 
     def subject(self) -> str:
         """``<cluster>/commands/<idempotency key>``."""
@@ -89,72 +90,76 @@ class SwitchCommand(Reading):
 
 
 class SwitchLease(Reading):
-    """Which orchestrator may order anything."""
+    """The lease of the orchestrator that may give orders."""
 
     event_type: ClassVar[str] = "headgate.switch-lease.v1"
 
-    token: Epoch = Field(default=0, description="Only grows: whoever takes the lease takes the next one.")
-    holder: str = Field(default="", max_length=249, description="Who has it: host and process.")
+    token: Epoch = Field(default=0, description="Only grows: each new holder takes the next one.")
+    holder: str = Field(default="", max_length=249, description="The holder: host and process.")
     valid_ms: Millis = Field(default=0, description="How long it is valid from the record's time.")
 
 
 class RegisteredCluster(_Value):
-    """A BookKeeper cluster as its znode in the registry has it."""
+    """A BookKeeper cluster by its znode in the registry."""
 
-    name: Name = Field(description="As commands and references name it.")
+    name: Name = Field(description="Its name in commands and references.")
     uri: Text = Field(description="Its metadata service URI.")
-    instance_id: Text = Field(description="Its INSTANCEID, as it was when it was registered.")
+    instance_id: Text = Field(description="Its INSTANCEID when it was registered.")
     root: Text = Field(description="The path of its ledgers.")
     status: ClusterStatus
-    version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Of the znode.")
+    version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The znode's version.")
 
 
 class WrittenDirective(_Value):
-    """The directive as its znode has it."""
+    """The directive by its znode."""
 
-    epoch: Epoch = Field(description="Only grows: an earlier one is void.")
-    target: Name = Field(description="The cluster that brokers are to write to.")
+    epoch: Epoch = Field(description="Only grows; an earlier directive is void.")
+    target: Name = Field(description="The cluster that brokers must write to.")
 
 
 class SwitchRegistry(Reading):
-    """The registry of a broker cluster, whole."""
+    """The complete registry of a broker cluster."""
 
     event_type: ClassVar[str] = "headgate.switch-registry.v1"
 
     clusters: tuple[RegisteredCluster, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="All that are registered."
+        default=(), max_length=MOST_LISTED, description="All registered clusters."
     )
-    bootstrap: Name | None = Field(default=None, description="The cluster legacy references belong to.")
-    directive: WrittenDirective | None = Field(default=None, description="The last one; null: there was none.")
-    committed_epoch: Epoch = Field(default=0, description="Of the directive whose target became the active cluster.")
+    bootstrap: Name | None = Field(default=None, description="The cluster of references without attribution.")
+    directive: WrittenDirective | None = Field(default=None, description="The last directive; null: none.")
+    committed_epoch: Epoch = Field(
+        default=0, description="The epoch of the directive whose target became the active cluster."
+    )
     active_as_proposed: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Active by the entries where PIP-477 has them."
+        default=(), max_length=MOST_LISTED, description="Active clusters by the entries of PIP-477."
     )
 
 
 class SwitchBrokers(Reading):
-    """The live brokers, whole."""
+    """The complete list of live brokers."""
 
     event_type: ClassVar[str] = "headgate.switch-brokers.v1"
 
     brokers: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="By the names under which their agents report."
+        default=(), max_length=MOST_LISTED, description="Their names, as in their agents' reports."
     )
 
 
 class SwitchBroker(Reading):
-    """What the agent of one broker says of it."""
+    """A report of a broker's agent."""
 
     event_type: ClassVar[str] = "headgate.switch-broker.v1"
 
-    broker: Name = Field(description="Its name among the live brokers.")
-    sequence: Count = Field(default=0, description="Of this broker's reports; only grows, also over restarts.")
-    epoch: Epoch = Field(default=0, description="The directive it speaks of.")
-    client_init_failed: bool = Field(default=False, description="It could not make a client of the target.")
+    broker: Name = Field(description="Its name in the list of live brokers.")
+    sequence: Count = Field(default=0, description="The report's number; only grows, also across restarts.")
+    epoch: Epoch = Field(default=0, description="The epoch of the directive that it reports on.")
+    client_init_failed: bool = Field(default=False, description="Whether it failed to make a client of the target.")
     writes: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Clusters it wrote to since it acked."
+        default=(), max_length=MOST_LISTED, description="Clusters that it wrote to since its ack."
     )
-    reads: tuple[Name, ...] = Field(default=(), max_length=MOST_LISTED, description="Clusters it has open readers on.")
+    reads: tuple[Name, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="Clusters that it has open readers on."
+    )
 
     def subject(self) -> str:
         """``<cluster>/<broker>``."""
@@ -162,24 +167,24 @@ class SwitchBroker(Reading):
 
 
 class GeneratorReading(_Value):
-    """The counters of the znode below which ids are made."""
+    """The counters of the znode whose sequential children are the ids."""
 
-    hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="k of the largest `HOB-k`; null: none.")
-    cversion: int = Field(ge=-(2**31), le=2**31 - 1, description="How often its children changed.")
-    num_children: int = Field(ge=0, le=2**31 - 1, description="How many it has.")
+    hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="The k of the largest `HOB-k`; null: none.")
+    cversion: int = Field(ge=-(2**31), le=2**31 - 1, description="The number of changes of its children.")
+    num_children: int = Field(ge=0, le=2**31 - 1, description="The number of its children.")
 
 
 class SwitchCluster(Reading):
-    """A BookKeeper cluster: what it is, and which id it gives next."""
+    """A BookKeeper cluster: its identity and its id generator."""
 
     event_type: ClassVar[str] = "headgate.switch-cluster.v1"
 
-    name: Name = Field(description="In the registry, or in the settings.")
-    instance_id: Text | None = Field(default=None, description="Its INSTANCEID; null: it could not be read.")
-    root: Text | None = Field(default=None, description="The path of its ledgers; null: it could not be read.")
-    layout: Layout | None = Field(default=None, description="Null: unknown, or one that can't hold every id.")
-    generator: GeneratorReading | None = Field(default=None, description="Null: it could not be read.")
-    took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
+    name: Name = Field(description="Its name in the registry or the settings.")
+    instance_id: Text | None = Field(default=None, description="Its INSTANCEID; null: not readable.")
+    root: Text | None = Field(default=None, description="The path of its ledgers; null: not readable.")
+    layout: Layout | None = Field(default=None, description="Null: unknown, or not able to hold every id.")
+    generator: GeneratorReading | None = Field(default=None, description="Null: not readable.")
+    took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
 
     def subject(self) -> str:
         """``<cluster>/<name>``."""
@@ -189,27 +194,29 @@ class SwitchCluster(Reading):
 class HitCount(_Value):
     """Ledgers of one class that exist in the target."""
 
-    count: Count = Field(description="How many.")
+    count: Count = Field(description="The number of ledgers.")
     samples: tuple[int, ...] = Field(default=(), max_length=MOST_LISTED, description="Some of their ids.")
 
 
 class FindingReading(_Value):
-    """One reason why a target is not ready."""
+    """A reason why a target is not ready."""
 
     reason: FindingReason
-    detail: Text = Field(description="What was found, in one sentence.")
-    count: Count = Field(default=0, description="Of the ledgers or references it concerns.")
+    detail: Text = Field(description="The finding in one sentence.")
+    count: Count = Field(default=0, description="The number of ledgers or references concerned.")
     samples: tuple[int, ...] = Field(default=(), max_length=MOST_LISTED, description="Some of their ids.")
     hob: int | None = Field(default=None, description="idgen_behind: the `HOB-k` to advance the target to.")
-    remedy: Text = Field(default="", description="What to do about it.")
+    remedy: Text = Field(default="", description="The remedy.")
 
 
 class StayingReading(_Value):
-    """Ledgers of one kind in one cluster that stay where they are."""
+    """Ledgers of one kind that stay in one cluster."""
 
     kind: StayingKind
-    cluster: str = Field(default="", max_length=249, description="That holds them; empty: only their owner knows.")
-    count: Count = Field(description="How many.")
+    cluster: str = Field(
+        default="", max_length=249, description="The cluster that holds them; empty: only their owner knows it."
+    )
+    count: Count = Field(description="The number of ledgers.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest of their ids; -1: none is known.")
     samples: tuple[Text, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Some of the znodes that name them."
@@ -223,26 +230,28 @@ class SwitchPrecheck(Reading):
 
     source: Name = Field(description="The cluster that brokers would leave.")
     target: Name = Field(description="The cluster that they would move to.")
-    ready: bool = Field(default=False, description="Whether nothing is in the way; what is unknown is.")
-    digest: Text = Field(default="", description="Of all that was found, whenever that was; quoted to start.")
+    ready: bool = Field(default=False, description="Whether there is no finding; an unknown value is a finding.")
+    digest: Text = Field(default="", description="The digest of the findings, independent of time; quoted by `start`.")
     source_next_id: LedgerId | None = Field(default=None, description="The id the source gives next; null: unknown.")
     target_next_id: LedgerId | None = Field(default=None, description="The id the target gives next; null: unknown.")
-    to_import: Count = Field(default=0, description="How many ledgers are to be copied.")
+    to_import: Count = Field(default=0, description="The number of ledgers to copy under their own id.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest id named outside the target.")
     hits: dict[HitClass, HitCount] = Field(
-        max_length=100, default_factory=dict, description="Ledgers of the target in the way, by class."
+        max_length=100, default_factory=dict, description="Ledgers that exist in the target at ids to import, by class."
     )
     findings: tuple[FindingReading, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Why it is not ready; empty when it is."
+        default=(), max_length=MOST_LISTED, description="Why it is not ready; empty if it is."
     )
-    valid_ms: Millis = Field(default=0, description="How long it counts from the record's time.")
+    valid_ms: Millis = Field(default=0, description="Its validity from the record's time on.")
     staying: tuple[StayingReading, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="What else names ledgers, and stays."
+        default=(), max_length=MOST_LISTED, description="Ledgers that stay in their cluster."
     )
     left_out: tuple[Text, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Znodes not read, as the settings say."
+        default=(), max_length=MOST_LISTED, description="Znodes that the settings exclude from reading."
     )
-    bypassed: bool = Field(default=False, description="Ready only because a lab's settings say so.")
+    bypassed: bool = Field(
+        default=False, description="Whether it is ready only because a lab's settings bypass findings."
+    )
 
     def subject(self) -> str:
         """``<cluster>/<target>``."""
@@ -250,27 +259,35 @@ class SwitchPrecheck(Reading):
 
 
 class LedgerReading(_Value):
-    """A ledger as its metadata and its entries have it."""
+    """A ledger by its metadata and its entries."""
 
     ledger_id: LedgerId = Field(description="Its id in the cluster where it was read.")
     state: LedgerState
-    last_entry_id: int = Field(ge=-1, le=MAX_INT64, description="-1: it is empty or open.")
-    length_bytes: Count = Field(description="Of all its entries.")
+    last_entry_id: int = Field(ge=-1, le=MAX_INT64, description="Its last entry; -1: it is empty or open.")
+    length_bytes: Count = Field(description="The length of all its entries.")
     custom_metadata: dict[Text, Metadata] = Field(
-        default_factory=dict, max_length=1000, description="Values in base64."
+        default_factory=dict, max_length=1000, description="Custom metadata; values in base64."
     )
-    ensemble_size: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Over how many bookies it lies.")
-    write_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1, description="How many have each entry.")
-    ack_quorum: int | None = Field(default=None, ge=0, le=2**31 - 1, description="How many must have acked each.")
-    entries_digest: Text | None = Field(default=None, description="Of all entries, in order; null: not read.")
+    ensemble_size: int | None = Field(
+        default=None, ge=0, le=2**31 - 1, description="The number of bookies that hold it."
+    )
+    write_quorum: int | None = Field(
+        default=None, ge=0, le=2**31 - 1, description="The number of bookies that hold each entry."
+    )
+    ack_quorum: int | None = Field(
+        default=None, ge=0, le=2**31 - 1, description="The number of acks that each entry needs."
+    )
+    entries_digest: Text | None = Field(
+        default=None, description="The digest of all entries, in order; null: not read."
+    )
     created_ms: int | None = Field(
-        default=None, ge=0, le=MAX_INT64, description="When ZooKeeper made its metadata, by its clock."
+        default=None, ge=0, le=MAX_INT64, description="When ZooKeeper made its metadata, by ZooKeeper's clock."
     )
     provenance: str | None = Field(
         default=None,
         max_length=249,
-        description="Instance id of the cluster an executor copied it from, as its own journal confirms; empty: it did "
-        "not; null: it has not looked.",
+        description="Instance id of the cluster from which an executor copied it, by the executor's journal; empty: it "
+        "is no copy; null: not looked up.",
     )
 
 
@@ -278,29 +295,29 @@ class ReferenceReading(_Value):
     """One place that names a ledger."""
 
     kind: LedgerKind
-    path: Text = Field(min_length=1, description="Of the znode, in the brokers' ZooKeeper.")
-    ledger_id: LedgerId = Field(description="-1: it names none.")
+    path: Text = Field(min_length=1, description="The path of its znode in the brokers' ZooKeeper.")
+    ledger_id: LedgerId = Field(description="The ledger's id; -1: it names none.")
     attribution: Name | None = Field(default=None, description="Its property `_pulsar.bookieClusterName`.")
-    position: Text = Field(default="", description="Where in the znode: `info`, `index/3`; empty for a cursor.")
+    position: Text = Field(default="", description="The place in the znode: `info`, `index/3`; empty for a cursor.")
 
 
 class SwitchInventoryPart(Reading):
-    """Some of the references, and those of their ledgers that exist in the target."""
+    """A part of the references, with those of their ledgers that exist in the target."""
 
     event_type: ClassVar[str] = "headgate.switch-inventory-part.v1"
 
-    inventory: Name = Field(description="Names the inventory; its manifest says how many parts it has.")
+    inventory: Name = Field(description="The inventory's name; its manifest has the number of parts.")
     part: int = Field(ge=0, le=100_000, description="Its number, from 0 on.")
     references: tuple[ReferenceReading, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Those of this part."
+        default=(), max_length=MOST_LISTED, description="The references of this part."
     )
     existing: tuple[LedgerReading, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Found in the target under these ids."
+        default=(), max_length=MOST_LISTED, description="Ledgers found in the target under these ids."
     )
     target_ids: tuple[LedgerId, ...] | None = Field(
         max_length=MOST_LISTED,
         default=None,
-        description="Of all ledgers of the target, these; null in all parts: it was not listed.",
+        description="A part of all ledgers of the target; null in all parts: it was not listed.",
     )
 
     def subject(self) -> str:
@@ -309,21 +326,21 @@ class SwitchInventoryPart(Reading):
 
 
 class SwitchInventory(Reading):
-    """The manifest of an inventory: it counts only when all of its parts are there."""
+    """The manifest of an inventory, which counts once all its parts have arrived."""
 
     event_type: ClassVar[str] = "headgate.switch-inventory.v1"
 
-    inventory: Name = Field(description="As its parts name it.")
-    parts: int = Field(default=0, ge=0, le=100_001, description="How many parts it has.")
-    references: Count = Field(default=0, description="In all parts together.")
-    target: Text = Field(default="", description="The cluster that was asked for each ledger; empty: none.")
+    inventory: Name = Field(description="The inventory's name.")
+    parts: int = Field(default=0, ge=0, le=100_001, description="The number of its parts.")
+    references: Count = Field(default=0, description="The number of references in all parts.")
+    target: Text = Field(default="", description="The cluster in which each ledger was looked up; empty: none.")
     staying: tuple[StayingReading, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="What else names ledgers, and stays."
+        default=(), max_length=MOST_LISTED, description="Ledgers that stay in their cluster."
     )
     left_out: tuple[Text, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Znodes not read, as the settings say."
+        default=(), max_length=MOST_LISTED, description="Znodes that the settings exclude from reading."
     )
-    took_ms: Millis = Field(default=0, description="How long before the record's time the reading began.")
+    took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
 
     def subject(self) -> str:
         """``<cluster>/<inventory>``."""
@@ -331,37 +348,37 @@ class SwitchInventory(Reading):
 
 
 class LedgerOutcome(ClosedEnum):
-    """How an executor's work on a ledger ended."""
+    """The result of an order about a ledger."""
 
-    COPIED = "copied", "The copy is made; `source` and `target` say what was found of both."
-    EXISTS = "exists", "The target has a ledger of this id; `target` says which."
+    COPIED = "copied", "The copy is made; `source` and `target` have both ledgers."
+    EXISTS = "exists", "The target has a ledger of this id, in `target`."
     SOURCE_UNREADABLE = "source_unreadable", "The source's ledger cannot be read."
     COPY_DELETED = "copy_deleted", "Headgate's own copy is deleted."
-    PROMOTED = "promoted", "The reference is attributed to the target; `changed` says what differs."
-    CONFLICT = "conflict", "The reference changed meanwhile: nothing was written."
-    ROLLED_OVER = "rolled_over", "The cursor's owner made it a new ledger: `new_id` in `attribution`."
+    PROMOTED = "promoted", "The reference is attributed to the target; `changed` lists the differences."
+    CONFLICT = "conflict", "The reference changed before the write: nothing was written."
+    ROLLED_OVER = "rolled_over", "The cursor has a new ledger: `new_id` in the cluster `attribution`."
     ADVANCED = "advanced", "The cursor moved on since it was copied."
     REVERTED = "reverted", "The reference is attributed to the source again."
-    DELETED = "deleted", "The ledger is gone from the source, or was gone already."
-    FAILED = "failed", "Not possible now, `detail` says why; it is tried again."
+    DELETED = "deleted", "The ledger is gone from the source, or was gone before."
+    FAILED = "failed", "Not possible now, for the reason in `detail`; it is tried again."
 
 
 class SwitchLedger(Reading):
-    """An executor's answer about one ledger: copy, promote, delete, or any other order."""
+    """An executor's result for one ledger: copy, promote, delete, or any other order."""
 
     event_type: ClassVar[str] = "headgate.switch-ledger.v1"
 
-    ledger_id: LedgerId = Field(description="As the order names it: its id in the source.")
-    op: Count = Field(description="The number of the order it answers.")
-    result: LedgerOutcome = Field(description="How it ended; `failed` is tried again.")
+    ledger_id: LedgerId = Field(description="Its id in the source, as in the order.")
+    op: Count = Field(description="The number of the order that it answers.")
+    result: LedgerOutcome = Field(description="The result; `failed` is tried again.")
     source: LedgerReading | None = Field(default=None, description="copied, exists: the source's ledger.")
     target: LedgerReading | None = Field(default=None, description="copied, exists: the target's ledger.")
     changed: tuple[Text, ...] = Field(
         max_length=MOST_LISTED,
         default=(),
-        description="What differs between before and after: `attribution`, `ledger_id`, `entry_id` …",
+        description="The fields that differ between before and after: `attribution`, `ledger_id`, `entry_id` …",
     )
-    new_id: LedgerId | None = Field(default=None, description="rolled_over: the cursor's ledger now.")
+    new_id: LedgerId | None = Field(default=None, description="rolled_over: the cursor's present ledger.")
     attribution: Name | None = Field(default=None, description="rolled_over: the cluster of that ledger.")
 
     def subject(self) -> str:
@@ -370,17 +387,17 @@ class SwitchLedger(Reading):
 
 
 class StatusAction(ClosedEnum):
-    """Which status was to be written."""
+    """The status to write."""
 
     STATUS_OLD = "status_old", "The source becomes deprecated."
     STATUS_NEW = "status_new", "The target becomes active."
 
 
 class SwitchStatus(Reading):
-    """An executor's answer about a status in the registry."""
+    """An executor's result for a status in the registry."""
 
     event_type: ClassVar[str] = "headgate.switch-status.v1"
 
     action: StatusAction
-    op: Count = Field(description="The number of the order it answers.")
-    written: bool = Field(default=False, description="Whether the registry has it now.")
+    op: Count = Field(description="The number of the order that it answers.")
+    written: bool = Field(default=False, description="Whether it is written to the registry.")

@@ -39,7 +39,7 @@ _ALERTS = (
     AlertKind(
         named.BLOCKED,
         (Severity.CRITICAL,),
-        "The switch does not go live, clean up or go back: it says why.",
+        "The switch does not go live, clean up or go back; the summary names the reason.",
     ),
     AlertKind(
         named.DEGRADED, (Severity.CRITICAL,), "A broker cannot reach the target while others already write there."
@@ -49,30 +49,30 @@ _ALERTS = (
     AlertKind(
         named.AWAITED,
         (Severity.WARNING,),
-        "Live brokers do not follow the directive, or none is known, for longer than `ack_timeout`.",
+        "For longer than `ack_timeout`, live brokers do not follow the directive, or no live broker is known.",
     ),
     AlertKind(
         named.ASTRAY,
         (Severity.CRITICAL,),
-        "After going live a broker writes elsewhere, went back, joined without following, or is not heard of.",
+        "After going live, a broker writes elsewhere, went back, joined without following, or sends no report.",
     ),
     AlertKind(
         named.CONTESTED,
         (Severity.CRITICAL,),
-        "The registry has two active clusters or none, or somebody else's directive: nothing is ordered.",
+        "The registry has two active clusters or none, or a foreign directive: nothing is ordered.",
     ),
     AlertKind(
         named.IMPOSTOR,
         (Severity.CRITICAL,),
-        "At a BookKeeper cluster's address another one answers than was registered: what is read there does not count.",
+        "At a BookKeeper cluster's address another cluster answers than was registered; its readings do not count.",
     ),
     AlertKind(
-        named.IDS_BEHIND, (Severity.CRITICAL,), "Brokers write where ids lie below what they got from another cluster."
+        named.IDS_BEHIND,
+        (Severity.CRITICAL,),
+        "Brokers write to a cluster whose ids lie below those that they got from another one.",
     ),
-    AlertKind(
-        named.UNPLANNED, (Severity.WARNING,), "References name the old cluster that no ledger of the plan is for."
-    ),
-    AlertKind(named.UNDONE, (Severity.WARNING,), "`automatic_rollback` undid a switch that its brokers cannot follow."),
+    AlertKind(named.UNPLANNED, (Severity.WARNING,), "References that are not in the plan name the old cluster."),
+    AlertKind(named.UNDONE, (Severity.WARNING,), "`automatic_rollback` undid a switch that brokers cannot follow."),
 )
 
 _INHIBITIONS = (Inhibition(named.HALTED, (named.BLOCKED, named.DEGRADED)),)
@@ -88,7 +88,7 @@ KIND = PolicyKind(
     state_version=1,
     build=SwitchingPolicy,
     examples=examples,
-    # What a switch hears does not come from collectors: people, brokers and its executor tell it.
+    # No collector publishes the readings of a switch: operators, brokers and its executor do.
     written_by={
         **dict.fromkeys(_OBSERVED, _EXECUTOR),
         SwitchCommand: "`headgate switch`",

@@ -16,7 +16,7 @@ DAY_MS = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class SwitchLimits:
-    """Those of one broker cluster."""
+    """The settings of one broker cluster as the state machine uses them."""
 
     rollback_window_ms: int = DAY_MS
     cleanup_after_ms: int = 15 * DAY_MS
@@ -32,7 +32,7 @@ class SwitchLimits:
 
     @property
     def window(self) -> int:
-        """So many ledgers are ordered at once: those being worked on, and those that lie ready."""
+        """The most ledgers with an open order: those in work, and those ordered ahead."""
         return self.copy_concurrency + self.orders_ahead
 
 
@@ -44,59 +44,58 @@ class SwitchingSettings(PolicySettings):
     )
     cleanup_after: Duration = Field(
         default=parse_duration("15d"),
-        description="How long after going live the copied ledgers stay in the old cluster at least; never shorter than "
-        "`rollback_window`.",
+        description="The least time after going live for which copied ledgers stay in the old cluster; never shorter "
+        "than `rollback_window`.",
     )
     copy_concurrency: int = Field(
-        default=16, ge=1, le=1000, description="At most so many ledgers are being copied (or promoted) at once."
+        default=16, ge=1, le=1000, description="The most ledgers that are copied (or promoted) at once."
     )
     orders_ahead: int = Field(
         default=1000,
         ge=0,
         le=10_000,
-        description="So many more are ordered already, so that the executor never waits for the query. What it has not "
-        "begun when the switch halts or is paused is not begun.",
+        description="The number of further ledgers that are ordered ahead, so that the executor never waits for the "
+        "query. When the switch halts or is paused, the executor begins no further order.",
     )
     copy_bytes_per_second: Size | None = Field(
         default=None,
         gt=0,
-        description="At most so many bytes of entries are copied in a second, over all ledgers; it holds for what is "
-        "being copied as soon as the settings are read again. Default: no limit.",
+        description="The most bytes of entries that are copied in a second, over all ledgers. A new value takes effect "
+        "for running copies when the settings are reloaded. Default: no limit.",
     )
-    max_deletions: int = Field(
-        default=16, ge=1, le=1000, description="At most so many deletions are asked for at once."
-    )
-    retries: int = Field(default=5, ge=1, le=100, description="So many failures in a row, then a ledger stays behind.")
+    max_deletions: int = Field(default=16, ge=1, le=1000, description="The most deletions that are ordered at once.")
+    retries: int = Field(default=5, ge=1, le=100, description="Consecutive failures after which a ledger stays behind.")
     ack_timeout: PositiveDuration = Field(
         default=parse_duration("1m"),
-        description="How long a live broker may take to follow a directive before that is an alert.",
+        description="How long a live broker may take to follow a directive before an alert is raised.",
     )
     automatic_rollback: bool = Field(
         default=False,
-        description="Undo a switch without being asked, while ids allow brokers to return: before it is live, when a "
-        "broker cannot make its client of the target or does not follow within `ack_timeout`; after that, within "
-        "`rollback_window`, when one cannot make its client for `ack_timeout`.",
+        description="Undo a switch without a command, while ids allow brokers to return. Before it is live, a broker "
+        "that cannot make its client of the target, or does not follow within `ack_timeout`, undoes it. After that, "
+        "within `rollback_window`, a broker that cannot make its client for `ack_timeout` does.",
     )
     precheck_validity: PositiveDuration = Field(
-        default=parse_duration("10m"), description="How long what a precheck read, and so its report, counts."
+        default=parse_duration("10m"), description="How long a precheck counts, from its oldest reading on."
     )
     skip_idgen_precheck: bool = Field(
         default=False,
-        description="In a lab only: brokers may move although the target's ids are behind, so that ids may collide and "
-        "data be lost. Every report says from then on that this was so.",
+        description="In a lab only: brokers may move although the target's ids are behind, so ids may collide and data "
+        "may be lost. Every later report shows it.",
     )
     target_policy: TargetPolicy = Field(
         default=TargetPolicy.DEDICATED,
-        description="`dedicated`: a target must hold no ledger that is not headgate's copy; `shared`: it may, as long "
-        "as none has an id to import.",
+        description="`dedicated`: a target must hold no ledger except Headgate's copies; `shared`: it may hold others, "
+        "if none has an id to import.",
     )
     strategies: dict[LedgerKind, IdStrategy] = Field(
         default_factory=dict,
-        description="By kind (`schema`, `cursor`): `same_id` (default), or `remap` for new ids where theirs are taken.",
+        description="The strategy by kind (`schema`, `cursor`): `same_id` (default), or `remap` for new ids if the old "
+        "ones are taken.",
     )
 
     @model_validator(mode="after")
-    def _is_paused_otherwise(self) -> Self:
+    def _check_maintenance(self) -> Self:
         if self.maintenance:
             raise ValueError("maintenance: a switch is paused by `headgate switch pause`; leave it out")
         return self
@@ -108,7 +107,7 @@ class SwitchingSettings(PolicySettings):
 
     @property
     def limits(self) -> SwitchLimits:
-        """As the machine takes them."""
+        """The settings as the state machine uses them."""
         return SwitchLimits(
             rollback_window_ms=millis_of(self.rollback_window),
             cleanup_after_ms=millis_of(self.cleanup_after),
@@ -125,7 +124,7 @@ class SwitchingSettings(PolicySettings):
 
     @property
     def rules(self) -> PrecheckRules:
-        """As a precheck takes them."""
+        """The settings as a precheck uses them."""
         return PrecheckRules(
             policy=self.target_policy,
             validity_ms=millis_of(self.precheck_validity),

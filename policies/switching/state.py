@@ -1,4 +1,4 @@
-"""The state of the switching policy for one broker cluster: immutable and sorted, so equal knowledge gives equal bytes.
+"""The state of the switching policy for one broker cluster: immutable and sorted, so equal states are equal bytes.
 
 Instants are milliseconds since the epoch. Rules: docs/design/switching.md, Stages.
 """
@@ -21,26 +21,26 @@ NEVER = -1
 
 
 class SwitchStage(ClosedEnum):
-    """Where a switch stands."""
+    """The stage of a switch."""
 
-    NONE = "none", "The target is not registered; of a record: no switch began."
-    REGISTERED = "registered", "The target is known."
-    PRECHECKED = "prechecked", "There is a fresh report on the target."
-    TRIGGERED = "triggered", "Brokers are told to write to the target."
-    LIVE_DUAL_READ = "live_dual_read", "All write to the target, and read from both; the inventory is taken."
+    NONE = "none", "The target is not registered; in a record: no switch began."
+    REGISTERED = "registered", "The target is registered."
+    PRECHECKED = "prechecked", "A fresh precheck of the target exists."
+    TRIGGERED = "triggered", "Brokers are directed to write to the target."
+    LIVE_DUAL_READ = "live_dual_read", "All brokers write to the target and read from both; the inventory is taken."
     BUILD = "build", "Ledgers are being copied."
     PROMOTE = "promote", "Copied ledgers are being attributed to the target."
-    HOLD = "hold", "All is moved that can be; a rollback is possible until `rollback_until`."
-    CLEANUP = "cleanup", "What was promoted is being deleted from the source."
-    DONE = "done", "The target is active, and nothing is left behind."
+    HOLD = "hold", "Every ledger that can move has moved; a rollback is possible until `rollback_until`."
+    CLEANUP = "cleanup", "Promoted ledgers are being deleted from the source."
+    DONE = "done", "The target is active, and no ledger stays behind."
     DONE_WITH_FAILURES = (
         "done_with_failures",
         "The target is active, and some ledgers stay in the source, or a status is not written.",
     )
     REJECTED = "rejected", "No broker moved, because the target could not be reached."
-    ROLLBACK = "rollback", "Promotions are being taken back."
-    ROLLED_BACK = "rolled_back", "They are; our copies are being deleted."
-    ABORTED = "aborted", "A person ended it where it stood; what is left as it was is said by name."
+    ROLLBACK = "rollback", "Promotions are being reverted."
+    ROLLED_BACK = "rolled_back", "Promotions are reverted; Headgate's copies are being deleted."
+    ABORTED = "aborted", "An operator ended it; the record names everything that was not taken back."
 
 
 WAY = (
@@ -52,17 +52,17 @@ WAY = (
     SwitchStage.CLEANUP,
     SwitchStage.DONE,
 )
-"""The way of a switch that goes well."""
+"""The stages of a switch without failures, in order."""
 
 ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
-"""A switch that is over: its target is free for another. One with failures is not over, it can be driven on."""
+"""Stages at which a switch is over and another may begin. A switch with failures is not over: it can be driven on."""
 
 
 class LedgerStage(ClosedEnum):
-    """Where one ledger stands. Only `delete_intent` cannot be undone."""
+    """The stage of a ledger. Only `delete_intent` cannot be undone."""
 
-    PENDING = "pending", "To be copied."
-    COPYING = "copying", "Being copied."
+    PENDING = "pending", "It is to be copied."
+    COPYING = "copying", "It is being copied."
     BUILT = "built", "Its copy is complete."
     PROMOTING = "promoting", "Its references are being attributed to the target."
     PROMOTED = "promoted", "Its references name the target."
@@ -70,8 +70,8 @@ class LedgerStage(ClosedEnum):
     PROMOTE_DEFERRED = "promote_deferred", "It could not be promoted: it stays in the source."
     BUILD_FAILED = "build_failed", "It could not be copied: it stays in the source."
     FOREIGN_CONFLICT = "foreign_conflict", "Its id is taken in the target: it stays in the source."
-    DELETE_INTENT = "delete_intent", "Being deleted from the source: this cannot be undone."
-    CLEANED = "cleaned", "Deleted from the source."
+    DELETE_INTENT = "delete_intent", "It is being deleted from the source: this cannot be undone."
+    CLEANED = "cleaned", "It is deleted from the source."
     REVERTED = "reverted", "Its references name the source again."
 
 
@@ -81,7 +81,7 @@ DELETING = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
 
 
 class SwitchAction(StrEnum):
-    """What an executor was asked to do and has not yet answered."""
+    """An order that an executor has not yet answered."""
 
     NONE = ""
     COPY = "copy"
@@ -94,15 +94,15 @@ class SwitchAction(StrEnum):
     STATUS_OLD = "status_old"
     STATUS_NEW = "status_new"
     GIVEN_UP = "given_up"
-    """Nothing: it failed too often, and is left for a person."""
+    """No order: it failed too often, and is left for an operator."""
 
 
 class ClusterStatus(ClosedEnum):
-    """What a BookKeeper cluster is to the brokers."""
+    """The status of a BookKeeper cluster for the brokers."""
 
     ACTIVE = "active", "Brokers write to it."
-    STANDBY = "standby", "It is registered, and may be switched to."
-    DEPRECATED = "deprecated", "Brokers wrote to it once; its topics' ledgers age out there."
+    STANDBY = "standby", "It is registered, and may be the target of a switch."
+    DEPRECATED = "deprecated", "Brokers wrote to it before; its topics' ledgers age out there."
 
 
 class RegistryEntry(Struct, array_like=True, frozen=True):
@@ -114,7 +114,7 @@ class RegistryEntry(Struct, array_like=True, frozen=True):
     root: str
     status: ClusterStatus
     version: int | None = None
-    """Of its znode, where it was read."""
+    """The version of its znode as last read."""
 
 
 class LedgerTask(Struct, array_like=True, frozen=True):
@@ -123,54 +123,54 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     ledger_id: int
     kind: LedgerKind
     paths: tuple[str, ...]
-    """Of the znodes that name it."""
+    """Paths of the znodes that name it."""
     stage: LedgerStage = LedgerStage.PENDING
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
-    """The number of the last order about it; an answer to an earlier one is late."""
+    """The number of its last order; a result of an earlier one is late."""
     tries: int = 0
-    """Failures in a row of the present action."""
+    """Consecutive failures of the present action."""
     remap: bool = False
-    """Whether it gets a new id in the target, as its kind's strategy was when it was planned."""
+    """Whether it gets a new id in the target, by its kind's strategy when it was planned."""
     target_id: int | None = None
-    """Its id in the target, where it is another one."""
+    """Its id in the target, if that differs."""
     cleared: bool = False
-    """Whether the target was seen not to have it, or to have our own copy (INV-1)."""
+    """Whether the target is known to lack it, or to have our own copy (INV-1)."""
     promoted_op: int = 0
-    """The number of the promotion that succeeded; 0: it never was."""
+    """The number of the promotion that succeeded; 0: none did."""
     reverted_op: int = 0
     reason: str = ""
-    """Why it is where it is, when something went wrong."""
+    """Why it stays behind; empty if nothing went wrong."""
 
     @property
     def key(self) -> int:
-        """Its place in the plan: by id, and a cursor before a schema that names the same ledger."""
+        """Its key in the plan."""
         return key_of(self.ledger_id, self.kind)
 
 
 PlanTag = tuple[LedgerStage, SwitchAction]
-"""What the ledgers of a plan are counted by."""
+"""The stage and the open order, by which the ledgers of a plan are counted."""
 PlanBlock = PackedBlock[int, PlanTag]
 JournalKey = tuple[str, int, bool]
-"""Of an intent: instance id of the target, the ledger's id in the source, whether it gets a new one."""
+"""The key of an intent: instance id of the target, the ledger's id in the source, whether it gets a new id."""
 JournalBlock = PackedBlock[JournalKey, str]
-"""Counted by the target."""
+"""Intents are counted by their target."""
 
 
 def key_of(ledger_id: int, kind: LedgerKind) -> int:
-    """Of a ledger of the plan: one that a cursor and a schema name is there twice."""
+    """Return the key of a ledger in the plan; a ledger named by a cursor and by a schema is there twice."""
     return 2 * ledger_id + (kind is LedgerKind.SCHEMA)
 
 
 class Directive(Struct, array_like=True, frozen=True):
-    """What brokers are told: from this epoch on write to that cluster."""
+    """The order to all brokers to write to a cluster from an epoch on."""
 
     epoch: int
     target: str
 
 
 class OrchestratorLease(Struct, array_like=True, frozen=True):
-    """Which orchestrator may order anything; its token only grows."""
+    """The lease of the orchestrator; its token only grows."""
 
     token: int
     holder: str
@@ -178,16 +178,16 @@ class OrchestratorLease(Struct, array_like=True, frozen=True):
 
 
 class LiveBrokers(Struct, array_like=True, frozen=True):
-    """The live brokers as last read."""
+    """The live brokers as last read, sorted."""
 
     brokers: tuple[str, ...]
     at_ms: InstantMs
     since_ms: tuple[InstantMs, ...] = ()
-    """Of each, when it was first read to be alive; empty in what older versions wrote."""
+    """When each broker was first read to be alive; empty in states of older versions."""
 
 
 class BrokerReport(Struct, array_like=True, frozen=True):
-    """What a broker last said of itself."""
+    """The last report of a broker."""
 
     name: str
     sequence: int
@@ -199,9 +199,9 @@ class BrokerReport(Struct, array_like=True, frozen=True):
     reads: tuple[str, ...] = ()
     """Clusters it has open readers on."""
     since_ms: InstantMs = NEVER
-    """Since when it says of the directive what it says now: of its first such report."""
+    """When it first reported its present ack or failure."""
     strayed_ms: InstantMs = NEVER
-    """When it last said that it wrote elsewhere than the directive it follows sends it."""
+    """When it last reported that it follows the directive and writes to another cluster."""
 
 
 class PrecheckResult(Struct, array_like=True, frozen=True):
@@ -215,23 +215,23 @@ class PrecheckResult(Struct, array_like=True, frozen=True):
     checked_ms: InstantMs
     expires_ms: InstantMs
     greatest_id: int = NEVER
-    """The greatest id that references outside the target named."""
+    """The greatest id that a reference outside the target named."""
     bypassed: bool = False
-    """Whether it is ready only because a lab's settings say so."""
+    """Whether it is ready only because a lab's settings bypass a finding."""
 
 
 class InventorySummary(Struct, array_like=True, frozen=True):
-    """The last complete inventory, as far as it matters once the plan is made."""
+    """The last complete inventory, reduced to what the policy needs once the plan is made."""
 
     at_ms: InstantMs
     counts: dict[str, int]
-    """References by cluster, those to ledgers that stay among them."""
+    """The number of references by cluster, including those to ledgers that stay."""
     old_ids: tuple[int, ...]
-    """Ledgers still attributed to the switch's source; kept from its hold on, when they should be few. Sorted."""
+    """Ledgers that are still attributed to the switch's source, sorted; kept from `hold` on, when they are few."""
     greatest_id: int
-    """Of the references outside the switch's target."""
+    """The greatest id that a reference outside the switch's target names."""
     staying: tuple[StayingLedgers, ...] = ()
-    """Of the references, those to ledgers that stay where they are."""
+    """The ledgers that stay in their cluster."""
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):
@@ -248,11 +248,11 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     target: str
     stage: SwitchStage
     epoch: int
-    """Of its directive."""
+    """The epoch of its directive."""
     attempt: int = 1
     started_ms: InstantMs
     target_floor: int
-    """The target's next id when it was triggered: all that brokers allocate there is at least this (INV-3)."""
+    """The target's next id at the start: every id that brokers get there is at least this (INV-3)."""
     live_ms: InstantMs = NEVER
     hold_ms: InstantMs = NEVER
     cleanup_ms: InstantMs = NEVER
@@ -260,7 +260,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     rollback_until_ms: InstantMs = NEVER
     cleanup_from_ms: InstantMs = NEVER
     tasks: tuple[LedgerTask, ...] = ()
-    """Sorted by id; where they are many, `blocks` has them all."""
+    """The ledgers of a small plan, sorted by id; `blocks` has those of a large one."""
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
     attribution_only: bool = True
@@ -268,42 +268,42 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     degraded: bool = False
     status_failed: bool = False
     blocked: str = ""
-    """Why it does not go live although every broker acked; empty when nothing is in the way."""
+    """Why it does not go live, clean up or go back; empty if nothing blocks it."""
     halted: str = ""
-    """Why nothing is ordered until a person drives it on; empty when it goes on."""
+    """Why nothing is ordered until an operator drives it on; empty if it goes on."""
     settled: dict[LedgerStage, int] = field(default_factory=dict)
-    """Once it is over, how many ledgers stand where: the ledgers themselves are of no more use."""
+    """The number of ledgers by stage once it is over; then the plan itself is dropped."""
     blocks: tuple[PlanBlock, ...] = ()
-    """The ledgers of a plan of many, in the order of their ids."""
+    """The ledgers of a large plan, in the order of their ids."""
     stage_ms: InstantMs = NEVER
-    """Since when it is at its stage."""
+    """When it reached its stage."""
     paused: bool = False
-    """Whether a person holds it: nothing is ordered until it is resumed."""
+    """Whether an operator paused it: nothing is ordered until it is resumed."""
     brokers_from: str = ""
-    """Where brokers wrote when it began, which after a rollback need not be its source; empty: the source."""
+    """The cluster that brokers wrote to when it began; after an earlier rollback it may differ. Empty: the source."""
     moved: bool = False
-    """Whether any broker ever said that it follows the directive to the target."""
+    """Whether any broker ever reported that it follows the directive to the target."""
     confirm_ms: InstantMs = NEVER
-    """A rollback is over when an inventory begun after this shows it; -1: references are still being taken back."""
+    """A rollback ends with an inventory begun after this instant; -1: references are still being reverted."""
     unplanned: tuple[str, ...] = ()
-    """Paths that name the cluster which nothing should name any more, and that no ledger of the plan is for; some."""
+    """Some paths that should no longer name their cluster, and that no ledger of the plan is for."""
     unplanned_count: int = 0
-    """All of them."""
+    """The number of all such paths."""
     status_attempt: int = 0
-    """The attempt whose statuses the registry has; it is done once every broker follows as well."""
+    """The attempt whose statuses the registry has; the switch is done once every broker follows as well."""
     automatic: str = ""
-    """Why it is rolled back although nobody asked for it; empty: somebody did."""
+    """Why `automatic_rollback` undid it; empty if it did not."""
     bypassed: bool = False
-    """Whether it began on a precheck that was bypassed: ids may collide, and nothing looks whether they do."""
+    """Whether it began on a bypassed precheck: ids may collide, and no guard checks it."""
 
     @property
     def home(self) -> str:
-        """Where brokers go back to when it is undone."""
+        """The cluster that brokers go back to when the switch is undone."""
         return self.brokers_from or self.source
 
 
 class IgnoredCounts(Struct, array_like=True, frozen=True):
-    """What was heard and changed nothing."""
+    """The number of events that changed nothing."""
 
     repeated: int = 0
     stale_acks: int = 0
@@ -317,39 +317,39 @@ class InventoryPart(Struct, array_like=True, frozen=True):
     references: tuple[Reference, ...]
     existing: tuple[Ledger, ...]
     packed: bytes = b""
-    """Both, msgpack: they are taken apart once all parts are there, and not in each batch until then."""
+    """References and ledgers as msgpack, decoded only once all parts have arrived."""
     count: int = 0
-    """Of the packed references."""
+    """The number of packed references."""
 
 
 class InventoryAssembly(Struct, array_like=True, frozen=True):
-    """The parts of an inventory that have arrived; it counts when its manifest and all its parts are there."""
+    """The parts of an inventory that have arrived; it counts once its manifest and all its parts have."""
 
     inventory: str
     at_ms: InstantMs
-    """Of what arrived of it last."""
+    """The time of its part that arrived last."""
     parts: tuple[InventoryPart, ...] = ()
     """Sorted by number."""
     expected_parts: int | None = None
-    """By its manifest; None before that has arrived."""
+    """The number of parts by its manifest; None before the manifest has arrived."""
     expected_references: int = 0
     target: str = ""
     began_ms: InstantMs = NEVER
-    """When its reading began: it shows nothing older."""
+    """When its reading began."""
     complete: bool = False
-    """Whether it was taken; what comes of it again is dropped."""
+    """Whether it was complete; parts that arrive again are dropped."""
     staying: tuple[StayingLedgers, ...] = ()
-    """What else names ledgers, as the manifest counts it."""
+    """Ledgers that stay in their cluster, as the manifest counts them."""
 
 
 class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
-    """One broker cluster."""
+    """The state of one broker cluster."""
 
     bootstrap: str | None = None
     """The cluster that references without attribution belong to; written once."""
     entries: tuple[RegistryEntry, ...] = ()
     epoch: int = 0
-    """The greatest ever directed."""
+    """The greatest epoch of all directives."""
     committed_epoch: int = 0
     directive: Directive | None = None
     lease: OrchestratorLease | None = None
@@ -360,65 +360,65 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     inventory: InventorySummary | None = None
     switch: Switch | None = None
     journal: tuple[CopyIntent, ...] = ()
-    """Copies begun and not taken back, sorted by key; where they are many, `journal_blocks` has them all."""
+    """Intents of copies that were not deleted, sorted by key; `journal_blocks` has those of a large journal."""
     deleted: tuple[DeletedIds, ...] = ()
     commands: tuple[str, ...] = ()
-    """Idempotency keys of the last commands, oldest first."""
+    """The idempotency keys of the last commands, oldest first."""
     counts: IgnoredCounts = IgnoredCounts()
     ops: int = 0
-    """Numbers all that was ever asked of executors."""
+    """The number of the last order."""
     sequence: int = 0
-    """Numbers everything said."""
+    """The sequence of the last decision."""
     assembly: InventoryAssembly | None = None
-    """The last inventory that arrived, in parts until it is complete."""
+    """The last inventory, in parts until it is complete."""
     record: str = ""
-    """Digest of the record of this state as last published."""
+    """The digest of the record as last published."""
     alerts: AlertBook = AlertBook()
     removed: tuple[str, ...] = ()
-    """Names that are no longer registered, until the registry was seen without them. Sorted."""
+    """Names that were unregistered and are still in the registry, sorted."""
     journal_blocks: tuple[JournalBlock, ...] = ()
-    """The journal of many copies, in the order of its keys."""
+    """A large journal, in the order of its keys."""
     marks: tuple[IdMark, ...] = ()
-    """How far each cluster's ids went, sorted by what it is."""
+    """The highest ids of each cluster, sorted by instance id."""
     directed_ms: InstantMs = NEVER
-    """Since when the directive in force is so."""
+    """When the directive in force was given."""
     registry_ms: InstantMs = NEVER
-    """When it was last read."""
+    """When the registry was last read."""
     contested: str = ""
-    """What the registry says that nobody here ordered; empty when it says nothing else."""
+    """What the registry shows that Headgate did not order; empty if nothing."""
     contested_by: Directive | None = None
-    """Somebody else's directive, where it is that."""
+    """The foreign directive, if that contests the registry."""
     recorded_ms: InstantMs = NEVER
-    """When `record` was last published: it is repeated before it runs out."""
+    """When the record was last published; it is repeated before it expires."""
     bypassed: bool = False
-    """Whether a switch ever began on a precheck that was bypassed: ids of topics cannot be relied on since."""
+    """Whether a switch ever began on a bypassed precheck: since then, ids of topics may collide."""
     impostors: tuple[str, ...] = ()
-    """Names at whose address another cluster answers than was registered, as last read. Sorted."""
+    """Names at whose address another cluster answers than was registered, sorted."""
 
     def entry(self, name: str) -> RegistryEntry | None:
-        """A registered cluster by its name."""
+        """Return a registered cluster by its name."""
         return next((e for e in self.entries if e.name == name), None)
 
     def cluster(self, name: str) -> ClusterSnapshot | None:
-        """What was last read of a cluster."""
+        """Return a cluster as last read."""
         return next((c for c in self.clusters if c.name == name), None)
 
     def check(self, target: str) -> PrecheckResult | None:
-        """The last precheck of a target."""
+        """Return the last precheck of a target."""
         return next((c for c in self.checks if c.target == target), None)
 
     def active(self) -> str | None:
-        """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
+        """Return the cluster that brokers write to: an uncommitted directive's target, else the registry's."""
         if self.directive is not None and self.directive.epoch > self.committed_epoch:
             return self.directive.target
         return self.committed()
 
     def committed(self) -> str | None:
-        """The cluster that is active by the registry: where a switch begins, also after a rollback of attributions."""
+        """Return the cluster that is active in the registry, from which a switch begins."""
         return next((e.name for e in self.entries if e.status is ClusterStatus.ACTIVE), None)
 
     def leaderless(self) -> str:
-        """Why brokers have no registered cluster to write to; empty when they have one, or nothing is registered."""
+        """Return why brokers have no registered cluster to write to; empty if they have one, or none is registered."""
         active = self.active()
         if not self.entries or (active is not None and self.entry(active) is not None):
             return ""
@@ -427,7 +427,7 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
         return "no registered cluster is active: `register` the one that brokers write to with `--status active`"
 
     def stage(self, target: str, now_ms: int) -> SwitchStage:
-        """Where the switch to a target stands; once a switch is over its target is registered again."""
+        """Return the stage of the switch to a target. Once a switch is over, its target is registered again."""
         if self.switch and self.switch.target == target and self.switch.stage not in ENDED:
             return self.switch.stage
         check = self.check(target)
@@ -436,11 +436,11 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
         return SwitchStage.PRECHECKED if check and now_ms < check.expires_ms else SwitchStage.REGISTERED
 
     def live(self) -> "Switch | None":
-        """The switch that is not over."""
+        """Return the switch if it is not over."""
         return self.switch if self.switch and self.switch.stage not in ENDED else None
 
 
 def put(known: Iterable[object], new: object, key: str = "name") -> tuple:  # type: ignore[type-arg]
-    """The known structs with one put in or replaced, sorted by its key."""
+    """Insert or replace a struct among others, sorted by a key."""
     by_key: Mapping[str, object] = {getattr(k, key): k for k in known} | {getattr(new, key): new}
     return tuple(by_key[k] for k in sorted(by_key))

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from policies.decisions import Issuer
 from policies.succession import next_sequence
+from policies.switching.counterfactuals import counterfactuals
 from policies.switching.decisions import ORDERS, LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.judge.changes import DecisionDraft
-from policies.switching.otherwise import decided_otherwise
 from policies.switching.plan import LedgerPlan
 from policies.switching.state import LedgerTask, RegistryEntry, SwitchingState, SwitchStage
 from policies.units import from_millis, to_millis
@@ -74,7 +74,7 @@ def _decision(
         args=_flatten(draft.details),
         valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
     )
-    return decision.model_copy(update={"otherwise": decided_otherwise(decision)})
+    return decision.model_copy(update={"otherwise": counterfactuals(decision)})
 
 
 def _refer_to_ledger(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:

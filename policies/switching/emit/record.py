@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from policies.decisions import Issuer
 from policies.succession import LONGEST_VALIDITY, ends_at
+from policies.switching.counterfactuals import record_counterfactuals
 from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import number
 from policies.switching.judge.changes import DecisionDraft
-from policies.switching.otherwise import recorded_otherwise
 from policies.switching.plan import stage_counts
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
@@ -52,7 +52,7 @@ def emit_record(
         valid_until=ends_at(now, LONGEST_VALIDITY),
         **content,
     )
-    return after, (record.model_copy(update={"otherwise": recorded_otherwise(record)}),)
+    return after, (record.model_copy(update={"otherwise": record_counterfactuals(record)}),)
 
 
 def renewal_ms(state: SwitchingState) -> int:

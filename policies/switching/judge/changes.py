@@ -24,7 +24,7 @@ class DecisionDraft:
     task: LedgerTask | None = None
     op: int = 0
     details: Mapping[str, object] = field(default_factory=dict)
-    """What an executor needs besides the ledger."""
+    """Further arguments for the executor."""
     cause: int = -1
     """The index of the event that caused it, among the events of the step."""
 

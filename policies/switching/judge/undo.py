@@ -102,7 +102,7 @@ def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attrib
 
 
 def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
-    """Number ledgers anew with all their tries left, so that they can be ordered to be reverted."""
+    """Give ledgers a new number and all their tries, so that a revert can be ordered."""
     for task in list(tasks):
         yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
 

@@ -1,9 +1,9 @@
-"""Whether a switch from one BookKeeper cluster to another is safe, judged from a snapshot of both and nothing else.
+"""Judges whether a switch from one BookKeeper cluster to another is safe, from a snapshot of both and nothing else.
 
-Unknown means not ready. The report rests on four of the invariants: what is imported is absent in the target or ours
-(INV-1), the target will only give ids beyond all that the source has given or will give (INV-2), the two are not one
-cluster under two names, and their layouts can hold the ids (INV-4), no deleted id is created again (INV-6).
+Unknown means not ready. The report rests on four of the invariants. An imported ledger is absent in the target, or ours
+(INV-1). The target gives only ids beyond all that the source gave or may give (INV-2). The two are not one cluster
+under two names, and their layouts can hold the ids (INV-4). No deleted id is created again (INV-6).
 
-Where to look: `snapshot` holds what was read, `findings` what is wrong with it and what to do about that, `report` the
-report and its wire format.
+`snapshot` has the input, `findings` the reasons against a switch with their remedies, `report` the result and its wire
+format.
 """

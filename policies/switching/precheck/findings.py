@@ -23,26 +23,26 @@ from policies.switching.references import LedgerKind, owner_of, with_ledger
 from policies.units import MAX_INT64, format_duration
 
 SAMPLES = 10
-"""So many ids stand for the others in a report."""
+"""The most ids that a finding names."""
 
 
 class FindingReason(ClosedEnum):
-    """Why a switch is not ready."""
+    """The reasons why a switch is not ready."""
 
     FOREIGN_ID = (
         "foreign_id",
-        "Ledgers that are not Headgate's stand at ids to import (in a dedicated target: anywhere).",
+        "Ledgers that Headgate did not make have ids to import (in a dedicated target: any id).",
     )
     DELETED_ID = "deleted_id", "An id to import was deleted from the target before: bookies may still hold its entries."
-    IDGEN_BEHIND = "idgen_behind", "The target would give ids that are taken; `hob` is where to advance it to."
+    IDGEN_BEHIND = "idgen_behind", "The target would give ids that are taken; advance it to `hob`."
     UNKNOWN_CLUSTER = "unknown_cluster", "References are attributed to a BookKeeper cluster that is not known."
     MISSING_LEDGER = "missing_ledger", "References are attributed to the target, which does not have their ledgers."
     AMBIGUOUS = "ambiguous", "One ledger id, or one cursor, is attributed to two clusters."
-    LAYOUT = "layout", "A layout is unknown or cannot hold every id, or a reference names no ledger that can be."
+    LAYOUT = "layout", "A layout is unknown or cannot hold every id, or a reference names an impossible ledger id."
     ALIAS = "alias", "Source and target are one cluster under two names."
-    SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "Something could not be read."
+    SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "A value could not be read."
     FROM_THE_FUTURE = "from_the_future", "A reading is dated later than now, so its age is not known."
-    STALE = "stale", "What was read is older than `precheck_validity`."
+    STALE = "stale", "The oldest reading is older than `precheck_validity`."
 
 
 class PrecheckFinding(Struct, array_like=True, frozen=True):
@@ -50,10 +50,10 @@ class PrecheckFinding(Struct, array_like=True, frozen=True):
 
     reason: FindingReason
     detail: str
-    """One sentence with what was found."""
+    """The finding in one sentence."""
     count: int = 0
     samples: tuple[int, ...] = ()
-    """The least ledger ids it is about."""
+    """The least ledger ids of the finding."""
     hob: int | None = None
     """The ``HOB`` to which the target's id generator must advance."""
 
@@ -61,7 +61,7 @@ class PrecheckFinding(Struct, array_like=True, frozen=True):
 def findings(
     seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int], hits: Mapping[HitClass, Set[int]], now_ms: int
 ) -> Iterator[PrecheckFinding]:
-    """Everything that is in the way of a switch; unknown is."""
+    """Return every reason against a switch; an unknown value is one."""
     yield from _incomplete(seen, rules, wanted)
     yield from _stale(seen, rules, now_ms)
     yield from _identity(seen)
@@ -101,7 +101,7 @@ def _incomplete(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) 
         yield PrecheckFinding(
             FindingReason.SNAPSHOT_INCOMPLETE, f"a dedicated target must be listed whole; {seen.target.name} was not"
         )
-    elif unknown := seen.existing.leave_unknown(wanted | ids_in_target(seen)):
+    elif unknown := seen.existing.find_unknown(wanted | ids_in_target(seen)):
         yield _about(FindingReason.SNAPSHOT_INCOMPLETE, unknown, f"were not looked up in {seen.target.name}")
 
 
@@ -130,23 +130,23 @@ def _identity(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
 
 
 def _attributions(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
-    """Every reference names one cluster that is known, and there its ledger is."""
+    """Every reference must name one known cluster, which has its ledger."""
     known = {seen.source.name, seen.target.name, seen.bootstrap, None, *seen.clusters}
     if strange := [r for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) not in known]:
         names = ", ".join(sorted({r.attribution or "" for r in strange})[:SAMPLES])
         what = f"are attributed to clusters that are not known: {names}"
         yield _about(FindingReason.UNKNOWN_CLUSTER, {r.ledger_id for r in strange}, what)
     if seen.existing is not None and seen.source.name != seen.target.name:
-        missing = ids_in_target(seen) - seen.existing.ids - seen.existing.leave_unknown(ids_in_target(seen))
+        missing = ids_in_target(seen) - seen.existing.ids - seen.existing.find_unknown(ids_in_target(seen))
         if missing:
             what = f"are attributed to {seen.target.name}, which does not have them"
             yield _about(FindingReason.MISSING_LEDGER, missing, what)
-    if twice := _of_two_owners(seen):
+    if twice := _find_two_owners(seen):
         yield _about(FindingReason.AMBIGUOUS, twice, "or their cursors are attributed to two clusters")
 
 
-def _of_two_owners(seen: PrecheckSnapshot) -> Set[int]:
-    """Ids that two clusters are said to hold, and those of cursors that say so."""
+def _find_two_owners(seen: PrecheckSnapshot) -> Set[int]:
+    """Return ids that are attributed to two clusters, by themselves or by their cursor."""
     by_id: dict[int, set[str | None]] = {}
     by_cursor: dict[str, set[str | None]] = {}
     for reference in with_ledger(seen.references):
@@ -193,50 +193,50 @@ def _about(reason: FindingReason, ids: Set[int], what: str) -> PrecheckFinding:
 
 
 def least(ids: Set[int]) -> tuple[int, ...]:
-    """Those that stand for the others."""
+    """Return the least ids, as samples."""
     return tuple(sorted(ids)[:SAMPLES])
 
 
 _REMEDIES = {
     FindingReason.FOREIGN_ID: (
-        "Take another target, or delete these ledgers from it if nobody needs them; for a target with "
-        "other users set `policies.switching.target_policy` to `shared`, and for kinds whose ids are taken "
+        "Take another target, or delete these ledgers from it if nobody needs them. For a target with other users set "
+        "`policies.switching.target_policy` to `shared`, and for kinds whose ids are taken "
         "`policies.switching.strategies.<kind>` to `remap`."
     ),
     FindingReason.DELETED_ID: (
-        "Set `policies.switching.strategies.<kind>` to `remap`, so that they get new ids: bookies may "
-        "still hold entries of the deleted ones."
+        "Set `policies.switching.strategies.<kind>` to `remap`, so that they get new ids: bookies may still hold "
+        "entries of the deleted ledgers."
     ),
     FindingReason.IDGEN_BEHIND: (
-        "Create the znode `<root>/idgen-long/{hob}` in the target's ZooKeeper (`idgen-long` "
-        "before it), then let clients that already write to the target reconnect, since they remember the old place."
+        "Create the znode `<root>/idgen-long/{hob}` in the target's ZooKeeper (`idgen-long` before it), then let "
+        "clients that already write to the target reconnect, since they remember the old znode."
     ),
     FindingReason.UNKNOWN_CLUSTER: (
-        "Register these clusters (`headgate switch register`), their place in the settings too, or mend the references."
+        "Register these clusters (`headgate switch register`) and add them to the settings, or correct the references."
     ),
     FindingReason.MISSING_LEDGER: (
-        "Run the precheck again: a cursor may have begun a new ledger meanwhile. What stays is lost there: mend the "
-        "references, or delete those subscriptions."
+        "Run the precheck again: a cursor may have begun a new ledger meanwhile. If the finding stays, the ledgers are "
+        "lost: correct the references, or delete those subscriptions."
     ),
     FindingReason.AMBIGUOUS: (
-        "Find out which cluster holds what is meant (drive a switch that is done with failures on first), and mend the "
-        "other references."
+        "Find out which cluster holds the right ledger (drive a switch that is done with failures on first), and "
+        "correct the other references."
     ),
-    FindingReason.FROM_THE_FUTURE: "Set the clocks right, then run the precheck again.",
+    FindingReason.FROM_THE_FUTURE: "Correct the clocks, then run the precheck again.",
     FindingReason.LAYOUT: (
-        "Use clusters whose LAYOUT is hierarchical or longhierarchical, and mend references whose ledger id is none."
+        "Use clusters whose LAYOUT is hierarchical or longhierarchical, and correct references with an impossible id."
     ),
-    FindingReason.ALIAS: "Name another target: both addresses lead to the same cluster, so there is nothing to switch.",
+    FindingReason.ALIAS: "Name another target: both addresses lead to the same cluster.",
     FindingReason.SNAPSHOT_INCOMPLETE: (
-        "Make everything readable for headgate (both ZooKeepers, all that names ledgers), or name what need not be "
-        "read in `clusters.<name>.bookkeeper.leave_out`, then run the precheck again."
+        "Make both ZooKeepers and all references readable for Headgate, or list the znodes to skip in "
+        "`clusters.<name>.bookkeeper.leave_out`, then run the precheck again."
     ),
-    FindingReason.STALE: "Run the precheck again: what it read is too old to rely on.",
+    FindingReason.STALE: "Run the precheck again: its readings are too old.",
 }
 
 
-def explain(finding: PrecheckFinding) -> str:
-    """What a person can do about a finding."""
+def find_remedy(finding: PrecheckFinding) -> str:
+    """Return the remedy of a finding."""
     if finding.reason is FindingReason.IDGEN_BEHIND and finding.hob is None:
         return "Take another target: the ids that are taken reach into the last HOB there is, and none lies beyond."
     hob = hob_name(finding.hob) if finding.hob is not None else "HOB-<k>"

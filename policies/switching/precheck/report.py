@@ -1,15 +1,13 @@
 """The report of a precheck and its wire format."""
 
 import hashlib
-from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct, structs
 
 from policies.observations import Outcome
-from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import HitClass
-from policies.switching.precheck.findings import FindingReason, PrecheckFinding, explain, findings, least
+from policies.switching.precheck.findings import FindingReason, PrecheckFinding, find_remedy, findings, least
 from policies.switching.precheck.snapshot import (
     PrecheckRules,
     PrecheckSnapshot,
@@ -22,7 +20,7 @@ from policies.switching.readings import FindingReading, HitCount, StayingReading
 from policies.switching.references import StayingLedgers
 
 BYPASSABLE = frozenset({FindingReason.IDGEN_BEHIND})
-"""What a lab may pass over: ids that could collide. What is unknown, or there already, it may not."""
+"""The findings that a lab may bypass: ids could collide. A collision, or an unknown value, cannot be bypassed."""
 
 
 class HitSamples(Struct, array_like=True, frozen=True):
@@ -33,7 +31,7 @@ class HitSamples(Struct, array_like=True, frozen=True):
 
 
 class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
-    """The answer; its digest depends on nothing but what was found."""
+    """The result of a precheck; its digest depends on the findings and the rules, and not on the time."""
 
     source: str
     target: str
@@ -41,25 +39,25 @@ class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
     source_next_id: int | None
     target_next_id: int | None
     ids_to_import: tuple[int, ...]
-    """Sorted, each once."""
+    """The ledgers to copy under their own id, sorted."""
     hits: dict[HitClass, HitSamples]
     greatest_id: int
-    """The greatest id named outside the target; -1 when none is."""
+    """The greatest id named outside the target; -1: none is."""
     findings: tuple[PrecheckFinding, ...]
-    """Sorted; empty exactly when ready, but for what was bypassed."""
+    """The findings, sorted; empty if ready, except for those that were bypassed."""
     digest: str
     checked_ms: int
     expires_ms: int
     staying: tuple[StayingLedgers, ...] = ()
-    """What else names ledgers: it stays where it is. No part of the digest: topics' ledgers come and go."""
+    """Ledgers that stay in their cluster. They are no part of the digest, because topics' ledgers come and go."""
     left_out: tuple[str, ...] = ()
-    """Znodes that were not read, as the settings say."""
+    """Znodes that the settings exclude from reading."""
     bypassed: bool = False
-    """Whether it is ready only because a lab's settings say so: its findings are what was passed over."""
+    """Whether it is ready only because a lab's settings bypass its findings."""
 
     @property
     def reasons(self) -> tuple[FindingReason, ...]:
-        """Why it is not ready, each once."""
+        """The reasons of the findings, each once."""
         return tuple(dict.fromkeys(f.reason for f in self.findings))
 
 
@@ -67,21 +65,23 @@ def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Prech
     """Judge a snapshot.
 
     Args:
-        seen: what was read; whatever is missing there counts against the switch.
-        rules: what the user decided.
-        now_ms: the moment, milliseconds since the epoch.
+        seen: the readings; a missing value counts against the switch.
+        rules: the user's rules.
+        now_ms: the present time, in milliseconds since the epoch.
     """
     wanted = ids_to_import(seen, rules)
     hits = hits_by_class(seen, rules, wanted)
     found = tuple(sorted(findings(seen, rules, wanted, hits, now_ms), key=lambda f: (f.reason.value, f.detail)))
     bypassed = tuple(f for f in found if rules.skip_idgen and f.reason in BYPASSABLE)
     in_the_way = [f for f in found if f not in bypassed]
-    source_next, target_next = _next_id(seen.source), _next_id(seen.target)
+    source_next, target_next = (c.generator.next_id if c.generator else None for c in (seen.source, seen.target))
     counted = {hit: HitSamples(len(ids), least(ids)) for hit, ids in hits.items()}
+    # Both options were added later. They enter the digest only if set, so that other digests stay as they were.
+    options = [*([list(seen.left_out)] if seen.left_out else []), *(["skip_idgen"] if rules.skip_idgen else [])]
     content = (
         (seen.source.name, seen.source.instance_id, seen.source.root, seen.source.layout, source_next),
         (seen.target.name, seen.target.instance_id, seen.target.root, seen.target.layout, target_next),
-        (rules.policy, sorted(rules.remapped), *_unusual(seen, rules)),
+        (rules.policy, sorted(rules.remapped), *options),
         sorted(wanted),
         {hit.value: sorted(ids) for hit, ids in hits.items()},
         greatest_referenced(seen),
@@ -106,20 +106,8 @@ def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Prech
     )
 
 
-def _unusual(seen: PrecheckSnapshot, rules: PrecheckRules) -> Iterator[object]:
-    """What the digest says only where it is so."""
-    if seen.left_out:
-        yield list(seen.left_out)
-    if rules.skip_idgen:
-        yield "skip_idgen"
-
-
-def _next_id(cluster: ClusterSnapshot) -> int | None:
-    return cluster.generator.next_id if cluster.generator else None
-
-
-def reading_of(report: PrecheckReport, cluster: str) -> SwitchPrecheck:
-    """A report as it is published for a broker cluster."""
+def to_reading(report: PrecheckReport, cluster: str) -> SwitchPrecheck:
+    """Convert a report for publication, for a broker cluster."""
     return SwitchPrecheck(
         cluster=cluster,
         outcome=Outcome.OK,
@@ -134,7 +122,7 @@ def reading_of(report: PrecheckReport, cluster: str) -> SwitchPrecheck:
         hits={hit: HitCount(count=hits.count, samples=hits.samples) for hit, hits in report.hits.items()},
         findings=tuple(
             FindingReading(
-                reason=f.reason, detail=f.detail, count=f.count, samples=f.samples, hob=f.hob, remedy=explain(f)
+                reason=f.reason, detail=f.detail, count=f.count, samples=f.samples, hob=f.hob, remedy=find_remedy(f)
             )
             for f in report.findings
         ),

@@ -1,4 +1,4 @@
-"""The input of a precheck: two clusters as they were read, the references, and what the user decided."""
+"""The input of a precheck: two clusters as read, the references, and the user's rules."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -11,36 +11,36 @@ from policies.switching.references import LedgerKind, Reference, StayingLedgers,
 
 
 class TargetPolicy(StrEnum):
-    """What else may be in the target."""
+    """Whether other ledgers may exist in the target."""
 
     DEDICATED = "dedicated"
-    """Nothing: every ledger that is not ours is in the way."""
+    """No other ledger: every one that is not ours is a finding."""
     SHARED = "shared"
-    """Anything that is not in the way of an id to import."""
+    """Any ledger whose id is not to be imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLedgers:
-    """Which ledgers exist in the target."""
+    """The ledgers that exist in the target."""
 
     ids: Set[int]
-    """Those found."""
+    """The ids that were found."""
     read_ms: int
     listed: bool = False
-    """Whether the whole cluster was listed, so that an id that is not among `ids` is absent."""
+    """Whether the whole cluster was listed, so that an id not in `ids` is absent."""
     looked_up: Set[int] = frozenset()
-    """Where it was not listed: the ids that were looked for."""
+    """The ids that were looked up, if the cluster was not listed."""
     facts: Mapping[int, Ledger] = field(default_factory=dict)
-    """By id, of those found under an id to import."""
+    """The ledgers found under an id to import, by id."""
 
-    def leave_unknown(self, wanted: Set[int]) -> Set[int]:
-        """The ids of which it is not known whether they exist."""
+    def find_unknown(self, wanted: Set[int]) -> Set[int]:
+        """Return the ids that may or may not exist."""
         return frozenset() if self.listed else wanted - self.looked_up - self.ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecheckSnapshot:
-    """All that a precheck rests on."""
+    """The readings of a precheck."""
 
     source: ClusterSnapshot
     target: ClusterSnapshot
@@ -48,37 +48,37 @@ class PrecheckSnapshot:
     references_complete: bool
     references_ms: int
     bootstrap: str | None
-    """The cluster that references without attribution belong to."""
+    """The cluster of references without attribution."""
     existing: TargetLedgers | None
     source_facts: Mapping[int, Ledger] = field(default_factory=dict)
-    """By id, of the source's ledgers that exist in the target as well."""
+    """The source's ledgers that exist in the target as well, by id."""
     journal: Mapping[int, CopyIntent] = field(default_factory=dict)
-    """By id, the copies that headgate began in the target."""
+    """The copies that Headgate began in the target, by id."""
     deleted: Set[int] = frozenset()
     """Ids that were deleted from the target."""
     staying: tuple[StayingLedgers, ...] = ()
-    """What else names ledgers: it stays where it is."""
+    """Ledgers that stay in their cluster."""
     left_out: tuple[str, ...] = ()
-    """Znodes that were not read, as the settings say."""
+    """Znodes that the settings exclude from reading."""
     clusters: Set[str] = frozenset()
-    """Names of all BookKeeper clusters that are known, beside these two and the bootstrap."""
+    """The names of all other known BookKeeper clusters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecheckRules:
-    """What the user decided about a switch."""
+    """The user's rules for a switch."""
 
     policy: TargetPolicy
     validity_ms: int
-    """How long a reading, and so the report, counts."""
+    """How long a reading counts, and with it the report."""
     remapped: frozenset[LedgerKind] = frozenset()
-    """Kinds whose ledgers get a new id, so that theirs need not be free."""
+    """Kinds whose copies get a new id, so the old id need not be free in the target."""
     skip_idgen: bool = False
-    """In a lab: a target whose ids are behind is not in the way; every report says that this was so."""
+    """In a lab: a target whose ids are behind counts as ready, and every report shows it."""
 
 
 def ids_to_import(seen: PrecheckSnapshot, rules: PrecheckRules) -> frozenset[int]:
-    """The ledgers that are to exist in the target under the id they have in the source."""
+    """Return the ledgers that are copied under their own id."""
     return frozenset(
         r.ledger_id
         for r in with_ledger(seen.references)
@@ -87,26 +87,26 @@ def ids_to_import(seen: PrecheckSnapshot, rules: PrecheckRules) -> frozenset[int
 
 
 def ids_in_target(seen: PrecheckSnapshot) -> frozenset[int]:
-    """The ledgers that references say the target has."""
+    """Return the ledgers that are attributed to the target."""
     return frozenset(
         r.ledger_id for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) == seen.target.name
     )
 
 
 def greatest_referenced(seen: PrecheckSnapshot) -> int:
-    """The greatest id named outside the target; those within it are below its next one whatever they are."""
+    """Return the greatest id named outside the target. Ids within it are always below its next id."""
     outside = (r.ledger_id for r in seen.references if owner_of(r, seen.bootstrap) != seen.target.name)
     staying = (s.greatest_id for s in seen.staying if s.cluster != seen.target.name)
     return max((*outside, *staying), default=NO_LEDGER)
 
 
 def id_floor(source: IdGenerator, referenced: Iterable[int]) -> int:
-    """The greatest id that the source has given or will give, or that is referenced: the target must lie beyond."""
+    """Return the id beyond which the target must lie: all that the source may give, and all referenced ids."""
     return max(source.ceiling, max(referenced, default=NO_LEDGER))
 
 
 def hits_by_class(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) -> dict[HitClass, Set[int]]:
-    """What exists in the target and matters, by class: a join of sets, so that only what exists is looked at."""
+    """Classify the target's ledgers that matter. The join is by sets of ids, so only existing ledgers are examined."""
     found: dict[HitClass, set[int]] = {hit: set() for hit in HitClass}
     if seen.existing is not None:
         matters = seen.existing.ids if rules.policy is TargetPolicy.DEDICATED else wanted & seen.existing.ids
@@ -127,6 +127,6 @@ def _classify(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int) -
 
 
 def read_times_ms(seen: PrecheckSnapshot) -> list[int]:
-    """When each part of it was read."""
+    """Return the time of each reading."""
     times = [seen.source.read_ms, seen.target.read_ms, seen.references_ms]
     return times + ([seen.existing.read_ms] if seen.existing else [])

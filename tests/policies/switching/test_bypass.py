@@ -8,7 +8,7 @@ from msgspec.structs import replace as with_fields
 from policies.switching.decisions import RejectCode
 from policies.switching.id_generators import IdGenerator
 from policies.switching.precheck.findings import FindingReason
-from policies.switching.precheck.report import precheck, reading_of
+from policies.switching.precheck.report import precheck, to_reading
 from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import SwitchStage
@@ -24,7 +24,7 @@ def test_only_ids_that_are_behind_are_passed_over_and_the_finding_stays(skip: bo
     rules = replace(SHARED, skip_idgen=skip)
     report = precheck(BEHIND, rules, NOW_MS)
     assert (report.ready, report.bypassed, report.reasons) == (skip, skip, (FindingReason.IDGEN_BEHIND,))
-    reading = reading_of(report, "c1")
+    reading = to_reading(report, "c1")
     assert (reading.ready, reading.bypassed, len(reading.findings)) == (skip, skip, 1)
 
 

@@ -4,17 +4,17 @@ import re
 
 import pytest
 
-from policies.switching.precheck.findings import FindingReason, PrecheckFinding, explain
+from policies.switching.precheck.findings import FindingReason, PrecheckFinding, find_remedy
 from policies.switching.settings import SwitchingSettings
 
 
 @pytest.mark.parametrize("reason", FindingReason)
 def test_every_reason_says_what_to_do(reason: FindingReason) -> None:
-    assert explain(PrecheckFinding(reason, "found")).endswith(".")
+    assert find_remedy(PrecheckFinding(reason, "found")).endswith(".")
 
 
 def test_a_remedy_names_settings_that_there_are() -> None:
-    text = " ".join(explain(PrecheckFinding(reason, "found")) for reason in FindingReason)
+    text = " ".join(find_remedy(PrecheckFinding(reason, "found")) for reason in FindingReason)
     named = re.findall(r"policies\.switching\.(\w+)", text)
     assert set(named) == {"target_policy", "strategies"}
     assert set(named) <= SwitchingSettings.model_fields.keys()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from policies.switching.id_generators import MAX_HOB, IdGenerator
 from policies.switching.ledgers import HitClass, Ledger, LedgerState
-from policies.switching.precheck.findings import FindingReason, explain
-from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, reading_of
+from policies.switching.precheck.findings import FindingReason, find_remedy
+from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
 from tests.policies.switching.snapshots import (
@@ -86,14 +86,14 @@ def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any
     assert set(report.reasons) == reasons
     assert report.ready is (not reasons)
     for finding in report.findings:
-        assert explain(finding)
+        assert find_remedy(finding)
 
 
 def test_a_generator_that_is_behind_is_told_how_far_to_advance() -> None:
     [finding] = check(source=changed(OLD, generator=IdGenerator(4, 20, 0))).findings
     assert finding.reason is FindingReason.IDGEN_BEHIND
     assert finding.hob == 5
-    assert "HOB-0000000005" in explain(finding)
+    assert "HOB-0000000005" in find_remedy(finding)
     assert check(
         source=changed(OLD, generator=IdGenerator(4, 20, 0)), target=changed(NEW, generator=IdGenerator(5, 0, 0))
     ).ready
@@ -257,7 +257,7 @@ def test_nothing_known_is_as_unready_as_it_gets() -> None:
 
 def test_a_report_is_published_with_what_to_do() -> None:
     report = precheck(snapshot(existing=found(ledger(3), ledger(7)), journal={7: intent(7)}), DEDICATED, NOW_MS)
-    reading = reading_of(report, CLUSTER)
+    reading = to_reading(report, CLUSTER)
     assert (reading.ready, reading.digest, reading.to_import) == (False, report.digest, 3)
     assert reading.findings[0].remedy
     world = WireWorld()
@@ -314,7 +314,7 @@ def test_no_remedy_lies_beyond_the_last_hob() -> None:
     report = check(source=changed(OLD, generator=IdGenerator(MAX_HOB, 200, 0)))
     [finding] = report.findings
     assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, None)
-    assert explain(finding).startswith("Take another target")
+    assert find_remedy(finding).startswith("Take another target")
 
 
 def test_a_source_that_is_open_is_no_complete_copy() -> None:

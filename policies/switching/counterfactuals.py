@@ -1,15 +1,20 @@
-"""What would have to change for a switch to advance, or for a refused order to be given."""
+"""The counterfactuals of a decision: what would have to change for a switch to advance, or for a rejection to end.
+
+A switch waits for commands, acks and results, and not for a number to cross a threshold. So its counterfactuals are
+tables by code and by stage.
+"""
 
 from collections.abc import Iterator, Mapping
 
-from policies.decisions import Decision, Otherwise
+from policies.decisions import Otherwise
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.state import SwitchStage
 from policies.units import counted, format_instant
 
 _ADVANCE, _HALT = SwitchVerdict.ADVANCE.value, SwitchVerdict.HALT.value
+_RESUME = "`headgate switch resume --cluster {cluster}`"
 
-_ALLOWED: Mapping[RejectCode, str] = {
+_UNTIL: Mapping[RejectCode, str] = {
     RejectCode.URI_DUPLICATE: "the cluster is unregistered under its other name",
     RejectCode.NAME_CONFLICT: "another name is given, or the cluster of that name is unregistered",
     RejectCode.IN_USE: "it is neither active nor part of a switch, and nothing refers to it",
@@ -62,16 +67,16 @@ _NEXT: Mapping[SwitchStage, tuple[tuple[SwitchStage, str], ...]] = {
 }
 
 
-def decided_otherwise(decision: SwitchDecision) -> tuple[Otherwise, ...]:
-    """Of an order, what ends it; of a refusal, what would let it pass."""
-    verdict = decision.verdict
+def counterfactuals(decision: SwitchDecision) -> tuple[Otherwise, ...]:
+    """Return what ends an order, or what lets a rejected command pass."""
+    verdict, resume = decision.verdict, _RESUME.format(cluster=decision.cluster)
     if decision.code is not None:
-        return (Otherwise(_ADVANCE, _ALLOWED[decision.code]),)
+        return (Otherwise(_ADVANCE, _UNTIL[decision.code]),)
     if verdict in ORDERS:
         done = f"an executor answers order {decision.op} that it is done" if decision.op else "the registry shows it"
         return Otherwise(_ADVANCE, done), Otherwise(_HALT, "it fails too often, or what is found is not as expected")
     if verdict is SwitchVerdict.HALT:
-        return (Otherwise(_ADVANCE, f"a person drives it on: {_resume(decision)}"),)
+        return (Otherwise(_ADVANCE, f"a person drives it on: {resume}"),)
     if verdict in (SwitchVerdict.BLOCKED, SwitchVerdict.DEGRADED):
         return (Otherwise(_ADVANCE, "what its sentence names is no longer so"),)
     if verdict is SwitchVerdict.REMAP_REQUIRED:
@@ -79,51 +84,37 @@ def decided_otherwise(decision: SwitchDecision) -> tuple[Otherwise, ...]:
         return (Otherwise(SwitchVerdict.START_COPY.value, remap),)
     if verdict is SwitchVerdict.PREVIEW:
         return (Otherwise(_ADVANCE, "it is asked for without --dry-run"),)
-    return tuple(Otherwise(stage.value, when) for stage, when in _ways(decision.stage, _names(decision)))
-
-
-def recorded_otherwise(record: SwitchRecord) -> tuple[Otherwise, ...]:
-    """Of where a switch stands: what holds it up first of all, then each way it may go."""
-    return (*_held(record), *(Otherwise(s.value, when) for s, when in _ways(record.verdict, _names_of(record))))
-
-
-def _held(record: SwitchRecord) -> Iterator[Otherwise]:
-    if record.contested:
-        yield Otherwise(_ADVANCE, f"a person has resolved what somebody else wrote: {record.contested}")
-    if record.halted:
-        yield Otherwise(_ADVANCE, f"a person drives it on after it halted: {record.halted}")
-    if record.paused:
-        yield Otherwise(_ADVANCE, f"a person resumes it: {_resume(record)}")
-    if record.blocked:
-        yield Otherwise(_ADVANCE, f"this is no longer so: {record.blocked}")
-
-
-def _resume(decision: Decision) -> str:
-    return f"`headgate switch resume --cluster {decision.cluster}`"
-
-
-def _ways(stage: SwitchStage, names: Mapping[str, object]) -> Iterator[tuple[SwitchStage, str]]:
-    for after, when in _NEXT[stage]:
-        yield after, when.format_map(names)
-
-
-def _names(decision: SwitchDecision) -> Mapping[str, object]:
-    """Of a decision that is not the record: numbers of the whole switch are in the record alone."""
-    return {
+    # Only the record has the numbers of the whole switch.
+    names = {
         "source": decision.source, "target": decision.target, "epoch": decision.epoch, "live": "the", "acked": "some",
         "ledgers": "the ledgers", "rollback_until": "its window ends", "cleanup_from": "the end of `cleanup_after`",
     }  # fmt: skip
+    return tuple(Otherwise(stage.value, when.format_map(names)) for stage, when in _NEXT[decision.stage])
 
 
-def _names_of(record: SwitchRecord) -> Mapping[str, object]:
-    live = record.brokers.live
-    return {
+def record_counterfactuals(record: SwitchRecord) -> tuple[Otherwise, ...]:
+    """Return what holds the switch up, and then the condition of each stage that may follow."""
+    live, until, cleanup = record.brokers.live, record.rollback_until, record.cleanup_from
+    names = {
         "source": record.source,
         "target": record.target,
         "epoch": record.epoch,
         "live": "the" if live is None else live,
         "acked": record.brokers.acked,
         "ledgers": counted(sum(record.ledgers.values()), "ledger"),
-        "rollback_until": format_instant(record.rollback_until) if record.rollback_until else "its window ends",
-        "cleanup_from": format_instant(record.cleanup_from) if record.cleanup_from else "the end of `cleanup_after`",
+        "rollback_until": format_instant(until) if until else "its window ends",
+        "cleanup_from": format_instant(cleanup) if cleanup else "the end of `cleanup_after`",
     }
+    following = (Otherwise(stage.value, when.format_map(names)) for stage, when in _NEXT[record.verdict])
+    return (*(Otherwise(_ADVANCE, when) for when in _find_holds(record)), *following)
+
+
+def _find_holds(record: SwitchRecord) -> Iterator[str]:
+    if record.contested:
+        yield f"a person has resolved what somebody else wrote: {record.contested}"
+    if record.halted:
+        yield f"a person drives it on after it halted: {record.halted}"
+    if record.paused:
+        yield f"a person resumes it: {_RESUME.format(cluster=record.cluster)}"
+    if record.blocked:
+        yield f"this is no longer so: {record.blocked}"

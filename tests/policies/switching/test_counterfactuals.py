@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from policies.switching.counterfactuals import counterfactuals, record_counterfactuals
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.otherwise import decided_otherwise, recorded_otherwise
 from policies.switching.state import SwitchStage
 
 RECORD: SwitchRecord = SwitchRecord.model_validate(
@@ -49,14 +49,14 @@ DECISION: SwitchDecision = SwitchDecision.model_validate(
 )  # fmt: skip
 def test_of_a_switch_each_way_it_may_go_is_named(stage: str, expected: dict[str, str]) -> None:
     record = RECORD.model_copy(update={"verdict": SwitchStage(stage)})
-    assert {each.verdict: each.when for each in recorded_otherwise(record)} == expected
+    assert {each.verdict: each.when for each in record_counterfactuals(record)} == expected
 
 
 @pytest.mark.parametrize("stage", SwitchStage)
 def test_of_each_stage_something_is_named_without_a_gap(stage: SwitchStage) -> None:
     for found in (
-        recorded_otherwise(RECORD.model_copy(update={"verdict": stage})),
-        decided_otherwise(DECISION.model_copy(update={"verdict": SwitchVerdict.ADVANCE, "stage": stage})),
+        record_counterfactuals(RECORD.model_copy(update={"verdict": stage})),
+        counterfactuals(DECISION.model_copy(update={"verdict": SwitchVerdict.ADVANCE, "stage": stage})),
     ):
         assert found
         assert {each.verdict for each in found} <= {*SwitchStage}
@@ -73,24 +73,24 @@ def test_of_each_stage_something_is_named_without_a_gap(stage: SwitchStage) -> N
     ],
 )
 def test_what_holds_it_up_comes_first(held: dict[str, Any], clause: str) -> None:
-    first = recorded_otherwise(RECORD.model_copy(update=held))[0]
+    first = record_counterfactuals(RECORD.model_copy(update=held))[0]
     assert (first.verdict, first.when) == ("advance", clause)
 
 
 @pytest.mark.parametrize("code", RejectCode)
 def test_of_each_refusal_it_is_said_what_would_let_it_pass(code: RejectCode) -> None:
-    (only,) = decided_otherwise(DECISION.model_copy(update={"verdict": SwitchVerdict.REJECT, "code": code}))
+    (only,) = counterfactuals(DECISION.model_copy(update={"verdict": SwitchVerdict.REJECT, "code": code}))
     assert only.verdict == "advance"
     assert only.when
 
 
 @pytest.mark.parametrize("verdict", sorted(ORDERS))
 def test_of_an_order_it_is_said_who_ends_it(verdict: SwitchVerdict) -> None:
-    done, failed = decided_otherwise(DECISION.model_copy(update={"verdict": verdict}))
+    done, failed = counterfactuals(DECISION.model_copy(update={"verdict": verdict}))
     assert (done.verdict, done.when) == ("advance", "an executor answers order 7 that it is done")
     assert failed.verdict == "halt"
 
 
 @pytest.mark.parametrize("verdict", [v for v in SwitchVerdict if v is not SwitchVerdict.REJECT])
 def test_each_verdict_has_something_that_would_change_it(verdict: SwitchVerdict) -> None:
-    assert decided_otherwise(DECISION.model_copy(update={"verdict": verdict}))
+    assert counterfactuals(DECISION.model_copy(update={"verdict": verdict}))
