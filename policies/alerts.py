@@ -13,8 +13,9 @@ from msgspec.structs import replace as msgspec_replace
 
 from policies.decisions import Alert, AlertStatus, Issuer, Severity, deterministic_id
 from policies.printable import printable_line
+from policies.publication import RepeatSchedule
 from policies.settings import PolicySettings
-from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
+from policies.succession import next_sequence
 from policies.units import InstantMs, from_millis, millis_of, to_millis
 
 UNKNOWN = "unknown, as it is not read now; it was: "
@@ -103,8 +104,12 @@ class Sender:
     def of(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
         """As the settings in force for the cluster have it."""
         issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint())
-        repeat = repeated_after(settings.alert_repeat, valid_for=_VALID_REPEATS)
-        return cls(issuer, settings.alert_grace, repeat, settings.is_quiet)
+        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet)
+
+    @property
+    def schedule(self) -> RepeatSchedule:
+        """When a firing alert is repeated."""
+        return RepeatSchedule(self.repeat, _VALID_REPEATS)
 
 
 def review(
@@ -164,10 +169,10 @@ def _next(
     due = (
         now_ms >= since_ms + millis_of(sender.grace)
         if said_ms is None
-        else changed or now_ms >= _repeat_at_ms(said_ms, before, sender)
+        else changed or now_ms >= sender.schedule.due_ms(said_ms, before.repeat_at_ms if before else None)
     )
     count = condition.count if due or before is None else min(before.count, condition.count)
-    repeat_at_ms = now_ms + millis_of(sender.repeat) if due else before.repeat_at_ms if before else None
+    repeat_at_ms = sender.schedule.due_ms(now_ms) if due else before.repeat_at_ms if before else None
     return _entry(condition, since_ms, now_ms if due else said_ms, count, repeat_at_ms), due
 
 
@@ -209,7 +214,7 @@ def _alert(
         reason=entry.reason,
         explanation=summary,
         evidence=evidence,
-        valid_until=None if ended else ends_at(now, _VALID_REPEATS * sender.repeat),
+        valid_until=None if ended else sender.schedule.ends_at(now),
         alert_id=deterministic_id(issuer.policy, issuer.cluster, *about, "since", entry.since_ms),
         alert=entry.alert,
         severity=Severity(entry.severity),
@@ -241,8 +246,4 @@ def _due_ms(entry: AlertEntry, sender: Sender) -> int | None:
         return None
     if entry.said_ms is None:
         return entry.since_ms + millis_of(sender.grace)
-    return _repeat_at_ms(entry.said_ms, entry, sender)
-
-
-def _repeat_at_ms(said_ms: int, entry: AlertEntry | None, sender: Sender) -> int:
-    return repeated_by(said_ms + millis_of(sender.repeat), None if entry is None else entry.repeat_at_ms)
+    return sender.schedule.due_ms(entry.said_ms, entry.repeat_at_ms)

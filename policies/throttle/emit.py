@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.printable import printable_line
-from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
+from policies.publication import Publication, RepeatSchedule
 from policies.throttle.counterfactuals import counterfactuals
 from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
 from policies.throttle.facts import Freshness, seconds_left
@@ -21,8 +21,6 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import LastPublishedFactor
 from policies.units import format_instant, from_millis, millis_of
 
-_VALID_HEARTBEATS = 3
-"""A decision is valid for this many heartbeats: two of them may be late."""
 _MISLEADING = 2
 """A published time to full that is wrong by more than this factor is replaced."""
 _INSTANT_MS = 5000
@@ -43,22 +41,29 @@ class EmittedFactor:
 def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer) -> EmittedFactor:
     """Compare the verdict with the decision in force."""
     now_ms, settings, name = verdict.brokers.now_ms, verdict.brokers.settings, verdict.move.verdict.value
+    schedule = repeat_schedule(settings)
     limiting = verdict.decisive.key if verdict.decisive else None
-    content = (verdict.move.gate.factor, verdict.reason.value, limiting)
+    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.mode.value)
     full_ms = None if verdict.soonest_full is None else now_ms + round(1000 * verdict.soonest_full[1])
-    is_changed = last is None or content != (last.factor, last.reason, last.limiting) or _has_new_mode(last, issuer)
-    is_due = last is None or now_ms >= heartbeat_ms(last, settings)
-    if last is None or is_changed or is_due or _is_misleading(last.full_ms, full_ms, now_ms, settings):
-        noted = () if last is None or is_changed else last.noted
-        sequence = next_sequence(last.sequence if last else 0, now_ms, is_first=last is None)
+    in_force, due_ms = None, None
+    if last is not None:
+        in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.mode.value)
+        is_misleading = _is_misleading(last.full_ms, full_ms, now_ms, settings)
+        due_ms = now_ms if is_misleading else schedule.due_ms(last.at_ms, last.repeat_at_ms)
+    publication = Publication(now_ms, last.sequence if last else 0)
+    if last is None or publication.is_needed(content, in_force, due_ms):
+        sequence = publication.next(is_first=last is None)
+        noted = last.noted if last is not None and content == in_force else ()
         published = LastPublishedFactor(
-            sequence,
-            now_ms,
-            *content,
-            tuple(sorted({*noted, name})),
-            full_ms,
-            issuer.mode,
-            now_ms + _heartbeat_interval_ms(settings),
+            sequence=sequence,
+            at_ms=now_ms,
+            factor=verdict.move.gate.factor,
+            reason=verdict.reason.value,
+            limiting=limiting,
+            noted=tuple(sorted({*noted, name})),
+            full_ms=full_ms,
+            mode=issuer.mode.value,
+            repeat_at_ms=schedule.due_ms(now_ms),
         )
         return EmittedFactor(published, decision=_decision(verdict, last, issuer, sequence))
     if name in last.noted:
@@ -67,17 +72,9 @@ def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issu
     return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
 
 
-def heartbeat_ms(last: LastPublishedFactor, settings: ThrottleSettings) -> int:
-    """Return when the last decision is due to be repeated, in milliseconds since the epoch."""
-    return repeated_by(last.at_ms + _heartbeat_interval_ms(settings), last.repeat_at_ms)
-
-
-def _heartbeat_interval_ms(settings: ThrottleSettings) -> int:
-    return millis_of(repeated_after(settings.heartbeat, valid_for=_VALID_HEARTBEATS))
-
-
-def _has_new_mode(last: LastPublishedFactor, issuer: Issuer) -> bool:
-    return last.mode not in ("", issuer.mode)
+def repeat_schedule(settings: ThrottleSettings) -> RepeatSchedule:
+    """Return when a decision is repeated: two heartbeats may be late before it expires."""
+    return RepeatSchedule(settings.heartbeat, valid_for=3)
 
 
 def _is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:
@@ -112,7 +109,7 @@ def _decision(
         brokers=_counts(brokers.count_brokers()),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
-        valid_until=ends_at(brokers.now, _VALID_HEARTBEATS * settings.heartbeat),
+        valid_until=repeat_schedule(settings).ends_at(brokers.now),
         otherwise=counterfactuals(verdict),
     )
     return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})

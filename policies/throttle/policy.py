@@ -11,7 +11,7 @@ from policies.alerts import Sender, review
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import conditions_of_cluster, pair_with_brokers
-from policies.throttle.emit import emit, heartbeat_ms
+from policies.throttle.emit import emit, repeat_schedule
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
@@ -83,7 +83,7 @@ def _wake_at(
     """Find the next instant at which time alone may change something; the heartbeat is always one."""
     brokers, settings = verdict.brokers, verdict.brokers.settings
     due_ms = [
-        heartbeat_ms(published, settings),
+        repeat_schedule(settings).due_ms(published.at_ms, published.repeat_at_ms),
         after.started_ms + millis_of(settings.validity),
         *(forgotten.forgotten_ms + millis_of(settings.departed_hold) for forgotten in verdict.forgotten),
     ]

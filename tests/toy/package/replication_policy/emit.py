@@ -1,10 +1,9 @@
-"""What differs from what is in force, or is due again, becomes a decision."""
+"""Publishes the verdict if it differs from the decision in force, or if the heartbeat is due."""
 
 from datetime import datetime
 
 from policies.decisions import Issuer
-from policies.succession import ends_at, next_sequence
-from policies.units import millis_of
+from policies.publication import Publication, RepeatSchedule
 
 from .decisions import ReplicationDecision
 from .facts import ReplicationFacts
@@ -21,12 +20,15 @@ def emit(
     issuer: Issuer,
     settings: ReplicationSettings,
 ) -> tuple[LastPublishedReplication, tuple[ReplicationDecision, ...]]:
-    """What was published last after this step, and the decision if there is one."""
+    """Return what is published last after this step, and the decision, if there is one."""
     verdict, reason = judgement
-    is_due = last is not None and facts.now_ms >= last.at_ms + millis_of(settings.heartbeat)
-    if last is not None and (last.verdict, last.reason) == (verdict.value, reason.value) and not is_due:
+    content = (verdict.value, reason.value)
+    in_force = None if last is None else (last.verdict, last.reason)
+    due_ms = None if last is None else repeat_schedule(settings).due_ms(last.at_ms)
+    publication = Publication(facts.now_ms, last.sequence if last else 0)
+    if last is not None and not publication.is_needed(content, in_force, due_ms):
         return last, ()
-    sequence = next_sequence(last.sequence if last else 0, facts.now_ms, is_first=last is None)
+    sequence = publication.next(is_first=last is None)
     count = facts.reading.under_replicated if facts.reading else None
     decision = ReplicationDecision(
         **issuer.header(issuer.cluster, sequence, now),
@@ -35,6 +37,11 @@ def emit(
         explanation=f"{issuer.cluster} is {verdict}: {reason.meaning} Under-replicated: {count}.",
         evidence=(facts.reading.id,) if facts.reading else (),
         under_replicated=count,
-        valid_until=ends_at(now, 3 * settings.heartbeat),
+        valid_until=repeat_schedule(settings).ends_at(now),
     )
-    return LastPublishedReplication(sequence, facts.now_ms, verdict.value, reason.value), (decision,)
+    return LastPublishedReplication(sequence, facts.now_ms, *content), (decision,)
+
+
+def repeat_schedule(settings: ReplicationSettings) -> RepeatSchedule:
+    """Return when a decision is repeated: two heartbeats may be late before it expires."""
+    return RepeatSchedule(settings.heartbeat, valid_for=3)

@@ -9,7 +9,7 @@ from policies.policy import Step
 from policies.units import from_millis, millis_of, to_millis
 
 from .alerts import conditions
-from .emit import emit
+from .emit import emit, repeat_schedule
 from .facts import ReplicationFacts, facts_as_of
 from .fold import fold
 from .judge import judge, ok_at_ms
@@ -43,7 +43,7 @@ class ReplicationPolicy:
         return Step(after, (*decisions, *alerts), wake_at)
 
     def _wake_at(self, facts: ReplicationFacts, published_ms: int, review_at: datetime | None) -> datetime:
-        due_ms = [published_ms + millis_of(self._settings.heartbeat), ok_at_ms(facts, self._settings)]
+        due_ms = [repeat_schedule(self._settings).due_ms(published_ms), ok_at_ms(facts, self._settings)]
         if facts.reading is not None:
             due_ms.append(facts.reading.at_ms + millis_of(self._settings.validity))
         if review_at is not None:

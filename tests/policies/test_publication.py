@@ -1,0 +1,44 @@
+"""What differs or is due is published, under the next number."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from policies.publication import Publication, RepeatSchedule
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+MINUTE = RepeatSchedule(timedelta(minutes=1), valid_for=3)
+
+
+@pytest.mark.parametrize(
+    ("content", "in_force", "due_ms", "is_needed"),
+    [
+        ("a", None, None, True),
+        ("a", "a", None, False),
+        ("a", "a", 1001, False),
+        ("a", "a", 1000, True),
+        ("a", "b", None, True),
+    ],
+    ids=["the first", "not repeated", "not due", "due", "changed"],
+)
+def test_what_is_new_or_due_is_published(
+    content: str, in_force: str | None, due_ms: int | None, *, is_needed: bool
+) -> None:
+    assert Publication(1000, 7).is_needed(content, in_force, due_ms) is is_needed
+
+
+def test_numbers_of_one_step_differ() -> None:
+    publication = Publication(1000, 7)
+    assert [publication.next(is_first=is_first) for is_first in (False, True, False, True)] == [8, 1000, 1001, 1002]
+
+
+@pytest.mark.parametrize(("repeat_at_ms", "due_ms"), [(None, 60_007), (50_000, 50_000), (70_000, 60_007)])
+def test_other_settings_postpone_no_repeat(repeat_at_ms: int | None, due_ms: int) -> None:
+    assert MINUTE.due_ms(7, repeat_at_ms) == due_ms
+
+
+def test_no_decision_is_valid_for_more_than_a_day() -> None:
+    rare = RepeatSchedule(timedelta(days=2), valid_for=3)
+    assert rare.due_ms(0) == timedelta(hours=8) // timedelta(milliseconds=1)
+    assert rare.ends_at(NOW) - NOW == timedelta(days=1)
+    assert MINUTE.ends_at(NOW) - NOW == timedelta(minutes=3)
