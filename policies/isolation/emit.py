@@ -14,15 +14,15 @@ from policies.isolation.decisions import (
     QuarantineReason,
     QuarantineVerdict,
 )
-from policies.isolation.emit_placements import SequenceCounter, emit_placements
+from policies.isolation.emit_placements import emit_placements
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.judge.quarantine import QuarantineJudgement
 from policies.isolation.messages import MOST_SINGLY, explain_quarantine
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
-from policies.succession import ends_at, repeated_after, repeated_by
-from policies.units import from_millis, millis_of
+from policies.publication import Publication, RepeatSchedule
+from policies.units import from_millis
 
 MANY = "unassigned-bookies"
 """Stands for a bookie's id in the subject of a decision about many bookies."""
@@ -43,14 +43,15 @@ def emit(
     judgement: IsolationJudgement, facts: IsolationFacts, before: IsolationState, issuer: Issuer
 ) -> EmittedIsolation:
     """Compare the verdicts with the last publications, and return what to publish."""
-    numbers = SequenceCounter(before.sequence, facts.now_ms)
-    placements, published = emit_placements(judgement, facts, before.published, issuer, numbers)
+    publication = Publication(facts.now_ms, before.sequence)
+    placements, published = emit_placements(judgement, facts, before.published, issuer, publication)
     orders, changed = _update_orders(judgement, facts)
     known = {order.bookie for order in before.orders}
     quarantines = [
-        _make_quarantine(order, facts, issuer, numbers.next(is_first=order.bookie not in known)) for order in changed
+        _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known))
+        for order in changed
     ]
-    return EmittedIsolation((*placements, *quarantines), published, orders, numbers.last)
+    return EmittedIsolation((*placements, *quarantines), published, orders, publication.sequence)
 
 
 def _update_orders(
@@ -111,13 +112,15 @@ def _update_order(
     An order covers one registration, so a bookie that joins again gets a new order.
     """
     is_inside = judged.bookie.bookie in facts.quarantined
-    repeat_at_ms = facts.now_ms + _interval_ms(facts.settings)
+    schedule = order_schedule(facts.settings)
+    repeat_at_ms = schedule.due_ms(facts.now_ms)
     order = replace(_make_order(judged, facts), repeat_at_ms=repeat_at_ms)
     if before is None or before.in_force != order.in_force or (before.carried_out and not is_inside):
         return order
     if is_inside:
         return replace(before, carried_out=True)
-    if before.is_pending(facts.quarantined) and facts.now_ms >= renewal_ms(before, facts.settings):
+    is_due = facts.now_ms >= schedule.due_ms(before.published_ms, before.repeat_at_ms)
+    if before.is_pending(facts.quarantined) and is_due:
         return replace(before, published_ms=facts.now_ms, repeat_at_ms=repeat_at_ms)
     return before
 
@@ -150,13 +153,9 @@ def _lift(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFact
     )
 
 
-def renewal_ms(order: QuarantineOrder, settings: IsolationSettings) -> int:
-    """When (milliseconds since the epoch) an order that is not carried out is repeated: well before it expires."""
-    return repeated_by(order.published_ms + _interval_ms(settings), order.repeat_at_ms)
-
-
-def _interval_ms(settings: IsolationSettings) -> int:
-    return max(1, millis_of(repeated_after(settings.validity / 2, valid_for=2)))
+def order_schedule(settings: IsolationSettings) -> RepeatSchedule:
+    """Return when an order that is not carried out is repeated: well before it expires."""
+    return RepeatSchedule(settings.validity / 2, valid_for=2)
 
 
 def _make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
@@ -180,6 +179,6 @@ def _make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issu
         session=order.session,
         czxid=order.czxid,
         registered_at=from_millis(order.registered_ms),
-        valid_until=ends_at(facts.now, facts.settings.validity),
+        valid_until=order_schedule(facts.settings).ends_at(facts.now),
         otherwise=derive_quarantine_counterfactuals(order, facts),
     )

@@ -16,24 +16,7 @@ from policies.isolation.judge.placements import CORE_LENGTH, PlacementJudgement
 from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, explain_summary
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import PublishedPlacements
-from policies.succession import ends_at, next_sequence, repeated_after, repeated_by
-from policies.units import millis_of
-
-_VALID_REPEATS = 3
-"""A placement is valid for this many intervals of repetition, so two repetitions may be late."""
-
-
-@dataclass(slots=True)
-class SequenceCounter:
-    """Hands out the sequences of one cluster within a step."""
-
-    last: int
-    now_ms: int
-
-    def next(self, *, is_first: bool) -> int:
-        """Return the next sequence; `is_first` if its subject has none yet."""
-        self.last = next_sequence(self.last, self.now_ms, is_first=is_first)
-        return self.last
+from policies.publication import Publication, RepeatSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +40,7 @@ def emit_placements(
     facts: IsolationFacts,
     published: tuple[PublishedPlacements, ...],
     issuer: Issuer,
-    numbers: SequenceCounter,
+    publication: Publication,
 ) -> tuple[tuple[Decision, ...], tuple[PublishedPlacements, ...]]:
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.all_fresh:
@@ -70,19 +53,15 @@ def emit_placements(
         return (), published
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
-        decisions.append(_make_summary(judgement, changed, facts, issuer, numbers))
+        decisions.append(_make_summary(judgement, changed, facts, issuer, publication))
     explained = {id(judged): explain_placement(judged) for judged in {id(c.judged): c.judged for c in chosen}.values()}
-    decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, numbers) for c in chosen)
+    decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
     return tuple(decisions), _remember(compared, {c.namespace for c in chosen}, published, facts)
 
 
-def renewal_ms(published: PublishedPlacements, settings: IsolationSettings) -> int:
-    """When (milliseconds since the epoch) placements are repeated: well before they expire."""
-    return repeated_by(published.published_ms + _interval_ms(settings), published.repeat_at_ms)
-
-
-def _interval_ms(settings: IsolationSettings) -> int:
-    return millis_of(repeated_after(settings.validity, valid_for=_VALID_REPEATS))
+def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
+    """Return when placements are repeated: two repeats may be late before they expire."""
+    return RepeatSchedule(settings.validity, valid_for=3)
 
 
 def _compare(
@@ -90,7 +69,8 @@ def _compare(
 ) -> Iterator[_Comparison]:
     """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
     known = {name: last for last in published for name in last.namespaces}
-    due = {id(last): facts.now_ms >= renewal_ms(last, facts.settings) for last in published}
+    schedule = placement_schedule(facts.settings)
+    due = {id(last): facts.now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published}
     for judged in judgement.placements:
         mark = f"{judged.fingerprint}-{facts.settings.mode}"
         for name in judged.namespaces:
@@ -118,8 +98,11 @@ def _remember(
     A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
     it is due.
     """
-    now = (facts.now_ms, facts.now_ms + _interval_ms(facts.settings))
-    before = {id(last): (last.published_ms, renewal_ms(last, facts.settings)) for last in published}
+    schedule = placement_schedule(facts.settings)
+    now = (facts.now_ms, schedule.due_ms(facts.now_ms))
+    before = {
+        id(last): (last.published_ms, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published
+    }
     alike: dict[tuple[str, int, int], list[str]] = {}
     for each in compared:
         if each.mark:
@@ -132,10 +115,10 @@ def _remember(
 
 
 def _make_placement(
-    compared: _Comparison, explained: str, facts: IsolationFacts, issuer: Issuer, numbers: SequenceCounter
+    compared: _Comparison, explained: str, facts: IsolationFacts, issuer: Issuer, publication: Publication
 ) -> Placement:
     namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
-    subject, sequence = f"{facts.cluster}/{namespace}", numbers.next(is_first=compared.last is None)
+    subject, sequence = f"{facts.cluster}/{namespace}", publication.next(is_first=compared.last is None)
     return Placement(
         **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
         verdict=judged.verdict,
@@ -164,7 +147,7 @@ def _make_placement(
         candidate_count=placed.count,
         promised_candidate_count=judged.promised.count,
         leak_count=judged.leak_count,
-        valid_until=ends_at(facts.now, _VALID_REPEATS * facts.settings.validity),
+        valid_until=placement_schedule(facts.settings).ends_at(facts.now),
         otherwise=derive_placement_counterfactuals(judged),
     )
 
@@ -174,7 +157,7 @@ def _make_summary(
     changed: Sequence[str],
     facts: IsolationFacts,
     issuer: Issuer,
-    numbers: SequenceCounter,
+    publication: Publication,
 ) -> PlacementSummary:
     counts: Counter[PlacementVerdict] = Counter()
     for judged in judgement.placements:
@@ -182,7 +165,7 @@ def _make_summary(
     worst = min(judgement.placements, key=lambda j: WORST_FIRST.index(j.verdict), default=judgement.without_affinity)
     first = tuple(sorted(changed)[:MOST_SINGLY])
     by_verdict = {verdict.value: counts[verdict] for verdict in WORST_FIRST if counts[verdict]}
-    sequence = numbers.next(is_first=True)
+    sequence = publication.next(is_first=True)
     return PlacementSummary(
         **issuer.header(facts.cluster, sequence, facts.now, about=("placement-summary", facts.cluster)),
         verdict=worst.verdict,
@@ -193,5 +176,5 @@ def _make_summary(
         changed_count=len(changed),
         changed=first,
         writable_count=len(facts.membership.writable),
-        valid_until=ends_at(facts.now, _VALID_REPEATS * facts.settings.validity),
+        valid_until=placement_schedule(facts.settings).ends_at(facts.now),
     )

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from policies.alerts import Sender, review
 from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms
-from policies.isolation.emit import EmittedIsolation, emit, renewal_ms
-from policies.isolation.emit_placements import renewal_ms as placements_renewal_ms
+from policies.isolation.emit import EmittedIsolation, emit, order_schedule
+from policies.isolation.emit_placements import placement_schedule
 from policies.isolation.facts import join_facts
 from policies.isolation.fold import fold
 from policies.isolation.judge import IsolationJudge
@@ -72,6 +72,8 @@ def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at
         yield to_millis(review_at)
     yield from due_ms(context)
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
-    yield from (renewal_ms(order, facts.settings) for order in pending)
+    schedule = order_schedule(facts.settings)
+    yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
     if facts.all_fresh:
-        yield from (placements_renewal_ms(published, facts.settings) for published in emitted.published)
+        schedule = placement_schedule(facts.settings)
+        yield from (schedule.due_ms(each.published_ms, each.repeat_at_ms) for each in emitted.published)
