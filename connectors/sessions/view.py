@@ -14,7 +14,7 @@ from connectors.policy_view import by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
-from policies.sessions.effects import is_forgotten, is_long_absent, sessions_of
+from policies.sessions.effects import find_sessions_source, is_forgotten, is_long_absent
 from policies.sessions.fold import session_machine
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.cluster import ClusterState
@@ -88,7 +88,7 @@ class _Picture:
         cluster.fold(readings, self.now_ms)
         # When a claim is over only the rules know, which are not asked here.
         cluster.claims = Claims()
-        sessions = sessions_of(cluster.sources)
+        sessions = find_sessions_source(cluster.sources)
         cluster.members = {
             name: member
             for name, member in cluster.members.items()

@@ -1,39 +1,44 @@
-"""Turns verdicts into decisions: only those that differ from what is in force, with all values that decided."""
+"""Turns verdicts into decisions: those that differ from the decision in force, or renew one that lapsed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode
+from policies.sessions.counterfactuals import derive_bundle_counterfactuals, derive_member_counterfactuals
 from policies.sessions.decisions import (
     OwnershipDecision,
+    OwnershipReason,
     OwnershipVerdict,
     SessionDecision,
     SessionReason,
     SessionVerdict,
 )
-from policies.sessions.facts import Facts, MemberFacts, ids
-from policies.sessions.judge import MemberVerdict, Verdicts
-from policies.sessions.judge.claims import RuledClaim
+from policies.sessions.facts import Facts, MemberFacts, unique_ids
+from policies.sessions.judge import MemberVerdict, RuledClaim, Verdicts
 from policies.sessions.judge.orders import MemberOrder
-from policies.sessions.messages import ruling_message
-from policies.sessions.otherwise import bundle_otherwise, member_otherwise
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import LastPublishedOrder, LastPublishedRuling
 from policies.succession import ends_at, next_sequence, repeated_after
-from policies.units import from_millis, millis_of
+from policies.units import from_millis, human_seconds, millis_of
 
 NAME = "sessions"
 NAMED_BUNDLES = 100
 
 RENEWED = frozenset({SessionVerdict.HOLD, SessionVerdict.RECONNECT, SessionVerdict.RECOVER})
-"""Published again when they lapse and still hold; a shutdown is published once."""
+"""These are published again when they lapse and still apply; a shutdown is published once."""
 _RENEWED_BUNDLES = frozenset({OwnershipVerdict.WAIT, OwnershipVerdict.RE_OWN})
+_ACTIONS = {
+    OwnershipVerdict.KEEP: "keep it",
+    OwnershipVerdict.RE_OWN: "own it again",
+    OwnershipVerdict.WAIT: "wait",
+    OwnershipVerdict.UNLOAD: "unload it",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is published in one step, and is in force from now on."""
+    """The publications of one step."""
 
     sessions: tuple[SessionDecision, ...]
     bundles: tuple[OwnershipDecision, ...]
@@ -42,16 +47,16 @@ class Published:
     rulings: Mapping[tuple[str, str], LastPublishedRuling]
     """By path and member."""
     sequence: int
-    """Of the last of them."""
+    """The last sequence."""
 
 
 class DecisionPublisher:
     """Turns verdicts into decisions, and numbers them.
 
     Args:
-        issuer: what all decisions about the cluster have in common.
-        facts: those that were judged.
-        sequence: of the last decision before.
+        issuer: the header that all decisions about the cluster share.
+        facts: the facts behind the verdicts.
+        sequence: the last sequence before this step.
     """
 
     def __init__(self, issuer: Issuer, facts: Facts, sequence: int) -> None:
@@ -62,62 +67,60 @@ class DecisionPublisher:
         self._rulings: dict[tuple[str, str], LastPublishedRuling] = {}
 
     def emit(self, verdicts: Verdicts) -> Published:
-        """What is news: bundles first, by path and member; then members in the order of their losses."""
+        """Return the decisions to publish: bundles by path and member, then members in the order of their losses."""
         ruled = [(r, v.member) for v in verdicts.members for r in v.rulings]
         ruled.sort(key=lambda pair: pair[0].claim.claim.key)
-        bundles = [self._bundle(ruling, member) for ruling, member in ruled if self._is_news(ruling, member)]
+        bundles = [self._rule(r, member) for r, member in ruled if self._is_ruling_due(r, member)]
         sessions = [
-            self._session(verdict, verdict.order)
+            self._order(verdict, verdict.order)
             for verdict in verdicts.members
-            if verdict.order is not None and self._is_order_news(verdict.member, verdict.order)
+            if verdict.order is not None and self._is_order_due(verdict.member, verdict.order)
         ]
         return Published(tuple(sessions), tuple(bundles), self._orders, self._rulings, self._sequence)
 
-    def _is_order_news(self, member: MemberFacts, order: MemberOrder) -> bool:
+    def _is_order_due(self, member: MemberFacts, order: MemberOrder) -> bool:
         last = member.member.last_published
         if last is None or last.fingerprint != self._order_fingerprint(member, order):
             return True
-        return order.verdict in RENEWED and self._has_lapsed(last.published_ms)
+        return order.verdict in RENEWED and self._facts.now_ms >= lapses_ms(last.published_ms, self._facts)
 
-    def _is_news(self, ruled: RuledClaim, member: MemberFacts) -> bool:
+    def _is_ruling_due(self, ruled: RuledClaim, member: MemberFacts) -> bool:
         last = ruled.claim.claim.last_published
         if last is None or last.fingerprint != self._ruling_fingerprint(ruled, member):
             return True
-        return ruled.ruling.verdict in _RENEWED_BUNDLES and self._has_lapsed(last.published_ms)
-
-    def _has_lapsed(self, published_ms: int) -> bool:
-        return self._facts.now_ms >= lapses_ms(published_ms, self._facts)
+        is_renewed = ruled.ruling.verdict in _RENEWED_BUNDLES
+        return is_renewed and self._facts.now_ms >= lapses_ms(last.published_ms, self._facts)
 
     def _order_fingerprint(self, member: MemberFacts, order: MemberOrder) -> str:
-        """What must differ for a decision to be news; while a member flaps, only that it does."""
+        """The content of an order; a change of it is published. While a member flaps, its losses do not count."""
         parts: list[object] = [order.verdict, order.reason, self._facts.settings.mode]
         track = member.track
         if track is not None and order.reason is not SessionReason.UNSETTLED:
             parts += [track.status, track.session, track.lost_ms]
             if order.reason in (SessionReason.CONNECTION_LOST, SessionReason.RECONNECTED):
                 parts.append(track.since_ms)
-        return _joined(parts)
+        return "|".join(map(str, parts))
 
     def _ruling_fingerprint(self, ruled: RuledClaim, member: MemberFacts) -> str:
         ruling, claim = ruled.ruling, ruled.claim.claim
         retry = (ruling.retry_ms, ruling.expected_version, ruling.delete_first)
         session, mode = member.member.session, self._facts.settings.mode
-        return _joined([ruling.verdict, ruling.reason, *retry, session, claim.since_ms, mode])
+        return "|".join(map(str, (ruling.verdict, ruling.reason, *retry, session, claim.since_ms, mode)))
 
-    def _session(self, verdict: MemberVerdict, order: MemberOrder) -> SessionDecision:
+    def _order(self, verdict: MemberVerdict, order: MemberOrder) -> SessionDecision:
         facts, member, track = self._facts, verdict.member.member, verdict.member.track
         paths = tuple(c.claim.path for c in verdict.member.claims)
-        recover = order.verdict is SessionVerdict.RECOVER
+        is_recovery = order.verdict is SessionVerdict.RECOVER
         self._orders[member.member] = LastPublishedOrder(
             order.verdict, order.reason, facts.now_ms, self._order_fingerprint(verdict.member, order),
             track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
         )  # fmt: skip
         decision = SessionDecision(
-            **self._header("session", member.member, is_first=member.last_published is None),
+            **self._next_header("session", member.member, is_first=member.last_published is None),
             verdict=order.verdict,
             reason=order.reason,
             explanation=f"{member.role.capitalize()} {member.member} {order.message}.",
-            evidence=ids(*order.evidence)[:EVIDENCE_LIMIT],
+            evidence=unique_ids(*order.evidence)[:EVIDENCE_LIMIT],
             numbers={"fleet_wide": member.fleet_wide, "shutdowns_spent": verdict.shutdowns_spent},
             member=member.member,
             role=member.role,
@@ -126,27 +129,27 @@ class DecisionPublisher:
             session=track.session if track else None,
             timeout_ms=member.timeout_ms,
             seconds_left=None if order.left_ms is None else max(0, order.left_ms) / 1000,
-            plan=facts.settings.recovery_order if recover else (),
-            bundles=paths[:NAMED_BUNDLES] if recover else (),
+            plan=facts.settings.recovery_order if is_recovery else (),
+            bundles=paths[:NAMED_BUNDLES] if is_recovery else (),
             bundle_count=len(paths),
             losses=len(track.losses) if track else 0,
             attempts=member.attempts,
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
         )
-        return decision.model_copy(update={"otherwise": member_otherwise(decision, facts.settings)})
+        return decision.model_copy(update={"otherwise": derive_member_counterfactuals(decision, facts.settings)})
 
-    def _bundle(self, ruled: RuledClaim, member: MemberFacts) -> OwnershipDecision:
+    def _rule(self, ruled: RuledClaim, member: MemberFacts) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
         session, bundle = member.member.session, bundle_of(claim.path)
         self._rulings[claim.key] = LastPublishedRuling(
             ruling.verdict, ruling.reason, facts.now_ms, self._ruling_fingerprint(ruled, member)
         )
         decision = OwnershipDecision(
-            **self._header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
+            **self._next_header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
             verdict=ruling.verdict,
             reason=ruling.reason,
-            explanation=ruling_message(bundle, ruled, session),
-            evidence=ids(node.read_id if node else "", member.member.read_id),
+            explanation=explain_ruling(bundle, ruled, session),
+            evidence=unique_ids(node.read_id if node else "", member.member.read_id),
             numbers={"rivals": sorted(ruled.claim.rivals), "czxid": node.czxid if node else None},
             member=claim.member,
             bundle=bundle,
@@ -162,10 +165,9 @@ class DecisionPublisher:
             retry_ms=ruling.retry_ms,
             seconds_left=None if ruling.left_ms is None else ruling.left_ms / 1000,
         )
-        return decision.model_copy(update={"otherwise": bundle_otherwise(decision)})
+        return decision.model_copy(update={"otherwise": derive_bundle_counterfactuals(decision)})
 
-    def _header(self, kind: str, name: str, *, is_first: bool) -> dict[str, Any]:
-        """What both kinds of decisions begin with; takes the next number."""
+    def _next_header(self, kind: str, name: str, *, is_first: bool) -> dict[str, Any]:
         self._sequence = next_sequence(self._sequence, self._facts.now_ms, is_first=is_first)
         subject, now = f"{self._issuer.cluster}/{name}", from_millis(self._facts.now_ms)
         header = self._issuer.header(subject, self._sequence, now, about=(kind, subject))
@@ -173,9 +175,28 @@ class DecisionPublisher:
 
 
 def lapses_ms(published_ms: int, facts: Facts) -> int:
-    """When what was published then ceases to hold, in milliseconds since the epoch."""
+    """When (milliseconds since the epoch) a decision published at that time lapses."""
     return published_ms + millis_of(repeated_after(facts.settings.validity, valid_for=1))
 
 
-def _joined(parts: list[object]) -> str:
-    return "|".join(map(str, parts))
+def explain_ruling(bundle: str, ruled: RuledClaim, session: str | None) -> str:
+    """The sentence of a decision about one bundle, from the values that decided."""
+    ruling, node, member = ruled.ruling, ruled.claim.node, ruled.claim.claim.member
+    found = (node.session if node is not None else None) or "unknown"
+    owner = (node.owner if node is not None else None) or "nobody known"
+    left = "" if ruling.left_ms is None else f", {human_seconds(ruling.left_ms / 1000)} left"
+    replaced = f" and is replaced at version {ruling.expected_version}" if ruling.delete_first else ""
+    rivals = ", ".join(sorted(ruled.claim.rivals))
+    reasons = {
+        OwnershipReason.ABSENT: "has no node",
+        OwnershipReason.OWN_SESSION: f"has a node of its session {session}",
+        OwnershipReason.OLD_SESSION: f"has a node of its old session {found} (it has {session} now){replaced}{left}",
+        OwnershipReason.OLD_SESSION_PERSISTS: f"still has a node of its old session {found}, which nobody deleted",
+        OwnershipReason.OTHER_OWNER: f"is owned by {owner}, session {found}",
+        OwnershipReason.DOUBLE_OWNERSHIP: f"is claimed by {rivals} as well; its node names {owner}, session {found}",
+        OwnershipReason.NOT_EPHEMERAL: "has a node that is not ephemeral",
+        OwnershipReason.UNREADABLE: f"has a node that cannot be told apart: value of {owner}, session {found}",
+        OwnershipReason.UNREAD: "has not been read since the present session began",
+    }
+    retry = "" if ruling.retry_ms is None else f" and read it again after {ruling.retry_ms} ms"
+    return f"{member} is to {_ACTIONS[ruling.verdict]}{retry}: bundle {bundle} {reasons[ruling.reason]}."

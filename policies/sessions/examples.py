@@ -1,6 +1,6 @@
 """The example scenario of sessions: a broker has lost its session and has a new one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,11 +24,33 @@ _CLUSTER = "messaging"
 
 
 def examples() -> Examples:
-    """What the references show of it."""
+    """The scenario for the references."""
+    kinds: tuple[tuple[type[BundleUnloaded | BundleReOwned], str], ...] = (
+        (BundleUnloaded, "b1:8080"),
+        (BundleReOwned, "b2:8080"),
+    )
+    reports = tuple(
+        ExampleReport(
+            f"{kind.__name__}-1",
+            minutes(3),
+            kind(
+                cluster=_CLUSTER,
+                member="b1:8080",
+                bundle="acme/orders/0x00000000_0x80000000",
+                decision_id="5e0f2c1c-52f4-5a7b-8f0f-2e1b6a0f3d77",
+                sequence=12,
+                outcome=UnloadOutcome.DONE,
+                served_by=(served_by,),
+                attempt=1,
+                done_at=minutes(3),
+            ),
+        )
+        for kind, served_by in kinds
+    )
     return Examples(
         settings=SessionsSettings(),
         batches=(by("headgate/collector/zookeeper-sessions", *_readings()),),
-        reports=tuple(_bundles_moved()),
+        reports=reports,
         block={
             "wait_for_deletion": "30s",
             "shutdown_delay": "15s",
@@ -41,7 +63,6 @@ def examples() -> Examples:
 
 
 def _readings() -> Sequence[tuple[str, datetime, Reading]]:
-    """A broker whose session expired has a new one; of its bundles one has gone with the old session."""
     cluster, member = _CLUSTER, "b1:8080"
     bundles = [f"/namespace/acme/orders/{half}" for half in ("0x00000000_0x80000000", "0x80000000_0xffffffff")]
 
@@ -72,23 +93,3 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         ("bundles-2", minutes(2), Ownerships(cluster=cluster, tree=NAMESPACES, nodes=(kept,))),
         ("health-2", minutes(2), health),
     )
-
-
-def _bundles_moved() -> Iterator[ExampleReport]:
-    kinds: tuple[tuple[type[BundleUnloaded | BundleReOwned], tuple[str, ...]], ...] = (
-        (BundleUnloaded, ("b1:8080",)),
-        (BundleReOwned, ("b2:8080",)),
-    )
-    for kind, served_by in kinds:
-        said = kind(
-            cluster=_CLUSTER,
-            member="b1:8080",
-            bundle="acme/orders/0x00000000_0x80000000",
-            decision_id="5e0f2c1c-52f4-5a7b-8f0f-2e1b6a0f3d77",
-            sequence=12,
-            outcome=UnloadOutcome.DONE,
-            served_by=served_by,
-            attempt=1,
-            done_at=minutes(3),
-        )
-        yield ExampleReport(f"{kind.__name__}-1", minutes(3), said)

@@ -1,67 +1,111 @@
-"""Members whose process contradicts their session: dead, alive without a registration, or not ready.
+"""Members whose process contradicts their session: dead, alive without a registration, or not listed.
 
-Plain values in, plain values out. All times are milliseconds since the epoch.
+Whoever is brought down must have been read lately, after the event, and twice in a row (`Certainty`). Plain values in,
+plain values out. All times are milliseconds since the epoch.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
-from policies.sessions.freshness import Certainty, Paced, least
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import Health, Member, NodeRecord
+from policies.sessions.state import NEVER, Health, Member, NodeRecord
 from policies.units import millis_of
+
+INTERVALS = 2
+"""A reading is fresh for this many of its own intervals."""
+SHORTEST_INTERVAL_MS = 1_000
+"""The shortest interval assumed; two readings of one moment do not show how often there is one."""
+IN_A_ROW_MS = 120_000
+"""Two readings further apart are not in a row, because nobody looked in between, as while Headgate was away."""
+
+
+class Certainty(Enum):
+    """How certain the readings behind a shutdown or restart are, least certain first."""
+
+    STALE = "stale"
+    """The last reading is too old: what it showed may be over."""
+    ONCE = "once"
+    """Only one reading since the event shows it; the next may contradict it."""
+    SURE = "sure"
+    """The last two readings show it. They are in a row, both were taken after the event, and the last is fresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPair:
+    """The last two readings of one thing, which agree."""
+
+    read_ms: int
+    before_ms: int
+    """The time of the reading before; `NEVER` if there was none."""
+    event_ms: int
+    """Both readings must have been taken after this event."""
+    timeout_ms: int
+    """T of the member; no older reading is fresh."""
+
+    @property
+    def interval_ms(self) -> int:
+        """The time between the two readings, at most T."""
+        gap_ms = self.timeout_ms if self.before_ms == NEVER else self.read_ms - self.before_ms
+        return min(max(gap_ms, SHORTEST_INTERVAL_MS), self.timeout_ms)
+
+    def judge_certainty(self, now_ms: int) -> Certainty:
+        """Return how certain these readings are as of now."""
+        if now_ms - self.read_ms >= min(INTERVALS * self.interval_ms, self.timeout_ms):
+            return Certainty.STALE
+        is_in_a_row = self.before_ms != NEVER and self.read_ms - self.before_ms <= IN_A_ROW_MS
+        return Certainty.SURE if is_in_a_row and self.before_ms >= self.event_ms else Certainty.ONCE
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Somebody is healthy by its own word, and is not where it ought to be."""
+    """A member whose health endpoint answers healthy is not registered, or not listed."""
 
     gone_ms: int
-    """Since when it is not there."""
+    """Since when it is absent."""
     due_ms: int
-    """When it has had longer than any took that was seen to come back by itself; may have passed."""
+    """When it has been absent for longer than any member that came back by itself; may be past."""
     certainty: Certainty
-    """How sure the readings are that say so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What a member's health and registration say of it."""
+    """The state of a member's process, by its health endpoint and its registration."""
 
     is_dead: bool
-    """Its session has expired, and its process refuses connections since it was last connected."""
+    """Its session has expired, and its process has refused connections since it was last connected."""
     unregistered: Absence | None
-    """It answers healthy and has no registration; None for others, and where that is not known."""
+    """Set if its health endpoint answers healthy and it has no registration; None if that is not known."""
     unlisted: Absence | None
-    """It has a session again and is registered, and the cluster has not listed it since; None for others."""
+    """Set if it has a session again and is registered, but the cluster has not listed it since."""
     is_registered: bool
-    """By a reading that counts."""
+    """Whether a valid reading shows its registration."""
     is_no_zombie: bool
-    """Readings say that it is none: it is registered, unwell by its own word, dead, or has gone in order."""
+    """Whether readings show that it is no zombie: it is registered, unwell by its own answer, dead, or closed."""
 
 
-def liveness_of(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
-    """What is known of a member's process, by its registration as last read."""
+def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
+    """Return the state of a member's process; `node` is its registration by the last reading."""
     oldest_ms = now_ms - millis_of(settings.validity)
     is_dead = _is_dead(member, oldest_ms)
-    registered = node is not None and node.exists and node.read_ms >= oldest_ms
-    unlisted = _unlisted(member, node, now_ms, settings) if registered else None
-    health, closed = member.health, member.track is not None and member.track.status is SessionStatus.CLOSED
-    refuses = health is not None and _refuses_twice(health, 0)
-    unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
+    is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
+    health = member.health
+    is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
+    refuses = health is not None and _has_refused_twice(health, 0)
+    is_unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
     return Liveness(
         is_dead,
-        _unregistered(member, node, now_ms, settings),
-        unlisted,
-        is_registered=registered,
-        is_no_zombie=registered or closed or is_dead or unwell,
+        _find_unregistered(member, node, now_ms, settings),
+        _find_unlisted(member, node, now_ms, settings) if is_registered else None,
+        is_registered=is_registered,
+        is_no_zombie=is_registered or is_closed or is_dead or is_unwell,
     )
 
 
-def _refuses_twice(health: Health, since_ms: int) -> bool:
-    """Whether both of its last readings since then found nobody to talk to."""
+def _has_refused_twice(health: Health, since_ms: int) -> bool:
+    """Whether both of its last readings were taken since then and were refused a connection."""
     return health.outcome == Outcome.UNREACHABLE.value and health.before_ms > max(health.answered_ms, since_ms - 1)
 
 
@@ -69,29 +113,33 @@ def _is_dead(member: Member, oldest_ms: int) -> bool:
     track, health, last = member.track, member.health, member.last_published
     if track is None or health is None or not (track.is_lost and track.state is SessionState.EXPIRED):
         return False
-    was_said = last is not None and last.reason is SessionReason.UNREACHABLE and last.lost_ms == track.lost_ms
-    if not was_said and health.at_ms < oldest_ms:
+    is_published = last is not None and last.reason is SessionReason.UNREACHABLE and last.lost_ms == track.lost_ms
+    if not is_published and health.at_ms < oldest_ms:
         return False
-    return _refuses_twice(health, track.connected_ms or 0)
+    return _has_refused_twice(health, track.connected_ms or 0)
 
 
-def _unregistered(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
+def _find_unregistered(
+    member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings
+) -> Absence | None:
     health, oldest_ms = member.health, now_ms - millis_of(settings.validity)
     if node is None or node.exists or health is None or not health.healthy or health.outcome != Outcome.OK.value:
         return None
-    closed = member.track is not None and member.track.status is SessionStatus.CLOSED
-    if closed or min(node.read_ms, health.at_ms) < oldest_ms or health.at_ms < node.changed_ms:
+    is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
+    if is_closed or min(node.read_ms, health.at_ms) < oldest_ms or health.at_ms < node.changed_ms:
         return None
-    # A process that was down in between, or without a session, had no chance to register itself before.
+    # A process that was down or without a session in the meantime could not register itself earlier.
     reestablished_ms = member.track.reestablished_ms if member.track else None
     since_ms = max(node.changed_ms, health.down_ms, reestablished_ms or 0)
-    healthy = _of_health(health, max(node.changed_ms, health.down_ms + 1), member)
-    readings = (_of_node(node, node.changed_ms, member), healthy)
-    return Absence(node.changed_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
+    readings = (
+        ReadingPair(node.read_ms, node.before_ms, node.changed_ms, member.timeout_ms),
+        _pair_health(health, max(node.changed_ms, health.down_ms + 1), member),
+    )
+    return Absence(node.changed_ms, since_ms + settings.zombie_after_ms, _find_least(readings, now_ms))
 
 
-def _unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
-    """Lists of brokers lag, by minutes at times: only who has been missing for as long as a zombie is not ready."""
+def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
+    """Lists of brokers lag, sometimes by minutes, so a member has as long to be listed as a zombie to register."""
     track, health, oldest_ms = member.track, member.health, now_ms - millis_of(settings.validity)
     if track is None or track.reestablished_ms is None or track.status is not SessionStatus.ESTABLISHED:
         return None
@@ -102,32 +150,33 @@ def _unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: Se
         return None
     since_ms = max(back_ms, health.unlisted_ms)
     readings = (
-        Paced(track.read_ms, track.before_ms, track.reestablished_ms, member.timeout_ms),
-        _of_node(node, back_ms, member),
-        _of_health(health, since_ms, member),
+        ReadingPair(track.read_ms, track.before_ms, track.reestablished_ms, member.timeout_ms),
+        ReadingPair(node.read_ms, node.before_ms, back_ms, member.timeout_ms),
+        _pair_health(health, since_ms, member),
     )
-    return Absence(since_ms, since_ms + settings.zombie_after_ms, least(readings, now_ms))
+    return Absence(since_ms, since_ms + settings.zombie_after_ms, _find_least(readings, now_ms))
 
 
-def certainty_of_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
-    """How sure it is that a member is without a session, and the readings that say so.
+def _pair_health(health: Health, event_ms: int, member: Member) -> ReadingPair:
+    return ReadingPair(health.at_ms, health.before_ms, event_ms, member.timeout_ms)
 
-    They are those of its session, or its own reports of failed attempts, whichever is surer.
+
+def _find_least(readings: tuple[ReadingPair, ...], now_ms: int) -> Certainty:
+    found = {each.judge_certainty(now_ms) for each in readings}
+    return next(c for c in Certainty if c in found)
+
+
+def judge_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
+    """Return how certain it is that a member is without a session, and the ids of the readings that show it.
+
+    These are the readings of its session, or its own reports of failed attempts, whichever are more certain.
     """
     track = member.track
     if track is None:
         return Certainty.STALE, ()
-    read = Paced(track.read_ms, track.before_ms, track.lost_ms or 0, track.timeout_ms).certainty(now_ms)
-    reported_ms, reported_id = member.attempted
-    reported = Paced(reported_ms, member.attempted_before_ms, track.lost_ms or 0, track.timeout_ms).certainty(now_ms)
-    if reported is not Certainty.SURE:
+    lost_ms, timeout_ms, (reported_ms, reported_id) = track.lost_ms or 0, track.timeout_ms, member.attempted
+    read = ReadingPair(track.read_ms, track.before_ms, lost_ms, timeout_ms).judge_certainty(now_ms)
+    reports = ReadingPair(reported_ms, member.attempted_before_ms, lost_ms, timeout_ms)
+    if reports.judge_certainty(now_ms) is not Certainty.SURE:
         return read, (member.read_id,)
     return Certainty.SURE, (reported_id, member.read_id) if read is Certainty.SURE else (reported_id,)
-
-
-def _of_node(node: NodeRecord, event_ms: int, member: Member) -> Paced:
-    return Paced(node.read_ms, node.before_ms, event_ms, member.timeout_ms)
-
-
-def _of_health(health: Health, event_ms: int, member: Member) -> Paced:
-    return Paced(health.at_ms, health.before_ms, event_ms, member.timeout_ms)

@@ -9,10 +9,10 @@ from datetime import datetime
 from policies.alerts import AlertBook, Sender, review
 from policies.observations import Observation
 from policies.policy import Step
-from policies.sessions import alerts, facts, timers
-from policies.sessions.effects import remaining
+from policies.sessions import alerts, timers
+from policies.sessions.effects import apply_step
 from policies.sessions.emit import NAME, DecisionPublisher
-from policies.sessions.facts import Facts
+from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge import judge
@@ -25,8 +25,8 @@ class SessionsPolicy:
     """Decides for the members of one cluster.
 
     Args:
-        cluster: its name.
-        settings: those in force for it.
+        cluster: the cluster's name.
+        settings: the settings in force for it.
     """
 
     name = NAME
@@ -40,23 +40,22 @@ class SessionsPolicy:
     def step(
         self, state: SessionsState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[SessionsState]:
-        """Fold the readings in, join them as of now, judge, publish what is news, and warn of what is the case."""
+        """Fold, join facts, judge, emit, apply the effects, review alerts and set timers, each once."""
         before = state or SessionsState(to_millis(now))
         cluster = ClusterState(before, self._timeouts)
         cluster.fold(observations, to_millis(now))
-        found = facts.join(cluster, before.spent, self._settings, to_millis(now))
-        verdicts = judge(found)
-        published = DecisionPublisher(self._sender.issuer, found, before.sequence).emit(verdicts)
-        after = remaining(found, verdicts, published)
+        facts = join_facts(cluster, before.spent, self._settings, to_millis(now))
+        verdicts = judge(facts)
+        published = DecisionPublisher(self._sender.issuer, facts, before.sequence).emit(verdicts)
+        after = apply_step(facts, verdicts, published)
         context = alerts.AlertContext(self._cluster, after, before.alerts)
         book, raised, review_at = review(before.alerts, alerts.conditions(context), now, self._sender)
         decisions = (*published.sessions, *published.bundles, *raised)
-        state_after = _state_of(after, before.started_ms, book, published.sequence)
+        state_after = _make_state(after, before.started_ms, book, published.sequence)
         return Step(state_after, decisions, timers.wake_at(after, self._timeouts, review_at))
 
 
-def _state_of(after: Facts, started_ms: int, book: AlertBook, sequence: int) -> SessionsState:
-    """What is remembered, sorted."""
+def _make_state(after: Facts, started_ms: int, book: AlertBook, sequence: int) -> SessionsState:
     claims = [claim.claim for member in after.members.values() for claim in member.claims]
     return SessionsState(
         started_ms,

@@ -21,20 +21,28 @@ from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 
 _ALERTS = (
     AlertKind(named.LOST, (Severity.WARNING,), "A member has no ZooKeeper session."),
-    AlertKind(named.FLEET_WIDE, (Severity.CRITICAL,), "Members of a role have lost their sessions, and not recovered."),
-    AlertKind(named.NOT_REGISTERED, (Severity.WARNING,), "A member says it is healthy, and is not registered."),
+    AlertKind(
+        named.FLEET_WIDE, (Severity.CRITICAL,), "Many members of a role have lost their sessions, and not recovered."
+    ),
+    AlertKind(
+        named.NOT_REGISTERED,
+        (Severity.WARNING,),
+        "The health endpoint of a member answers healthy, but it is not registered.",
+    ),
     AlertKind(named.ZOMBIE, (Severity.CRITICAL,), "A healthy member has not been registered for `zombie_after`."),
     AlertKind(named.EXHAUSTED, (Severity.CRITICAL,), "A member cannot reconnect, and was not told to shut down."),
     AlertKind(named.FLAPPING, (Severity.WARNING,), "A member loses its session again and again within `settle`."),
     AlertKind(named.DOUBLE, (Severity.CRITICAL,), "Two members claim one bundle."),
     AlertKind(named.ORPHAN, (Severity.WARNING,), "A bundle has had no owner for `orphan_after`."),
-    AlertKind(named.NOT_EPHEMERAL, (Severity.WARNING,), "A bundle's node would outlive any session."),
-    AlertKind(named.LOAD_DATA, (Severity.WARNING,), "A member has its bundles again and publishes no load data."),
-    AlertKind(named.UNREAD, (Severity.WARNING,), "ZooKeeper cannot be read: that is no loss of sessions."),
+    AlertKind(
+        named.NOT_EPHEMERAL, (Severity.WARNING,), "A bundle's node is not ephemeral, so it outlives every session."
+    ),
+    AlertKind(named.LOAD_DATA, (Severity.WARNING,), "A member has its bundles again, but publishes no load data."),
+    AlertKind(named.UNREAD, (Severity.WARNING,), "ZooKeeper cannot be read; that is no loss of sessions."),
 )
 
 _INHIBITIONS = (
-    # Members that lost their sessions together have one cause, which no single one of them tells.
+    # Members that lost their sessions together have one cause, and the alerts about single members do not show it.
     Inhibition(named.FLEET_WIDE, (named.LOST, named.ZOMBIE, named.EXHAUSTED, named.ORPHAN, named.LOAD_DATA)),
     Inhibition(named.EXHAUSTED, (named.LOST, named.ZOMBIE), ("cluster", "subject")),
     Inhibition(named.ZOMBIE, (named.LOST,), ("cluster", "subject")),

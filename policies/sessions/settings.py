@@ -10,9 +10,9 @@ from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, millis_of, parse_duration
 
 DEFAULT_TIMEOUT_MS = 30_000
-"""T of a session whose negotiated timeout nobody has told: ZooKeeper's and Pulsar's default."""
+"""T of a session whose negotiated timeout is not known: the default of ZooKeeper and Pulsar."""
 DEFAULT_ZOMBIE_AFTER = parse_duration("5m")
-"""More than twice what any broker of Pulsar 4.2.4 took that was seen to come back by itself: docs/sessions.md."""
+"""More than twice the longest time in which a broker of Pulsar 4.2.4 came back by itself; see docs/sessions.md."""
 SHORTEST_DELAY_MS = 5_000
 
 
@@ -24,22 +24,22 @@ class OnSessionLost(StrEnum):
 
 
 class OwnershipRules(ClosedEnum):
-    """What becomes of a bundle whose node still belongs to the member's own old session."""
+    """What a member does with a bundle whose node still belongs to its own old session."""
 
-    PIP57 = "pip57", "Wait until ZooKeeper deletes the old node; where it does not, unload."
-    CURRENT = "current", "Pulsar from 2.9 on: delete it with the observed version, and create it again."
+    PIP57 = "pip57", "Wait until ZooKeeper deletes the old node; if it does not, unload."
+    CURRENT = "current", "Pulsar from 2.9 on: delete the node with the observed version, and create it again."
 
 
 class RecoveryStep(ClosedEnum):
-    """One part of the way back after a session is re-established."""
+    """One step of a recovery after a session is re-established."""
 
     RE_OWN = "re-own", "Own the bundles again."
     REPUBLISH_LOAD_DATA = "republish-load-data", "Publish load data and registration."
-    INVALIDATE_CACHES = "invalidate-caches", "Forget what was cached before the loss."
+    INVALIDATE_CACHES = "invalidate-caches", "Drop caches that were filled before the loss."
 
 
 class SessionsSettings(PolicySettings):
-    """What a member does when its ZooKeeper session is lost, and what becomes of what it owned."""
+    """What a member does when its ZooKeeper session is lost, and what becomes of its bundles."""
 
     on_session_lost: OnSessionLost = Field(
         default=OnSessionLost.RECONNECT, description="What a member does when its session is lost."
@@ -51,38 +51,38 @@ class SessionsSettings(PolicySettings):
     )
     fleet_window: PositiveDuration = Field(
         default=parse_duration("30s"),
-        description="For so long after a loss of the fleet nobody who lost its session in it is taken for a zombie.",
+        description="How long after a fleet-wide loss none of its members is judged a zombie.",
     )
     shutdown_delay: Duration | None = Field(
         default=None,
-        description="A shutdown is decided this long after the loss, when the losses of the others have been seen; "
-        "null: T/3 and one interval of the readings, at least 5s, as sessions cut off together expire up to T/3 apart.",
+        description="How long after the loss a shutdown is decided, so that the losses of other members show first; "
+        "null: T/3 plus one interval of the readings, at least 5s. Sessions cut off together expire up to T/3 apart.",
     )
     shutdown_budget: int = Field(
         default=1,
         ge=0,
         le=10_000,
-        description="How many members may be down by our word at any time, until each is back or gone for good; "
-        "and how many shutdowns and restarts may be decided per `shutdown_window`.",
+        description="How many members may be down by decisions at any time, until each is back or gone for good; "
+        "also how many shutdowns and restarts may be decided per `shutdown_window`.",
     )
     shutdown_window: PositiveDuration = Field(
         default=parse_duration("10m"),
-        description="For how long a decided shutdown or restart counts, even if the member is back before.",
+        description="How long a decided shutdown or restart counts, even if the member is back earlier.",
     )
     reconnect_limit: int = Field(
-        default=10, ge=1, le=1_000_000, description="After so many failed attempts to reconnect a member is given up."
+        default=10, ge=1, le=1_000_000, description="The failed attempts to reconnect after which a member is given up."
     )
     reconnect_deadline: PositiveDuration = Field(
         default=parse_duration("5m"), description="A member that has not reconnected by then is given up."
     )
     settle: Duration = Field(
         default=parse_duration("180s"),
-        description="More than 3 losses within this are flapping; nothing of the member's is cleaned up before it has "
-        "been stable for as long. Pulsar's jittery period.",
+        description="More than 3 losses within this time are flapping. Nothing of a flapping member is cleaned up "
+        "until it has been stable for as long. Pulsar calls this the jittery period.",
     )
     recovery_order: tuple[RecoveryStep, ...] = Field(
         default=(RecoveryStep.RE_OWN, RecoveryStep.REPUBLISH_LOAD_DATA, RecoveryStep.INVALIDATE_CACHES),
-        description="In which order a member comes back after its session is re-established.",
+        description="The steps of a recovery after a session is re-established, in order.",
     )
     wait_for_deletion: PositiveDuration | None = Field(
         default=None,
@@ -94,16 +94,16 @@ class SessionsSettings(PolicySettings):
     )
     orphan_after: PositiveDuration = Field(
         default=parse_duration("60s"),
-        description="A bundle that nobody owns for longer, while its owner is settled, is an orphan.",
+        description="A bundle without an owner for longer than this is an orphan, once its last owner is settled.",
     )
     load_data_after: PositiveDuration = Field(
         default=parse_duration("30s"),
-        description="A member that owns its bundles again must have published its load data by then.",
+        description="How long after its recovery a member may take to publish its load data.",
     )
     zombie_after: PositiveDuration | None = Field(
         default=DEFAULT_ZOMBIE_AFTER,
-        description="A healthy process that has not been registered, or back on the cluster's list, for so long does "
-        "not come back by itself: longer than any that did took on a real Pulsar.",
+        description="How long a healthy process may be unregistered, or missing from the cluster's list, before it is "
+        "judged a zombie. The default is longer than any process took that came back by itself on a real Pulsar.",
     )
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
 
@@ -115,21 +115,21 @@ class SessionsSettings(PolicySettings):
         return order
 
     def wait_for_deletion_ms(self, timeout_ms: int) -> int:
-        """How long a bundle waits for the node of its old session to go, when the member's timeout is so long."""
+        """How long a bundle waits for the deletion of its old node, if the member's T is `timeout_ms`."""
         return timeout_ms if self.wait_for_deletion is None else millis_of(self.wait_for_deletion)
 
     @property
     def zombie_after_ms(self) -> int:
-        """How long a healthy member may be unregistered; null in the settings is the default."""
+        """How long a healthy member may be unregistered."""
         return millis_of(self.zombie_after or DEFAULT_ZOMBIE_AFTER)
 
     def shutdown_delay_ms(self, timeout_ms: int, interval_ms: int) -> int:
-        """How long a shutdown waits after the loss, when the member's timeout and its readings' interval are these."""
+        """How long a shutdown waits after the loss, by the member's T and the interval of its readings."""
         if self.shutdown_delay is not None:
             return millis_of(self.shutdown_delay)
         return max(SHORTEST_DELAY_MS, timeout_ms // 3 + interval_ms)
 
 
 def monitor_ms(timeout_ms: int) -> int:
-    """How long (milliseconds) a disconnected session counts as merely disconnected: 5T/6, as Pulsar's watcher does."""
+    """The time (milliseconds) after which a disconnected session counts as lost: 5T/6, as in Pulsar's watcher."""
     return timeout_ms * 5 // 6

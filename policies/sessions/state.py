@@ -1,4 +1,4 @@
-"""The state of the sessions policy for one cluster: small, sorted structs, so equal knowledge gives equal bytes."""
+"""The state of the sessions policy for one cluster. Everything is sorted, so equal states have equal bytes."""
 
 from msgspec import Struct
 
@@ -17,11 +17,11 @@ from policies.units import InstantMs
 
 NEVER = -1
 SESSIONS = ""
-"""The name of the source that stands for the sessions as a whole."""
+"""The name of the source of all sessions of the cluster."""
 
 
 class SessionTrack(Struct, array_like=True, frozen=True):
-    """What is known of one member's session."""
+    """The known state of one member's session."""
 
     status: SessionStatus
     since_ms: InstantMs
@@ -29,10 +29,10 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     read_ms: InstantMs
     """When it was last read."""
     state: SessionState
-    """As last read."""
+    """By the last reading."""
     session: str | None = None
     past: tuple[str, ...] = ()
-    """Sessions it had before; what is read of them says nothing of it now."""
+    """Its past sessions; readings of them are ignored."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     connected_ms: InstantMs | None = None
     """When it was last read as connected."""
@@ -43,11 +43,11 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     reestablished_ms: InstantMs | None = None
     """When it was established again after that; None until then."""
     losses: tuple[InstantMs, ...] = ()
-    """When it lost its session, as far as `settle` reaches back from the last loss."""
+    """The times of its losses within `settle` before the last one."""
     unsettled: bool = False
     """Whether it flaps: until its status has stayed the same for `settle`."""
     before_ms: InstantMs = NEVER
-    """When it was read before `read_ms`."""
+    """The time of the reading before the last."""
 
     @property
     def is_lost(self) -> bool:
@@ -61,16 +61,16 @@ class SessionTrack(Struct, array_like=True, frozen=True):
 
     @property
     def lapse_ms(self) -> int | None:
-        """When a disconnected session is lost without a further reading; None for others."""
+        """When a disconnected session is lost if no reading comes; None for other sessions."""
         return None if self.disconnected_ms is None else self.disconnected_ms + monitor_ms(self.timeout_ms)
 
     def is_fresh(self, now_ms: int, validity_ms: int) -> bool:
-        """Whether its last reading still counts: it is not older than its validity."""
+        """Whether its last reading is valid."""
         return now_ms - self.read_ms <= validity_ms
 
 
 class Health(Struct, array_like=True, frozen=True):
-    """What a member's own health endpoint said last."""
+    """The last answers of a member's health endpoint."""
 
     at_ms: InstantMs
     id: str
@@ -78,66 +78,66 @@ class Health(Struct, array_like=True, frozen=True):
     healthy: bool | None
     listed: bool | None
     down_ms: InstantMs = NEVER
-    """When it last did not say that it is healthy."""
+    """When it last did not answer that it is healthy."""
     before_ms: InstantMs = NEVER
-    """When it was read before `at_ms`."""
+    """The time of the reading before the last."""
     answered_ms: InstantMs = NEVER
-    """When it last did anything but refuse a connection: a process that does not answer in time is slow, not dead."""
+    """When it last did not refuse a connection. A process that does not answer in time is slow, not dead."""
     listed_ms: InstantMs = NEVER
     """When the cluster last listed it."""
     unlisted_ms: InstantMs = NEVER
-    """Since when the cluster has not listed it; `NEVER` while it does, or nobody can say."""
+    """Since when the cluster has not listed it; `NEVER` while it does, or that is not known."""
 
 
 class LastPublishedOrder(Struct, array_like=True, frozen=True):
-    """What was last published about a member."""
+    """The last published order to a member."""
 
     verdict: SessionVerdict
     reason: SessionReason
     published_ms: InstantMs
     fingerprint: str = ""
     lost_ms: InstantMs | None = None
-    """The loss it was about."""
+    """The time of the loss behind it."""
     is_shadow: bool = False
-    """Whether it was published only: nobody was to carry it out."""
+    """Whether it was published in shadow mode."""
 
 
 class Member(Struct, array_like=True, frozen=True):
-    """What is known of one member.
+    """The known state of one member.
 
-    `fold.sessions` writes its session, `fold.health` its health, `fold.reports` what it reported itself; `facts`
-    whether its loss is one of the fleet; `effects` how far its recovery is, and what was last published.
+    `fold.members` writes its session, its health and its reports; `facts` whether its loss is fleet-wide; `effects` the
+    progress of its recovery and its last published order.
     """
 
     member: str
     role: str = "broker"
     track: SessionTrack | None = None
-    """Its session; None while none was ever read."""
+    """Its session; None while no reading of it has come."""
     read_id: str = ""
     tried_ms: InstantMs = NEVER
-    """When somebody last tried to read its session, and how that ended."""
+    """The last attempt to read its session; `outcome` is the result."""
     tried_id: str = ""
     outcome: str = ""
     health: Health | None = None
     attempts: int = 0
-    """Failed attempts to reconnect since the loss, as it reported them."""
+    """The failed attempts to reconnect that it has reported since the loss."""
     attempted: tuple[InstantMs, str] = (NEVER, "")
-    """When it reported the last of them, and in which observation."""
+    """The time of its last report of one, and the id of that observation."""
     fleet_wide: bool = False
-    """Whether its last loss was one of the fleet."""
+    """Whether its last loss was fleet-wide."""
     recovering: bool = False
     """From its re-establishment until every bundle is settled."""
     awaited_ms: InstantMs | None = None
-    """When it was done with its bundles, and its load data began to be awaited; None when it is not."""
+    """When its bundles were settled, so that its load data is due; None while it is not."""
     republished_ms: InstantMs = NEVER
     """When it last reported that it has published its load data."""
     events: tuple[SessionEvent, ...] = ()
-    """What happened since the last decision about it."""
+    """The events since its last decision."""
     last_published: LastPublishedOrder | None = None
     seen_ms: InstantMs = NEVER
-    """When anything was last heard of it."""
+    """The time of the last observation of it."""
     attempted_before_ms: InstantMs = NEVER
-    """When it reported the failed attempt before the last."""
+    """The time of its report before the last one."""
 
     @property
     def timeout_ms(self) -> int:
@@ -146,7 +146,7 @@ class Member(Struct, array_like=True, frozen=True):
 
     @property
     def session(self) -> str | None:
-        """The session it has; None when it has none, or it is not known."""
+        """Its present session; None if it has none, or that is not known."""
         track = self.track
         holds = track is not None and track.status in (SessionStatus.ESTABLISHED, SessionStatus.CONNECTION_LOST)
         return track.session if track is not None and holds else None
@@ -165,16 +165,16 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     czxid: int | None = None
     version: int | None = None
     changed_ms: InstantMs = NEVER
-    """When another owner, or its absence, was first read."""
+    """The time of the first reading with the present owner, or of the absence."""
     prior: str | None = None
-    """The owner before the present one."""
+    """The last owner other than the present one."""
     unreadable_times: int = 0
     before_ms: InstantMs = NEVER
-    """When it was read before `read_ms`."""
+    """The time of the reading before the last."""
 
 
 class LastPublishedRuling(Struct, array_like=True, frozen=True):
-    """What was last published about a claim."""
+    """The last published ruling on a claim."""
 
     verdict: OwnershipVerdict
     reason: OwnershipReason
@@ -183,27 +183,27 @@ class LastPublishedRuling(Struct, array_like=True, frozen=True):
 
 
 class Claim(Struct, array_like=True, frozen=True):
-    """A member owned a bundle when it lost its session, or believes otherwise that it owns it."""
+    """A bundle that a member owned when it lost its session, or otherwise believes to own."""
 
     path: str
     member: str
     since_ms: InstantMs
-    """When it lost its session, or said so."""
+    """The time of the loss, or of the report."""
     last_published: LastPublishedRuling | None = None
 
     @property
     def key(self) -> tuple[str, str]:
-        """A claim is one member's to one bundle."""
+        """Path and member identify a claim."""
         return (self.path, self.member)
 
     @property
     def verdict(self) -> OwnershipVerdict | None:
-        """What was last published about it."""
+        """The last published verdict."""
         return None if self.last_published is None else self.last_published.verdict
 
 
 class SourceRecord(Struct, array_like=True, frozen=True):
-    """A tree, or the sessions as a whole (`SESSIONS`): when it was last read, and how the last attempt ended."""
+    """The last reading of a tree, or of all sessions (`SESSIONS`), and the last attempt at one."""
 
     name: str
     read_ms: InstantMs = NEVER
@@ -212,7 +212,7 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     tried_id: str = ""
     outcome: str = ""
     since_ms: InstantMs = NEVER
-    """Since when it has been read without a gap longer than a reading counts, such as while Headgate was away."""
+    """Since when there has been no gap longer than `validity` between readings, such as while Headgate was away."""
 
 
 class SpentShutdown(Struct, array_like=True, frozen=True):
@@ -221,21 +221,21 @@ class SpentShutdown(Struct, array_like=True, frozen=True):
     at_ms: InstantMs
     member: str
     back_ms: InstantMs = NEVER
-    """When the member was found back, or gone from the fleet for good; until then it is down by our word."""
+    """When the member was back, or gone for good; until then the decision keeps it down."""
     is_shadow: bool = False
-    """Whether it was published only."""
+    """Whether it was decided in shadow mode."""
 
 
 class SessionsState(Struct, array_like=True, frozen=True):
-    """Everything the policy remembers of one cluster."""
+    """The policy's state of one cluster."""
 
     started_ms: InstantMs
     members: tuple[Member, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
-    """Of bundles and registrations."""
+    """The nodes of bundles and registrations."""
     claims: tuple[Claim, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
     spent: tuple[SpentShutdown, ...] = ()
     alerts: AlertBook = AlertBook()
     sequence: int = 0
-    """Numbers everything published but alerts; one for the cluster, so it only grows for each subject."""
+    """The last sequence of all decisions but alerts; one counter for the cluster, so it grows for each subject."""

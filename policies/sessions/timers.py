@@ -1,4 +1,4 @@
-"""When a verdict may change by time alone, without a new observation."""
+"""Finds when a verdict may change by time alone, without an observation."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,16 +9,16 @@ from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge.members import shutdown_delay_ms
 from policies.sessions.judge.recovery import FINAL
-from policies.sessions.state import Claim, SessionTrack
+from policies.sessions.state import SessionTrack
 from policies.units import from_millis, millis_of, to_millis
 
 
 def wake_at(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> datetime | None:
-    """When the next step may have something to say; None when only a reading can change anything.
+    """Return when the next step may decide something; None if only an observation can change a verdict.
 
     Args:
-        facts: those that remain after the step.
-        timeouts: those of the sessions' state machines.
+        facts: the facts that remain after the step.
+        timeouts: the timeouts of the session state machine.
         review_at: when an alert is due.
     """
     due = [ms for ms in _due_ms(facts, timeouts, review_at) if ms > facts.now_ms]
@@ -34,15 +34,20 @@ def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Ite
     if free_ms is not None:
         yield free_ms
     for member in facts.members.values():
-        yield from _of_member(member, facts, timeouts)
+        yield from _member_due_ms(member, facts, timeouts)
         for claim in member.claims:
-            yield from _of_claim(claim.claim, member.track, facts)
+            last, track = claim.claim.last_published, member.track
+            if last is None:
+                continue
+            yield lapses_ms(last.published_ms, facts)
+            if track is not None and track.reestablished_ms is not None and last.verdict is OwnershipVerdict.WAIT:
+                yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
     for node in facts.bundles():
         if not node.exists:
             yield from (ms for ms in (facts.orphan_ms(node), facts.orphan_ends_ms(node)) if ms is not None)
 
 
-def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
+def _member_due_ms(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
     record, last = member.member, member.member.last_published
     yield record.tried_ms + facts.validity_ms + 1
     for absence in (member.liveness.unregistered, member.liveness.unlisted):
@@ -56,33 +61,22 @@ def _of_member(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterato
     if missed_ms is not None:
         yield missed_ms
     if member.track is not None:
-        yield from _of_session(member.track, timeouts)
-        yield from _of_loss(member.track, member, facts)
+        yield from _session_due_ms(member.track, member, facts, timeouts)
 
 
-def _of_session(track: SessionTrack, timeouts: Timeouts) -> Iterator[int]:
+def _session_due_ms(track: SessionTrack, member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
+    settings, lost_ms, last = facts.settings, track.lost_ms, member.member.last_published
     if track.lapse_ms is not None:
         yield track.lapse_ms
     if track.unsettled:
         yield track.since_ms + timeouts.settle_ms
     yield track.read_ms + timeouts.validity_ms + 1
-
-
-def _of_loss(track: SessionTrack, member: MemberFacts, facts: Facts) -> Iterator[int]:
-    settings, lost_ms, last = facts.settings, track.lost_ms, member.member.last_published
     if lost_ms is None:
         return
     yield lost_ms + millis_of(settings.fleet_window)
     if track.is_lost:
         yield lost_ms + shutdown_delay_ms(track, settings)
         yield lost_ms + millis_of(settings.reconnect_deadline)
-    begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
-    if begun and all(c.claim.verdict in FINAL for c in member.claims):
-        yield facts.now_ms + 1  # the plan that was published in this step is already carried out
-
-
-def _of_claim(claim: Claim, track: SessionTrack | None, facts: Facts) -> Iterator[int]:
-    if claim.last_published is not None:
-        yield lapses_ms(claim.last_published.published_ms, facts)
-    if track is not None and track.reestablished_ms is not None and claim.verdict is OwnershipVerdict.WAIT:
-        yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
+    has_begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
+    if has_begun and all(c.claim.verdict in FINAL for c in member.claims):
+        yield facts.now_ms + 1  # the plan published in this step is complete already

@@ -1,5 +1,6 @@
-"""Folds readings into small read models, one module per kind of reading; there are no rules here.
+"""Folds readings into small read models; there are no rules here.
 
-Each reading is folded by the module of its kind (`sessions`, `health`, `reports`, `sources`, `nodes`). Then `claims`
-derives who claims which bundle: it reads the other models, and none of them reads it. `cluster` holds them all.
+`cluster` holds all read models and routes each reading to one of them: `members` (sessions, health, reports), `nodes`
+(bundles and registrations) or its own record of sources. Then `claims` derives which member claims which bundle: it
+reads the other models, and none of them reads it.
 """

@@ -1,6 +1,6 @@
-"""Who claims which bundle: what a member owned when it lost its session, and what two members both believe they own.
+"""Derives claims: the bundles a member owned when it lost its session, and bundles that two members believe they own.
 
-Claims are derived from the other read models, which are read here and never written.
+Claims are derived from the other read models, which are only read here.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from policies.sessions.state import Claim, Member, NodeRecord, SessionTrack
 
 
 class Claims:
-    """The claims by bundle and member, while one step works on them."""
+    """The claims by bundle and member, while one step changes them."""
 
     def __init__(self, claims: Iterable[Claim] = ()) -> None:
         self.by_key = {claim.key: claim for claim in claims}
@@ -25,34 +25,40 @@ class Claims:
             self._claimants.setdefault(path, set()).add(member)
 
     def follow_session(self, member: Member, events: Events, nodes: OwnershipNodes, members: Collection[str]) -> None:
-        """What happened to a member's session: a loss makes claims of what it owned, an orderly end frees it."""
+        """Apply a member's session events: after a loss it claims what it owned, after an orderly end nothing."""
         for event in events:
             if event is SessionEvent.SESSION_LOST and member.track is not None:
-                self._claim_all(member.member, member.track, nodes, members)
+                self._claim_owned(member.member, member.track, nodes, members)
             elif event in (SessionEvent.CLOSED, SessionEvent.JOINED):
-                self._release(member.member)
+                for claim in [claim for claim in self.by_key.values() if claim.member == member.member]:
+                    self._drop(claim)
 
     def follow_node(self, path: str, owner: str | None, at_ms: int, members: Collection[str]) -> None:
-        """A bundle that others claim as well as the member its node names: that one's claim is a claim like theirs."""
+        """If other members claim a bundle, the owner named by its node claims it, too."""
         claimants = self._claimants.get(path)
         if claimants and owner is not None and owner not in claimants and owner in members:
-            self._claim(Claim(path, owner, at_ms))
+            self._add(Claim(path, owner, at_ms))
 
     def follow_report(
         self, seen: Observation, reading: Recovery, nodes: OwnershipNodes, members: Collection[str]
     ) -> None:
-        """A member says that it owns a bundle again, or that it has let go of one."""
-        if reading.result is not RecoveryResult.OK or reading.path is None:
+        """Apply a member's report that it owns a bundle again, or that it has unloaded one."""
+        path, member = reading.path, reading.member
+        if reading.result is not RecoveryResult.OK or path is None:
             return
-        if reading.action is RecoveryAction.RE_OWN and is_bundle(reading.path):
-            self._re_owned(reading.member, reading.path, nodes.get(reading.path), seen.at_ms, members)
-        elif reading.action is RecoveryAction.UNLOAD:
-            claim = self.by_key.get((reading.path, reading.member))
-            if claim is not None and claim.verdict is OwnershipVerdict.UNLOAD:
-                self._drop(claim)
+        claim = self.by_key.get((path, member))
+        if reading.action is RecoveryAction.RE_OWN and is_bundle(path):
+            node = nodes.by_path.get(path)
+            # The node contradicts the report, so both the member and the owner it names claim the bundle.
+            if node is not None and node.exists and node.owner not in (None, member) and node.read_ms <= seen.at_ms:
+                if claim is None:
+                    self._add(Claim(path, member, seen.at_ms))
+                self.follow_node(path, node.owner, seen.at_ms, members)
+        elif reading.action is RecoveryAction.UNLOAD and claim and claim.verdict is OwnershipVerdict.UNLOAD:
+            self._drop(claim)
 
     def contest_by_session(self, members: Mapping[str, Member], nodes: OwnershipNodes) -> None:
-        """A node that names one member and belongs to the session of another is claimed by both."""
+        """If a node names one member but belongs to the session of another, both claim the bundle."""
         holders = {m.session: m.member for m in members.values() if m.session is not None}
         for node in nodes.bundles():
             holder = holders.get(node.session) if node.exists and node.session else None
@@ -60,30 +66,22 @@ class Claims:
                 continue
             for member in (holder, node.owner):
                 if (node.path, member) not in self.by_key:
-                    self._claim(Claim(node.path, member, node.read_ms))
+                    self._add(Claim(node.path, member, node.read_ms))
 
-    def _claim_all(self, member: str, track: SessionTrack, nodes: OwnershipNodes, members: Collection[str]) -> None:
-        """What it owned when it was last connected: others may have taken it before its loss was noticed."""
+    def _claim_owned(self, member: str, track: SessionTrack, nodes: OwnershipNodes, members: Collection[str]) -> None:
+        """Claim all bundles the member owned when it was last connected.
+
+        Another member may have taken some of them before the loss was noticed.
+        """
         lost_ms = track.lost_ms or 0
-        for node in nodes.bundles_of(member):
-            if _owned_by(member, node, track.connected_ms):
+        for node in nodes.find_bundles(member):
+            if _has_owned(member, node, track.connected_ms):
                 claim = self.by_key.get((node.path, member), Claim(node.path, member, lost_ms))
-                self._claim(replace(claim, since_ms=lost_ms, last_published=None))
+                self._add(replace(claim, since_ms=lost_ms, last_published=None))
                 if node.exists:
                     self.follow_node(node.path, node.owner, node.read_ms, members)
 
-    def _re_owned(self, member: str, path: str, node: NodeRecord | None, at_ms: int, members: Collection[str]) -> None:
-        """It says that it owns a bundle: a claim, unless the node says so too."""
-        if node is not None and node.exists and node.owner not in (None, member) and node.read_ms <= at_ms:
-            if (path, member) not in self.by_key:
-                self._claim(Claim(path, member, at_ms))
-            self.follow_node(path, node.owner, at_ms, members)
-
-    def _release(self, member: str) -> None:
-        for claim in [claim for claim in self.by_key.values() if claim.member == member]:
-            self._drop(claim)
-
-    def _claim(self, claim: Claim) -> None:
+    def _add(self, claim: Claim) -> None:
         self.by_key[claim.key] = claim
         self._claimants.setdefault(claim.path, set()).add(claim.member)
 
@@ -92,8 +90,8 @@ class Claims:
         self._claimants[claim.path].discard(claim.member)
 
 
-def _owned_by(member: str, node: NodeRecord, connected_ms: int | None) -> bool:
-    lapsed = node.prior == member and connected_ms is not None and node.changed_ms >= connected_ms
-    # While a value cannot be read, the bundle is still its last known owner's.
+def _has_owned(member: str, node: NodeRecord, connected_ms: int | None) -> bool:
+    has_lapsed = node.prior == member and connected_ms is not None and node.changed_ms >= connected_ms
+    # While the node's value is unreadable, its last known owner still owns the bundle.
     owner = node.prior if node.exists and node.owner is None else node.owner
-    return owner == member or lapsed
+    return owner == member or has_lapsed

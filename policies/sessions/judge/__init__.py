@@ -1,68 +1,106 @@
-"""Pure verdicts from facts: what each member is to do, and what becomes of each bundle it claims. No state is written.
+"""Judges facts: what each member must do, and what becomes of each bundle it claims. Pure; no state is written.
 
-Members are judged in the order in which they lost their sessions. Only one thing passes from one to the next: an order
-that brings a member down uses up one of the allowed shutdowns, and later members have what is left.
+Members are judged in the order in which they lost their sessions. Only the shutdown budget passes from one to the next:
+an order that brings a member down uses up a part of it.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from policies.sessions.facts import Facts, MemberFacts
+from policies.sessions.decisions import OwnershipVerdict
+from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.fleet import Budget
-from policies.sessions.judge import claims, members
-from policies.sessions.judge.claims import RuledClaim
+from policies.sessions.judge import ownership_table
+from policies.sessions.judge.members import judge_member
 from policies.sessions.judge.orders import MemberOrder
-from policies.sessions.judge.recovery import BundleVerdicts
+from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow
+from policies.sessions.state import SessionTrack
 
 _AFTER_ALL_LOSSES = 2**63
 
 
 @dataclass(frozen=True, slots=True)
+class RuledClaim:
+    """A claim and the ruling on it."""
+
+    claim: ClaimFacts
+    ruling: BundleRuling
+
+
+@dataclass(frozen=True, slots=True)
 class MemberVerdict:
-    """What is to be done about one member."""
+    """The verdict on one member."""
 
     member: MemberFacts
     rulings: tuple[RuledClaim, ...]
-    """About its claims, by path."""
+    """The rulings on its claims, by path."""
     order: MemberOrder | None
-    """None when nothing is to be said, or what was published last holds on."""
+    """None if there is nothing to do, or its last published order remains in force."""
     shutdowns_spent: int
-    """How many shutdowns count after it."""
+    """How many shutdowns count against the budget, including this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What is to be done about all members."""
+    """The verdicts on all members."""
 
     members: tuple[MemberVerdict, ...]
     """In the order of their losses."""
     budget: Budget
-    """What is left of it."""
+    """The shutdown budget after all orders."""
 
 
 def judge(facts: Facts) -> Verdicts:
-    """What is to be done now."""
+    """Return the verdicts on all members."""
     found: list[MemberVerdict] = []
-    for member in _in_order_of_loss(facts.members.values()):
-        rulings = claims.rule(member, facts)
-        order = members.order_of(member, facts, _in_force(member, rulings))
+    for member in sorted(facts.members.values(), key=_order_of_loss):
+        rulings = _rule_claims(member, facts)
+        ruled = {r.claim.claim.path: r.ruling.verdict for r in rulings}
+        bundles = tuple(ruled.get(c.claim.path, c.claim.verdict) for c in member.claims)
+        order = judge_member(member, facts, bundles)
         if order is not None and order.brings_down:
             facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
-        found.append(MemberVerdict(member, rulings, order, facts.budget.count(facts.now_ms)))
+        found.append(MemberVerdict(member, rulings, order, len(facts.budget.left_over(facts.now_ms))))
     return Verdicts(tuple(found), facts.budget)
 
 
-def _in_force(member: MemberFacts, rulings: tuple[RuledClaim, ...]) -> BundleVerdicts:
-    """What holds of each of a member's claims after this step: as ruled now, else as last published; None: nothing."""
-    now = {r.claim.claim.path: r.ruling.verdict for r in rulings}
-    return tuple(now.get(c.claim.path, c.claim.verdict) for c in member.claims)
-
-
-def _in_order_of_loss(all_members: Iterable[MemberFacts]) -> list[MemberFacts]:
-    """Who lost first comes first, and who lost at the same moment by name; last those that lost nothing."""
-    return sorted(all_members, key=_by_loss)
-
-
-def _by_loss(member: MemberFacts) -> tuple[int, str]:
+def _order_of_loss(member: MemberFacts) -> tuple[int, str]:
     lost_ms = member.track.lost_ms if member.track else None
     return (_AFTER_ALL_LOSSES if lost_ms is None else lost_ms, member.name)
+
+
+def _rule_claims(member: MemberFacts, facts: Facts) -> tuple[RuledClaim, ...]:
+    """Rule on a member's claims; there is no ruling on a claim about which too little is known."""
+    track = member.track
+    if track is None or track.unsettled or not member.is_fresh:
+        return ()
+    ruled = ((claim, _rule_claim(claim, member, track, facts)) for claim in member.claims)
+    return tuple(RuledClaim(claim, ruling) for claim, ruling in ruled if ruling is not None)
+
+
+def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> BundleRuling | None:
+    is_given_up = claim.claim.verdict is OwnershipVerdict.UNLOAD
+    if claim.is_stale or not (claim.rivals or member.member.recovering or is_given_up):
+        return None
+    claimant = Claimant(
+        member.name, member.member.session, facts.now_ms - (track.reestablished_ms or facts.now_ms),
+        facts.settings.wait_for_deletion_ms(track.timeout_ms),
+    )  # fmt: skip
+    ruling = ownership_table.rule(claimant, _find_node(claim, track), facts.settings.ownership_rules, claim.rivals)
+    # A bundle that the member was to unload is free for others: it may keep it, but not ask for it again.
+    if is_given_up and ruling.verdict is not OwnershipVerdict.KEEP:
+        return None
+    # A member without a session cannot write to ZooKeeper, so it can only unload what others own.
+    if claimant.session is None and ruling.verdict is not OwnershipVerdict.UNLOAD:
+        return None
+    return ruling
+
+
+def _find_node(claim: ClaimFacts, track: SessionTrack) -> NodeNow | None:
+    """Return the bundle's node if it was read since the new session began.
+
+    A node that belongs to the new session counts in any case, because it cannot have been read earlier.
+    """
+    node, since_ms = claim.node, max(claim.claim.since_ms, track.reestablished_ms or 0)
+    if node is None or (node.read_ms < since_ms and (node.session is None or node.session != track.session)):
+        return None
+    return NodeNow(node.exists, node.ephemeral, node.owner, node.session, node.version, node.unreadable_times)

@@ -1,57 +1,56 @@
-"""Verdicts on each member: rules in a fixed order, of which the first that fits decides.
+"""Judges each member by rules in a fixed order: the first rule that fits decides.
 
-Nothing irreversible is decided on unknown data: once a member's session reading is past its validity, the last
-published decision stands; while ZooKeeper cannot be read, nobody is shut down or restarted.
+Nothing irreversible is decided on unknown data. Once the reading of a member's session is stale, its last published
+order remains in force. While ZooKeeper cannot be read, no member is shut down or restarted.
 """
 
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.decisions import SessionVerdict as Verdict
-from policies.sessions.facts import Facts, MemberFacts, ids
-from policies.sessions.freshness import Paced
-from policies.sessions.judge import recovery, zombies
-from policies.sessions.judge.orders import MemberOrder, bring_down
-from policies.sessions.judge.recovery import BundleVerdicts
+from policies.sessions.facts import Facts, MemberFacts, unique_ids
+from policies.sessions.judge.orders import WAITING, MemberOrder, bring_down, explain_losses, guard_fleet
+from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
+from policies.sessions.liveness import ReadingPair
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
 from policies.sessions.state import SessionTrack
-from policies.units import agreeing, counted, human_seconds, millis_of
+from policies.units import counted, human_seconds, millis_of
 
 
-def order_of(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
-    """What a member is to do; None when nothing is to be said, or what was published last holds on.
+def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
+    """Return what a member must do; None if there is nothing to do, or its last published order remains in force.
 
     Args:
-        member: who.
-        facts: of the cluster, with what is left of the budget.
-        bundles: what holds of each bundle it claims.
+        member: the member.
+        facts: the cluster, with the budget that is left.
+        bundles: the verdict on each bundle it claims.
     """
     track = member.track
     goes_down = track is not None and _goes_down(member, track)
-    if (order := zombies.order_of(member, facts, goes_down=goes_down)) is not None:
+    if (order := _judge_zombie(member, facts, goes_down=goes_down)) is not None:
         return order
     if track is None or not member.is_fresh or goes_down:
         return None
-    if (order := _gone(member, track)) is not None:
+    if (order := _judge_gone(member, track)) is not None:
         return order
     if track.unsettled:
-        return _unsettled(member, track, facts)
+        return _judge_flapping(member, track, facts)
     match track.status:
         case SessionStatus.CONNECTION_LOST:
-            return _connection_lost(member, track, facts)
+            return _judge_disconnected(member, track, facts)
         case SessionStatus.SESSION_LOST:
-            return _session_lost(member, track, facts)
-    return recovery.order_of(member, track, facts, bundles)
+            return _judge_lost(member, track, facts)
+    return judge_recovery(member, track, facts, bundles)
 
 
 def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
-    """Whether a shutdown or restart was decided that still stands: it is said once."""
+    """Whether a shutdown or restart is in force; it is published once."""
     last = member.member.last_published
     if last is None or track.status is SessionStatus.CLOSED:
         return False
     if last.verdict is Verdict.RESTART:
-        registered = member.registration is not None and member.registration.exists
-        return not registered and (track.reestablished_ms or 0) <= last.published_ms
+        is_registered = member.registration is not None and member.registration.exists
+        return not is_registered and (track.reestablished_ms or 0) <= last.published_ms
     if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms or member.liveness.is_dead:
         return False
     if last.reason is Reason.NOT_READY:
@@ -59,7 +58,50 @@ def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
     return track.is_lost
 
 
-def _gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
+def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> MemberOrder | None:
+    """Return what a zombie must do; None for other members, and while that is not certain.
+
+    A zombie answers healthy, but has had no registration for longer than a recovery can take.
+    """
+    absence, node, health = member.liveness.unregistered, member.registration, member.member.health
+    if absence is None or absence.due_ms > facts.now_ms or node is None or health is None:
+        return _withdraw(member)
+    last = member.member.last_published
+    if last is not None and last.verdict is Verdict.RESTART and health.down_ms <= last.published_ms:
+        return None
+    if last is not None and last.verdict is Verdict.SHUTDOWN and goes_down:
+        return None
+    # Right after a fleet-wide loss, members may still come back by themselves; while it lasts, a restart does not help.
+    lost_ms = member.track.lost_ms if member.track and member.member.fleet_wide else None
+    window_ms = millis_of(facts.settings.fleet_window)
+    is_lost_lately = lost_ms is not None and facts.now_ms - lost_ms < window_ms
+    if facts.unread is not None or is_lost_lately or not member.role.may_lose_another:
+        return None
+    since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
+    what = (
+        f"says it is healthy, but has had no registration for {since}, longer than any took that was seen to come back"
+    )
+    order = MemberOrder(Verdict.RESTART, Reason.ZOMBIE, what, (health.id, node.read_id))
+    return bring_down(order, absence.certainty, facts)
+
+
+def _withdraw(member: MemberFacts) -> MemberOrder | None:
+    """Return the order that ends a restart, or a waiting shutdown or restart, once the member is in its place."""
+    last, track = member.member.last_published, member.track
+    has_session = track is None or track.status is SessionStatus.ESTABLISHED
+    if last is None or not member.liveness.is_registered or not has_session or member.member.recovering:
+        return None
+    if last.verdict is Verdict.RESTART:
+        return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has registered itself again", member.evidence)
+    if last.reason is Reason.NOT_READY and member.is_listed_since(last.published_ms):
+        return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "is listed by the cluster again", member.evidence)
+    if last.verdict is Verdict.HOLD and last.reason in WAITING and member.liveness.unlisted is None:
+        what = "is back in its place: it is no longer to be shut down or restarted"
+        return MemberOrder(Verdict.RESUME, Reason.WITHDRAWN, what, member.evidence)
+    return None
+
+
+def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     evidence, health = (member.member.read_id,), member.member.health
     if track.status is SessionStatus.CLOSED:
         what = "has closed its session in an orderly shutdown: its bundles are free for others"
@@ -70,36 +112,37 @@ def _gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     return None
 
 
-def _unsettled(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
+def _judge_flapping(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     settle_ms = millis_of(facts.settings.settle)
-    # That it was stable takes a reading, and none may have come since it was due.
+    # Only a reading shows that the session was stable, so the time may be over before one comes.
     left_ms = max(0, track.since_ms + settle_ms - facts.now_ms)
     losses, settle = counted(len(track.losses), "time"), human_seconds(settle_ms / 1000)
-    then = f"it has been stable for as long, {human_seconds(left_ms / 1000)} from now"
-    then = then if left_ms else "a reading shows that it has been stable for as long"
+    then = "a reading shows that it has been stable for as long"
+    if left_ms:
+        then = f"it has been stable for as long, {human_seconds(left_ms / 1000)} from now"
     what = f"lost its session {losses} within {settle}: nothing of its is to be cleaned up before {then}"
     return MemberOrder(Verdict.HOLD, Reason.UNSETTLED, what, (member.member.read_id,), left_ms)
 
 
-def _connection_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
+def _judge_disconnected(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     left_ms = max(0, (track.lapse_ms or 0) - facts.now_ms)
     whole = human_seconds(monitor_ms(track.timeout_ms) / 1000)
     what = f"is disconnected from ZooKeeper: it is to keep serving, {human_seconds(left_ms / 1000)} left of {whole}"
     return MemberOrder(Verdict.HOLD, Reason.CONNECTION_LOST, what, (member.member.read_id,), left_ms)
 
 
-def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
+def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     settings, lost_ms, evidence = facts.settings, track.lost_ms or 0, (member.member.read_id,)
     if member.is_exhausted:
-        return _exhausted(member, lost_ms, facts)
+        return _judge_exhausted(member, lost_ms, facts)
     how = "expired" if track.state is SessionState.EXPIRED else "lost"
     left_ms = lost_ms + millis_of(settings.reconnect_deadline) - facts.now_ms
     in_time = f"it is to keep serving what is loaded, and has {human_seconds(left_ms / 1000)} left to reconnect"
     if settings.on_session_lost is OnSessionLost.RECONNECT:
         what = f"has lost its session ({how}): {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.SESSION_LOST, what, evidence, left_ms)
-    if (guard := _guard(member, facts)) is not None:
-        why, guarded_by = guard
+    if (guarded := guard_fleet(member, facts)) is not None:
+        why, guarded_by = guarded
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
     confirm_ms = lost_ms + shutdown_delay_ms(track, settings) - facts.now_ms
@@ -107,48 +150,25 @@ def _session_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Mem
         wait = human_seconds(confirm_ms / 1000)
         what = f"has lost its session ({how}): it is to shut down in {wait}, unless others lose theirs as well"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
-    what = f"has lost its session ({how}); {_shares(member)}"
+    what = f"has lost its session ({how}); {explain_losses(member)}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
     return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
 
 
 def shutdown_delay_ms(track: SessionTrack, settings: SessionsSettings) -> int:
-    """How long a shutdown of who lost this session waits: by T, and by how often it is read."""
-    readings = Paced(track.read_ms, track.before_ms, 0, track.timeout_ms)
+    """How long a shutdown waits after the loss of this session, by T and the interval of its readings."""
+    readings = ReadingPair(track.read_ms, track.before_ms, 0, track.timeout_ms)
     return settings.shutdown_delay_ms(track.timeout_ms, readings.interval_ms)
 
 
-def _exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberOrder:
+def _judge_exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberOrder:
     tried = human_seconds((facts.now_ms - lost_ms) / 1000)
     what = f"has not reconnected in {tried} and {counted(member.member.attempts, 'failed attempt')}"
-    evidence = ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
+    evidence = unique_ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
     if facts.unread is not None:
         what = f"{what}, but ZooKeeper cannot be read ({facts.unread.reason})"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
     if not member.role.may_lose_another:
-        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {_shares(member)}", evidence)
+        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {explain_losses(member)}", evidence)
     order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
     return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
-
-
-def _guard(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | None:
-    """Why a member is not shut down for the loss of its session, and what says so; None when it may be."""
-    own = member.member.read_id
-    if facts.unread is not None:
-        return f"but ZooKeeper cannot be read ({facts.unread.reason})", (own, *facts.unread.evidence)
-    role = member.role
-    if not member.member.fleet_wide and role.may_lose_another:
-        return None
-    also = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
-    fresh = {facts.members[name].member.read_id for name in facts.members if facts.members[name].is_fresh}
-    together = "while the fault was ZooKeeper's;" if role.may_lose_another else "and so have others:"
-    return f"{together} {_shares(member)}", (own, *(id_ for id_ in also if id_ in fresh))
-
-
-def _shares(member: MemberFacts) -> str:
-    count, closed = member.role.count, member.role.closed
-    ended = f", and {closed} more {agreeing(closed, 'has', 'have')} ended theirs" if closed else ""
-    return (
-        f"{count.lost} of {count.members} {agreeing(count.lost, 'is', 'are')} without a session or cut off{ended}, "
-        f"where {count.needed} would be fleet-wide"
-    )

@@ -1,29 +1,30 @@
-"""What a rule tells a member to do, and what must hold before a member is told to go down."""
+"""Orders to members, and the guards that must let a shutdown or restart pass: fleet, budget and certainty."""
 
 from dataclasses import dataclass
 
 from policies.sessions.decisions import SessionReason, SessionVerdict
-from policies.sessions.facts import Facts
-from policies.sessions.freshness import Certainty
+from policies.sessions.facts import Facts, MemberFacts
+from policies.sessions.liveness import Certainty
+from policies.units import agreeing, counted_with, human_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOrder:
-    """What a member is to do, and why."""
+    """What a member must do, and why."""
 
     verdict: SessionVerdict
     reason: SessionReason
     message: str
-    """The sentence that says why; it goes on after the member's name."""
+    """The rest of a sentence that begins with the member's name."""
     evidence: tuple[str, ...] = ()
     left_ms: int | None = None
-    """Until the wait it is about ends; None where nothing is waited for."""
+    """The time until a wait ends; None if there is no wait."""
     recovery_ms: int | None = None
-    """From the loss until every bundle was settled, where that is what happened."""
+    """The time from the loss until every bundle was settled, for an order that reports a recovery."""
 
     @property
     def brings_down(self) -> bool:
-        """Whether it takes one from the budget of shutdowns."""
+        """Whether it uses up a part of the shutdown budget."""
         return self.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
 
 
@@ -33,25 +34,60 @@ _WAITS = {
 }
 
 WAITING = frozenset({SessionReason.STALE_READING, SessionReason.CONFIRMING, SessionReason.SHUTDOWN_BUDGET})
-"""A `hold` for one of these is a shutdown or restart that waits."""
+"""With one of these reasons, a `hold` is a shutdown or restart that waits."""
 
 
 def bring_down(
     order: MemberOrder, certainty: Certainty, facts: Facts, *, meanwhile: SessionVerdict = SessionVerdict.HOLD
 ) -> MemberOrder:
-    """A shutdown or restart, or what is done instead while the budget is spent or it is not certain.
+    """Return a shutdown or restart, or the order to give while the budget is spent or the readings are uncertain.
 
     Args:
-        order: the shutdown or restart, whose message ends before the colon and what is to be done.
-        certainty: of the readings it rests on.
-        facts: of the cluster, with what is left of the budget.
-        meanwhile: what is done while the budget is spent.
+        order: the shutdown or restart; its message names the cause only.
+        certainty: how certain the readings behind it are.
+        facts: the cluster, with the budget that is left.
+        meanwhile: the verdict while the budget is spent.
     """
-    told = f"{order.message}: it is to {'shut down' if order.verdict is SessionVerdict.SHUTDOWN else 'be restarted'}"
+    message = f"{order.message}: it is to {'shut down' if order.verdict is SessionVerdict.SHUTDOWN else 'be restarted'}"
     if not facts.budget.has_left(facts.now_ms):
-        message = f"{told} once that may be: {facts.budget_spent()}"
+        message = f"{message} once that may be: {_explain_budget(facts)}"
         return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence)
     if certainty in _WAITS:
         reason, why = _WAITS[certainty]
-        return MemberOrder(SessionVerdict.HOLD, reason, f"{told} once that is certain: {why}", order.evidence)
-    return MemberOrder(order.verdict, order.reason, told, order.evidence)
+        return MemberOrder(SessionVerdict.HOLD, reason, f"{message} once that is certain: {why}", order.evidence)
+    return MemberOrder(order.verdict, order.reason, message, order.evidence)
+
+
+def _explain_budget(facts: Facts) -> str:
+    budget = facts.budget
+    if budget.limit == 0:
+        return "`shutdown_budget` is 0"
+    window, down = human_seconds(facts.settings.shutdown_window.total_seconds()), sorted(budget.down())
+    names, are = f"{', '.join(down[:3])}{' and more' if len(down) > 3 else ''}", agreeing(len(down), "is", "are")
+    waits = f", and {names} {are} not back yet" if down else ""
+    ordered = counted_with(len(budget.left_over(facts.now_ms)), "shutdown", "was", "were")
+    return f"{ordered} ordered in {window}, where {budget.limit} may be{waits}"
+
+
+def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | None:
+    """Return why a member is not shut down for the loss of its session, with evidence; None if it may be."""
+    own = member.member.read_id
+    if facts.unread is not None:
+        return f"but ZooKeeper cannot be read ({facts.unread.reason})", (own, *facts.unread.evidence)
+    role = member.role
+    if not member.member.fleet_wide and role.may_lose_another:
+        return None
+    others = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
+    fresh = {each.member.read_id for each in facts.members.values() if each.is_fresh}
+    together = "while the fault was ZooKeeper's;" if role.may_lose_another else "and so have others:"
+    return f"{together} {explain_losses(member)}", (own, *(id_ for id_ in others if id_ in fresh))
+
+
+def explain_losses(member: MemberFacts) -> str:
+    """How many members of its role are without a session, and how many would be fleet-wide."""
+    count, closed = member.role.count, member.role.closed
+    ended = f", and {closed} more {agreeing(closed, 'has', 'have')} ended theirs" if closed else ""
+    return (
+        f"{count.lost} of {count.members} {agreeing(count.lost, 'is', 'are')} without a session or cut off{ended}, "
+        f"where {count.needed} would be fleet-wide"
+    )

@@ -1,6 +1,6 @@
-"""The table of the ownership rules: what becomes of a bundle that a member owned, on plain values.
+"""The ownership rules: what a member must do with a bundle that it owned, as a function of plain values.
 
-The loop's policy and an agent without a loop use the same function. Rules: docs/design/sessions.md.
+The policy and an agent without a loop use the same function. Rules: docs/design/sessions.md.
 """
 
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ LONGEST_RETRY_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class NodeNow:
-    """A node as read after the session was lost."""
+    """A bundle's node, as read after the session was lost."""
 
     exists: bool
     ephemeral: bool = True
     owner: str | None = None
-    """The member its value names; None when that cannot be read."""
+    """The member its value names; None if that cannot be read."""
     session: str | None = None
-    """The session it belongs to; None when that is not known."""
+    """The session it belongs to; None if that is not known."""
     version: int | None = None
     unreadable_times: int = 0
-    """How many readings in a row could not tell its value."""
+    """How many readings in a row could not read its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleRuling:
-    """What is to be done about a bundle, and why."""
+    """What a member must do with a bundle, and why."""
 
     verdict: OwnershipVerdict
     reason: OwnershipReason
@@ -38,7 +38,7 @@ class BundleRuling:
     delete_first: bool = False
     retry_ms: int | None = None
     left_ms: int | None = None
-    """Until a wait for a deletion is given up."""
+    """The time until a wait for a deletion ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +47,25 @@ class Claimant:
 
     member: str
     session: str | None
-    """The session it has now; None when that is not known."""
+    """Its present session; None if that is not known."""
     waited_ms: int = 0
-    """Since its session was established again."""
+    """The time since its session was established again."""
     wait_ms: int = 30_000
     """How long it waits for the node of its old session to be deleted."""
     is_new: bool = False
-    """Whether it wants the bundle only since it has this session: then nothing was lost, and nobody decides for it."""
+    """Whether it wants the bundle only since it has this session: then it has lost nothing, and no decision comes."""
 
 
 def rule(
     claimant: Claimant, node: NodeNow | None, rules: OwnershipRules, rivals: Mapping[str, str | None] | None = None
 ) -> BundleRuling:
-    """What a member with a session is to do about one bundle.
+    """Return what a member with a session must do with one bundle.
 
     Args:
         claimant: the member.
-        node: the bundle's node now; None when it has not been read since the session was lost.
-        rules: those in force.
-        rivals: the other members that believe they own the bundle, and the session each has now.
+        node: the bundle's node; None if it has not been read since the session was lost.
+        rules: the ownership rules in force.
+        rivals: the other members that believe they own the bundle, each with its present session.
 
     Returns:
         The ruling. It is `keep` only for an ephemeral node of the claimant's own session.
@@ -87,35 +87,29 @@ def _rule(
         return BundleRuling(OwnershipVerdict.RE_OWN, OwnershipReason.ABSENT)
     if not node.ephemeral:
         return BundleRuling(OwnershipVerdict.UNLOAD, OwnershipReason.NOT_EPHEMERAL)
+    taken = OwnershipReason.DOUBLE_OWNERSHIP if rivals else OwnershipReason.OTHER_OWNER
     if node.owner is None or node.session is None or claimant.session is None:
         if node.owner is not None and node.owner != claimant.member:
-            return BundleRuling(OwnershipVerdict.UNLOAD, _taken(rivals))
-        return _unreadable(node)
+            return BundleRuling(OwnershipVerdict.UNLOAD, taken)
+        return _wait_for_value(node)
     if node.session == claimant.session:
-        # Of two claims the one with the node's session wins, whatever the node's value says.
-        mine = node.owner == claimant.member or node.owner in rivals
-        return _kept() if mine else BundleRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OTHER_OWNER)
+        # Of two claims, the one with the node's session wins, whatever the node's value is.
+        if node.owner == claimant.member or node.owner in rivals:
+            return BundleRuling(OwnershipVerdict.KEEP, OwnershipReason.OWN_SESSION)
+        return BundleRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OTHER_OWNER)
     if node.owner != claimant.member or node.session in rivals.values():
-        return BundleRuling(OwnershipVerdict.UNLOAD, _taken(rivals))
-    return _of_old_session(claimant, node, rules)
+        return BundleRuling(OwnershipVerdict.UNLOAD, taken)
+    return _rule_old_session(claimant, node, rules)
 
 
-def _kept() -> BundleRuling:
-    return BundleRuling(OwnershipVerdict.KEEP, OwnershipReason.OWN_SESSION)
-
-
-def _taken(rivals: Mapping[str, str | None]) -> OwnershipReason:
-    return OwnershipReason.DOUBLE_OWNERSHIP if rivals else OwnershipReason.OTHER_OWNER
-
-
-def _unreadable(node: NodeNow) -> BundleRuling:
+def _wait_for_value(node: NodeNow) -> BundleRuling:
     return BundleRuling(OwnershipVerdict.WAIT, OwnershipReason.UNREADABLE, retry_ms=retry_ms(node.unreadable_times))
 
 
-def _of_old_session(claimant: Claimant, node: NodeNow, rules: OwnershipRules) -> BundleRuling:
+def _rule_old_session(claimant: Claimant, node: NodeNow, rules: OwnershipRules) -> BundleRuling:
     if rules is OwnershipRules.CURRENT:
-        if node.version is None:  # without it the deletion would hit whatever is there by then
-            return _unreadable(node)
+        if node.version is None:  # an unconditional deletion could hit a node that another member created since
+            return _wait_for_value(node)
         return BundleRuling(
             OwnershipVerdict.RE_OWN, OwnershipReason.OLD_SESSION, expected_version=node.version, delete_first=True
         )
@@ -126,5 +120,5 @@ def _of_old_session(claimant: Claimant, node: NodeNow, rules: OwnershipRules) ->
 
 
 def retry_ms(failures: int) -> int:
-    """When to read again after so many readings in a row that told nothing: 100 ms, doubling up to 60 s."""
+    """The back-off after this many readings in a row without a value: 100 ms, doubling up to 60 s."""
     return min(FIRST_RETRY_MS << min(max(failures - 1, 0), 20), LONGEST_RETRY_MS)

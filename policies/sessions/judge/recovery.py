@@ -1,43 +1,46 @@
-"""Recovery after a session is re-established: the steps of the plan in order, bundle by bundle, then the load data."""
+"""Judges members with a session: a recovery goes bundle by bundle, and ends with the load data."""
 
 from policies.sessions.decisions import OwnershipVerdict, SessionEvent
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
-from policies.sessions.facts import Facts, MemberFacts, ids
+from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.judge.orders import MemberOrder, bring_down
 from policies.sessions.state import SessionTrack
 from policies.units import counted, human_seconds, millis_of
 
 FINAL = frozenset({OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD})
-"""The bundle is either the member's own again or given up."""
+"""With one of these verdicts, the bundle is the member's own again or given up."""
 
 BundleVerdicts = tuple[OwnershipVerdict | None, ...]
+"""The verdict on each bundle that a member claims: this step's, else the last published one; None without any."""
 
 
-def order_of(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
-    """What a member with a session is to do; None when nothing is to be said.
+def judge_recovery(
+    member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts
+) -> MemberOrder | None:
+    """Return what a member with a session must do; None if there is nothing to do.
 
     Args:
-        member: who.
+        member: the member.
         track: its session.
-        facts: of the cluster.
-        bundles: what holds of each bundle it claims.
+        facts: the cluster.
+        bundles: the verdict on each bundle it claims.
     """
     last, events = member.member.last_published, member.member.events
-    if (order := _not_ready(member, facts)) is not None:
+    if (order := _judge_unlisted(member, facts)) is not None:
         return order
     if member.member.recovering:
-        return _progress(member, track, facts, bundles)
+        return _judge_progress(member, track, facts, bundles)
     if SessionEvent.JOINED in events:
         what = "is back with a new session after an orderly shutdown"
         return MemberOrder(Verdict.RESUME, Reason.JOINED, what, (member.member.read_id,))
     if SessionEvent.RECONNECTED in events or (last is not None and last.reason is Reason.CONNECTION_LOST):
         what = "has reconnected in time: it kept its session, and caches filled before are to be invalidated"
         return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, (member.member.read_id,))
-    return _load_data(member, facts)
+    return _judge_load_data(member, facts)
 
 
-def _not_ready(member: MemberFacts, facts: Facts) -> MemberOrder | None:
+def _judge_unlisted(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     health, absence, last = member.member.health, member.liveness.unlisted, member.member.last_published
     if health is None or absence is None or absence.due_ms > facts.now_ms or facts.unread is not None:
         return None
@@ -47,16 +50,16 @@ def _not_ready(member: MemberFacts, facts: Facts) -> MemberOrder | None:
         return None
     since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"has a session again and is registered, but the cluster has not listed it for {since}"
-    order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, ids(health.id, *member.evidence))
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, unique_ids(health.id, *member.evidence))
     return bring_down(order, absence.certainty, facts)
 
 
-def _progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:
-    """The plan, until every bundle is the member's own again or given up."""
+def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:
+    """Order the recovery plan until every bundle is the member's own again or given up."""
     lost_ms, last, evidence = track.lost_ms or 0, member.member.last_published, (member.member.read_id,)
     owned = counted(len(bundles), "bundle")
-    begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
-    if begun and bundles and all(verdict in FINAL for verdict in bundles):
+    has_begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
+    if has_begun and bundles and all(verdict in FINAL for verdict in bundles):
         kept = bundles.count(OwnershipVerdict.KEEP)
         recovery_ms = facts.now_ms - lost_ms
         what = (
@@ -70,8 +73,8 @@ def _progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: B
     return MemberOrder(Verdict.RECOVER, Reason.SESSION_REESTABLISHED, what, evidence)
 
 
-def _load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
-    """A member that owns its bundles again is to publish its load data; None while it has, or has time left."""
+def _judge_load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
+    """Order a member that owns its bundles again to publish its load data, unless it has, or has time left."""
     awaited_ms, last = member.member.awaited_ms, member.member.last_published
     if awaited_ms is None:
         return None

@@ -4,10 +4,10 @@ from typing import Any
 
 from policies.decisions import Issuer, Mode
 from policies.observations import Observation
-from policies.sessions import SessionsSettings, SessionsState, facts
-from policies.sessions.effects import remaining
+from policies.sessions import SessionsSettings, SessionsState
+from policies.sessions.effects import apply_step
 from policies.sessions.emit import DecisionPublisher, Published
-from policies.sessions.facts import Facts
+from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge import judge
@@ -26,7 +26,7 @@ def joined(*readings: Observation, until: float, state: SessionsState | None = N
     settings, now_ms = SessionsSettings.model_validate(block), to_millis(at(until))
     cluster = ClusterState(state or SessionsState(0), timeouts(settings))
     cluster.fold(readings, now_ms)
-    return facts.join(cluster, state.spent if state else (), settings, now_ms)
+    return join_facts(cluster, state.spent if state else (), settings, now_ms)
 
 
 def published(found: Facts) -> Published:
@@ -36,7 +36,7 @@ def published(found: Facts) -> Published:
 
 def after(found: Facts) -> Facts:
     """The facts that remain after a step on facts."""
-    return remaining(found, judge(found), published(found))
+    return apply_step(found, judge(found), published(found))
 
 
 def connected(*members: str, seconds: float = 0, **more: Any) -> list[Observation]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from policies.sessions.facts import ids
+from policies.sessions.facts import unique_ids
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, owned, recovery, registered, session, tree, unread
 from tests.policies.sessions.joined import after, connected, expired, joined
@@ -80,4 +80,4 @@ def test_load_data_is_missed_only_by_who_was_told_to_publish_it() -> None:
 
 
 def test_ids_are_each_named_once() -> None:
-    assert ids("a", "", "b", "a") == ("a", "b")
+    assert unique_ids("a", "", "b", "a") == ("a", "b")

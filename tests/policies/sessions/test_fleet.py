@@ -4,7 +4,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, LossCount, RoleFacts, fleet_of
+from policies.sessions.fleet import Budget, LossCount, RoleFacts, join_fleet
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from tests.policies.sessions.course import session
 from tests.policies.sessions.joined import connected, expired, joined
@@ -56,10 +56,10 @@ def test_who_counts_was_read_lately_or_was_last_read_as_lost_and_has_not_closed(
     assert [m.member for m in facts.fleet.roles["broker"].members] == ["b2", "b3"]
 
 
-def test_each_role_is_a_fleet_of_its_own() -> None:
+def test_each_role_is_a_join_fleet_its_own() -> None:
     facts = joined(*connected("b1", "b2"), *connected("p1", role="proxy"), *expired("b1", seconds=5), until=5)
     assert {role: len(found.lost) for role, found in facts.fleet.roles.items()} == {"broker": 1, "proxy": 0}
-    assert fleet_of((), (), 0, SETTINGS).roles == {}
+    assert join_fleet((), (), 0, SETTINGS).roles == {}
 
 
 OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
@@ -81,16 +81,16 @@ OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
 def test_why_zookeeper_cannot_be_read(
     source: SourceRecord, now_ms: int, reason: str | None, evidence: tuple[str, ...]
 ) -> None:
-    found = fleet_of((), (source,), now_ms, SETTINGS).unread
+    found = join_fleet((), (source,), now_ms, SETTINGS).unread
     assert (found and found.reason, found.evidence if found else ()) == (reason, evidence)
 
 
 def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
     members = [Member("b1", tried_ms=2000, tried_id="bad", outcome="timeout"), Member("b2", outcome="ok")]
-    found = fleet_of(members, (OK,), 2000, SETTINGS).unread
+    found = join_fleet(members, (OK,), 2000, SETTINGS).unread
     assert found is not None
     assert (found.reason, found.evidence) == ("timeout", ("bad",))
-    later = fleet_of(members, (), 2001 + VALIDITY_MS, SETTINGS).unread
+    later = join_fleet(members, (), 2001 + VALIDITY_MS, SETTINGS).unread
     assert later is None
 
 
@@ -98,7 +98,7 @@ def test_the_budget_is_free_again_when_the_window_is_over() -> None:
     budget = Budget(1, 1000, ())
     assert budget.has_left(0)
     spent = budget.spend("b1", 500)
-    back = spent.returned(["b1"], 600)
+    back = spent.give_back(["b1"], 600)
     assert not back.has_left(1499)
     assert back.free_ms(1499) == 1500
     assert back.has_left(1500)
@@ -113,7 +113,7 @@ def test_the_budget_is_not_free_while_one_is_down_by_our_word() -> None:
     assert not spent.has_left(10**9)
     assert spent.free_ms(10**9) is None, "time alone does not bring it back"
     assert spent.left_over(10**9) == (SpentShutdown(500, "b1"),)
-    assert spent.returned(["b2"], 700) is spent
+    assert spent.give_back(["b2"], 700) is spent
 
 
 def test_no_budget_is_never_free() -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
+from policies.sessions.emit import explain_ruling
 from policies.sessions.facts import ClaimFacts
-from policies.sessions.judge.claims import RuledClaim
+from policies.sessions.judge import RuledClaim
 from policies.sessions.judge.ownership_table import BundleRuling
-from policies.sessions.messages import ruling_message
 from policies.sessions.state import Claim, NodeRecord
 from tests.policies.sessions.course import BUNDLE
 
@@ -16,7 +16,7 @@ WAIT, RE_OWN, UNLOAD = OwnershipVerdict.WAIT, OwnershipVerdict.RE_OWN, Ownership
 
 def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) -> str:
     claim = ClaimFacts(Claim(BUNDLE, "b1", 0), node, is_stale=False, rivals=dict.fromkeys(rivals))
-    return ruling_message("t/ns/0x0", RuledClaim(claim, ruling), "0xnew")
+    return explain_ruling("t/ns/0x0", RuledClaim(claim, ruling), "0xnew")
 
 
 @pytest.mark.parametrize(

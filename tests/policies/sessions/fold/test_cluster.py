@@ -25,7 +25,7 @@ def test_that_one_member_cannot_be_read_says_nothing_of_the_sessions() -> None:
 
 def test_a_tree_that_was_read_later_goes_before_one_that_comes_later() -> None:
     cluster = folded(owned(1, "b1", "0xa"), tree(9, outcome="timeout"), tree(5))
-    record = cluster.nodes.get(BUNDLE)
+    record = cluster.nodes.by_path.get(BUNDLE)
     assert record is not None
     assert (record.exists, cluster.sources["/namespace"].outcome) == (False, "timeout")
 

@@ -22,7 +22,7 @@ def folded(*readings: Observation, expected: tuple[str, ...] = ()) -> OwnershipN
 
 
 def last(*readings: Observation) -> NodeRecord:
-    record = folded(*readings).get(BUNDLE)
+    record = folded(*readings).by_path.get(BUNDLE)
     assert record is not None
     return record
 
@@ -61,10 +61,10 @@ def test_what_a_tree_does_not_list_is_absent() -> None:
 
 def test_a_registration_that_is_expected_and_not_listed_is_absent_from_then_on() -> None:
     path = registration_path("b1")
-    record = folded(tree(9, name="/loadbalance/brokers"), expected=(path,)).get(path)
+    record = folded(tree(9, name="/loadbalance/brokers"), expected=(path,)).by_path.get(path)
     assert record is not None
     assert (record.exists, record.changed_ms) == (False, to_millis(at(9)))
-    assert folded(tree(9), expected=(path,)).get(path) is None
+    assert folded(tree(9), expected=(path,)).by_path.get(path) is None
 
 
 def test_the_leader_s_node_is_nobody_s_to_own() -> None:
@@ -73,7 +73,7 @@ def test_the_leader_s_node_is_nobody_s_to_own() -> None:
 
 def test_a_member_s_bundles_are_those_it_owns_or_was_the_last_to_own() -> None:
     nodes = folded(owned(5, "b1", "0xa"), owned(9, "b2", "0xb"), owned(9, "b1", "0xa", registration_path("b1")))
-    assert [record.path for record in nodes.bundles_of("b1")] == [BUNDLE]
-    assert [record.path for record in nodes.bundles_of("b2")] == [BUNDLE]
-    assert nodes.bundles_of("b3") == []
+    assert [record.path for record in nodes.find_bundles("b1")] == [BUNDLE]
+    assert [record.path for record in nodes.find_bundles("b2")] == [BUNDLE]
+    assert nodes.find_bundles("b3") == []
     assert [record.path for record in nodes.bundles()] == [BUNDLE]

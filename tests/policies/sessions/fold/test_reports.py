@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.decisions import SessionStatus
-from policies.sessions.fold import reports
+from policies.sessions.fold.members import fold_report
 from policies.sessions.readings import Recovery, SessionState
 from policies.sessions.state import Member, SessionTrack
 from policies.units import to_millis
@@ -21,7 +21,7 @@ LOST = Member(
 def after(*readings: Observation, member: Member = LOST) -> Member:
     for seen in readings:
         assert isinstance(seen.reading, Recovery)
-        member = reports.fold(member, seen, seen.reading)
+        member = fold_report(member, seen, seen.reading)
     return member
 
 

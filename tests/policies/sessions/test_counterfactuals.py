@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from policies.sessions.counterfactuals import derive_bundle_counterfactuals, derive_member_counterfactuals
 from policies.sessions.decisions import (
     OwnershipDecision,
     OwnershipReason,
@@ -12,7 +13,6 @@ from policies.sessions.decisions import (
     SessionReason,
     SessionVerdict,
 )
-from policies.sessions.otherwise import bundle_otherwise, member_otherwise
 from policies.sessions.settings import SessionsSettings
 from tests.policies.sessions.course import Run, absent, owned, session
 from tests.policies.sessions.joined import connected, expired
@@ -62,7 +62,7 @@ def test_who_recovers_is_told_of_its_bundles() -> None:
 )
 def test_who_waits_for_the_budget_is_told_when_there_is_one(budget: int, when: str) -> None:
     waits = decided(SessionReason.SHUTDOWN_BUDGET, SessionVerdict.HOLD, None)
-    found = member_otherwise(waits, SessionsSettings(shutdown_budget=budget))
+    found = derive_member_counterfactuals(waits, SessionsSettings(shutdown_budget=budget))
     assert {each.verdict: each.when for each in found}["shutdown"] == when
 
 
@@ -75,7 +75,7 @@ def test_who_owned_nothing_waits_for_nothing_when_it_is_back() -> None:
 @pytest.mark.parametrize("seconds_left", [None, 12.0])
 def test_of_each_reason_it_is_said_what_would_change_it(reason: SessionReason, seconds_left: float | None) -> None:
     for verdict in SessionVerdict:
-        found = member_otherwise(decided(reason, verdict, seconds_left), SETTINGS)
+        found = derive_member_counterfactuals(decided(reason, verdict, seconds_left), SETTINGS)
         assert found
         assert {each.verdict for each in found} <= {*SessionVerdict}
         assert all(each.when and "None" not in each.when for each in found)
@@ -84,6 +84,6 @@ def test_of_each_reason_it_is_said_what_would_change_it(reason: SessionReason, s
 @pytest.mark.parametrize("reason", OwnershipReason)
 @pytest.mark.parametrize("verdict", OwnershipVerdict)
 def test_of_each_ruling_it_is_said_what_would_change_it(reason: OwnershipReason, verdict: OwnershipVerdict) -> None:
-    found = bundle_otherwise(ruled(reason, verdict))
+    found = derive_bundle_counterfactuals(ruled(reason, verdict))
     assert found
     assert {each.verdict for each in found} <= {*OwnershipVerdict}

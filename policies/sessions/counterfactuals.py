@@ -25,12 +25,12 @@ _STARTS_AFRESH: Clauses = ((_RESUME, "it has a new session"),)
 _IS_BACK: Clauses = ((_RESUME, "it is back in its place"),)
 
 
-def member_otherwise(decision: SessionDecision, settings: SessionsSettings) -> tuple[Otherwise, ...]:
+def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsSettings) -> tuple[Otherwise, ...]:
     """What would have to be the case for a member to be told something else."""
     return _said(_OF_MEMBERS[decision.reason](decision, settings))
 
 
-def bundle_otherwise(decision: OwnershipDecision) -> tuple[Otherwise, ...]:
+def derive_bundle_counterfactuals(decision: OwnershipDecision) -> tuple[Otherwise, ...]:
     """What would have to be the case for another ruling on a bundle."""
     return _said(_OF_BUNDLES[decision.reason](decision))
 
