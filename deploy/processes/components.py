@@ -20,7 +20,7 @@ from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
 from deploy.query.spark_sessions import started_ahead
 from deploy.settings.application import Settings
-from deploy.switch.admin_api import admin_api_parts
+from deploy.switch.admin_api import admin_api_components
 from policies.errors import UserError
 
 
@@ -67,7 +67,7 @@ def run_actuators(settings: Settings) -> None:
                 "or `bookies` with policies.isolation.quarantine on"
             )
         shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run(settings, registry, [shared.part(), *admin_api_parts(settings)])
+        _run(settings, registry, [shared.part(), *admin_api_components(settings)])
 
 
 def release(settings: Settings) -> None:

@@ -30,7 +30,7 @@ from deploy.query.components import require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from deploy.settings.reload import SettingsReload
-from deploy.switch.admin_api import admin_api_parts
+from deploy.switch.admin_api import admin_api_components
 from policies.throttle import ThrottleSettings
 
 _log = structlog.get_logger(__name__)
@@ -115,7 +115,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
         export = exporting(settings, registry, publisher, terminal.decision)
         parts = [
             *_shared_parts(settings, report, registry, sessions, publisher, connections),
-            *admin_api_parts(settings),
+            *admin_api_components(settings),
             *export.parts,
             *notifier_parts(settings, registry),
             Component("settings reload", reload.watch(registry, stop)),

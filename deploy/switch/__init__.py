@@ -1,5 +1,5 @@
-"""The implementation of the commands `headgate switch …`, which `cli` declares.
+"""The commands `headgate switch …`, which `cli` declares.
 
-`command_runner` runs the commands that are sent to the loop, through `loop_client`; each `…_command` runs one that is
-not sent; each `…_view` formats output.
+`command_runner` sends commands to the loop through `loop_client`. Each `…_command` runs a command that is not sent.
+Each `…_view` formats output. `admin_api` serves the same commands over HTTP.
 """

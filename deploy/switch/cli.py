@@ -1,4 +1,4 @@
-"""The commands `headgate switch …`: moving brokers to another BookKeeper cluster."""
+"""The commands `headgate switch …`, which move brokers to another BookKeeper cluster."""
 
 import logging
 from collections.abc import Callable
@@ -34,27 +34,25 @@ def switch() -> None:
     """Move brokers to another BookKeeper cluster."""
 
 
-def _runner(
+def _build_runner(
     cluster: Cluster,
     reason: Reason = "",
-    actor: Annotated[str | None, typer.Option(help="Who gives the command; default: user@host.")] = None,
+    actor: Annotated[str | None, typer.Option(help="The operator; default: user@host.")] = None,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(help="Commands with the same key are carried out once; default: a new key for each call."),
+        typer.Option(help="Commands with the same key run once; default: a new key for each call."),
     ] = None,
-    expected_epoch: Annotated[
-        int | None, typer.Option(min=0, help="Refuse the command if the switch is at another epoch.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be decided.")] = False,
+    expected_epoch: Annotated[int | None, typer.Option(min=0, help="Reject the command at another epoch.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only preview the decisions.")] = False,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> "CommandRunner":
-    """Build the runner of a command that is sent to the loop; its parameters are the options such commands share."""
+    """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
     from deploy.commands.console import SafeConsole
+    from deploy.switch.clusters import watched_cluster
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
-    from deploy.switch.precheck_command import watched_cluster
 
     given = _load(settings)
     watched_cluster(given, cluster)
@@ -70,17 +68,17 @@ def _runner(
 
 
 def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
-    """Make a command from a function of a runner: add the shared options, and exit with the status it returns."""
-    common, own = signature(_runner), signature(command)
+    """Make a typer command of a function that takes a runner: add the shared options, and exit with its status."""
+    common, own = signature(_build_runner), signature(command)
     own_options = [option for name, option in own.parameters.items() if name != "runner"]
 
     def run(**given: Any) -> None:
         arguments = {option.name: given.pop(option.name) for option in own_options}
-        raise typer.Exit(command(_runner(**given), **arguments))
+        raise typer.Exit(command(_build_runner(**given), **arguments))
 
     cluster, *others = common.parameters.values()
     options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in (cluster, *own_options, *others)]
-    vars(run)["__signature__"] = Signature(options)  # where typer looks for the options
+    vars(run)["__signature__"] = Signature(options)  # typer reads the options from it
     run.__annotations__ = {option.name: option.annotation for option in options}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
@@ -99,22 +97,17 @@ def register(
     ] = None,
 ) -> int:
     """Register a BookKeeper cluster, identified by what is read at its address. The first one becomes active."""
-    from deploy.switch.registration import registration
-    from policies.switching.readings import CommandName
-    from policies.switching.state import ClusterStatus
+    from deploy.switch.clusters import identify_cluster
 
-    about = registration(runner.settings, runner.options.cluster, name)
-    return runner.run(CommandName.REGISTER, **about, status=ClusterStatus(status) if status else None)
+    return runner.run("register", **identify_cluster(runner.settings, runner.options.cluster, name), status=status)
 
 
 @switch_app.command()
 @_sends_command
 def unregister(runner: "CommandRunner", name: Name, yes: Yes = False) -> int:
     """Remove a BookKeeper cluster that is no longer needed from the registry."""
-    from policies.switching.readings import CommandName
-
-    question = f"Forget the BookKeeper cluster {name}?"
-    return runner.with_consent(given=yes).run_if_agreed(question, CommandName.UNREGISTER, name=name)
+    question = f"Remove the BookKeeper cluster {name} from the registry?"
+    return runner.with_consent(given=yes).confirm_and_run(question, "unregister", name=name)
 
 
 @switch_app.command()
@@ -123,13 +116,13 @@ def precheck(
     target: Target,
     settings: SettingsFile = None,
     as_json: AsJson = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Add what to do about each reason.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Add the remedy of each finding.")] = False,
 ) -> None:
     """Check from live data whether a switch is safe. Writes nothing. The exit status is 1 if it is not ready."""
     from deploy.switch.precheck_command import run_precheck
 
     set_up_logging()
-    logging.getLogger().setLevel(logging.ERROR)  # the report says what a reading came to
+    logging.getLogger().setLevel(logging.ERROR)  # the report has every failed reading
     if not run_precheck(load_settings(settings), cluster, target, as_json=as_json, explained=explain):
         raise typer.Exit(_NOT_READY)
 
@@ -147,15 +140,15 @@ def plan(
     settings: SettingsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a switch would do and how long it would take. Writes nothing. The exit status is 1 if not ready."""
+    """Preview a switch and its duration. Writes nothing. The exit status is 1 if the target is not ready."""
     from deploy.switch.plan_command import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
 
     given = _load(settings)
-    told = ledgers_per_second is not None or bytes_per_second is not None
+    is_given = ledgers_per_second is not None or bytes_per_second is not None
     rates = Rates(
         ledgers_per_second or LEDGERS_PER_SECOND,
         bytes_per_second or BYTES_PER_SECOND,
-        "as given" if told else "measured on two busy cores",
+        "as given" if is_given else "measured on two busy cores",
     )
     if not show_plan(given, cluster, target, rates, as_json=as_json):
         raise typer.Exit(_NOT_READY)
@@ -168,11 +161,13 @@ def start(
     target: Target,
     digest: Annotated[
         str | None,
-        typer.Option(help="Digest of the precheck report you approve. Without it a report is made and you are asked."),
+        typer.Option(
+            help="Digest of the precheck report that you approve. Without it, a report is made and you are asked."
+        ),
     ] = None,
     yes: Yes = False,
 ) -> int:
-    """Start a switch after a precheck that says ready. With the target of a running switch, continue that one."""
+    """Start a switch after a precheck that found the target ready. A live switch to the target is driven on."""
     return runner.with_consent(given=yes).start(target, digest)
 
 
@@ -180,21 +175,21 @@ def start(
 def status(
     cluster: Cluster,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Print again after each change, until it is over.")
+        bool, typer.Option("--watch", "-w", help="Print again after each change, until the switch is over.")
     ] = False,
     failed: Annotated[bool, typer.Option("--failed", help="List the ledgers that failed, with the reasons.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one record per line.")] = False,
     settings: SettingsFile = None,
 ) -> None:
-    """Show where a switch stands, what it does next, and what it waits for."""
+    """Show the stage of a switch, its next step, and what it waits for."""
     from deploy.commands.console import SafeConsole
-    from deploy.switch.precheck_command import watched_cluster
+    from deploy.switch.clusters import watched_cluster
     from deploy.switch.status_command import show_status
 
     given = _load(settings)
     watched_cluster(given, cluster)
     if failed and watch:
-        raise UserError("--failed: is shown once: leave out --watch")
+        raise UserError("--failed: it is printed once; leave out --watch")
     if failed:
         from deploy.switch.ledger_views import show_failed
 
@@ -213,39 +208,30 @@ def rollback(
     yes: Yes = False,
 ) -> int:
     """Attribute promoted ledgers to the old cluster again. Brokers go on writing to the new one."""
-    from policies.switching.readings import CommandName
-
     brokers = "go back to the old one, too" if with_brokers else "go on writing to the new cluster"
-    asking = runner.with_consent(given=yes)
     question = f"Take all promotions back? Brokers {brokers}."
-    return asking.run_if_agreed(question, CommandName.ROLLBACK, attribution_only=not with_brokers)
+    return runner.with_consent(given=yes).confirm_and_run(question, "rollback", attribution_only=not with_brokers)
 
 
 @switch_app.command()
 @_sends_command
 def abort(runner: "CommandRunner", yes: Yes = False) -> int:
-    """End the switch: undo the brokers' move if it is not live yet, else the promotions; stop a clean-up."""
-    from policies.switching.readings import CommandName
-
-    return runner.with_consent(given=yes).run_if_agreed("End the switch like this?", CommandName.ABORT)
+    """End the switch: before it is live send brokers back, then revert promotions; a clean-up stops."""
+    return runner.with_consent(given=yes).confirm_and_run("End the switch?", "abort")
 
 
 @switch_app.command()
 @_sends_command
 def pause(runner: "CommandRunner", yes: Yes = False) -> int:
     """Give no further orders until the switch is resumed. Orders already given may still be carried out."""
-    from policies.switching.readings import CommandName
-
-    return runner.with_consent(given=yes).run_if_agreed("Pause the switch?", CommandName.PAUSE)
+    return runner.with_consent(given=yes).confirm_and_run("Pause the switch?", "pause")
 
 
 @switch_app.command()
 @_sends_command
 def resume(runner: "CommandRunner", yes: Yes = False) -> int:
-    """Continue after a pause, a halt or a foreign directive. All open orders are given again."""
-    from policies.switching.readings import CommandName
-
-    return runner.with_consent(given=yes).run_if_agreed("Let the switch go on?", CommandName.RESUME)
+    """Continue after a pause, a halt or a foreign directive. All open orders are repeated."""
+    return runner.with_consent(given=yes).confirm_and_run("Resume the switch?", "resume")
 
 
 @switch_app.command()
@@ -256,9 +242,9 @@ def cleanup(
     list_all: Annotated[bool, typer.Option("--list", help="List every ledger to delete, with its znodes.")] = False,
     yes: Yes = False,
 ) -> int:
-    """List what would be deleted from the old cluster; with --execute delete it."""
+    """List the ledgers to delete from the old cluster; with --execute, delete them."""
     if list_all and execute:
-        raise UserError("--list: only shows, and --execute deletes: give one of the two")
+        raise UserError("--list: it only lists, and --execute deletes; give one of the two")
     if list_all:
         return runner.list_ledgers_to_clean()
     return runner.with_consent(given=yes).clean_up(execute=execute)
@@ -267,15 +253,13 @@ def cleanup(
 @switch_app.command("close-client")
 @_sends_command
 def close_client(runner: "CommandRunner", name: Name) -> int:
-    """Let brokers close their BookKeeper client of a cluster from which nothing is read any more."""
-    from policies.switching.readings import CommandName
-
-    return runner.run(CommandName.CLOSE_CLIENT, name=name)
+    """Let brokers close their client of a BookKeeper cluster that no broker reads any more."""
+    return runner.run("close-client", name=name)
 
 
 def _load(settings: Path | None) -> "Settings":
     set_up_logging(answers=True)
-    logging.getLogger().setLevel(logging.CRITICAL)  # of ZooKeeper, too, the one error at the end says better
+    logging.getLogger().setLevel(logging.CRITICAL)  # the command's own error at the end is clearer than ZooKeeper's
     return load_settings(settings)
 
 
@@ -288,7 +272,7 @@ def inventory(
 ) -> None:
     """Publish all ledger references and the target's ledgers, for `collisions` to join.
 
-    The exit status is 1 if not everything could be read.
+    The exit status is 1 if a reading failed.
     """
     from deploy.switch.inventory_command import publish_inventory
 

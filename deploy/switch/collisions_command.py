@@ -1,6 +1,6 @@
-"""The command `headgate switch collisions`: finds ledger id collisions when the references outgrow one machine.
+"""The command `headgate switch collisions`: finds ledger id collisions if the references outgrow one machine.
 
-It joins a published inventory in Spark, on the master that `stream.master` names.
+It joins a published inventory in Spark, on the master of `stream.master`.
 """
 
 import json
@@ -22,8 +22,8 @@ from deploy.commands.console import SafeConsole
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.settings.application import Settings
+from deploy.switch.clusters import bookkeeper_clusters
 from deploy.switch.inventory_command import inventory_topic
-from deploy.switch.precheck_command import named
 from deploy.switch.precheck_view import finding_line
 from policies.errors import UserError
 from policies.switching.ledgers import HitClass
@@ -35,15 +35,15 @@ _LOG = "collisions.log"
 
 
 def show_collisions(settings: Settings, cluster: str, inventory: str | None, *, as_json: bool) -> bool:
-    """Join an inventory's references with the target's ledgers, and print what comes of it.
+    """Join an inventory's references with the target's ledgers, and print the result.
 
     Returns:
-        Whether the inventory is whole and nothing foreign is in the way.
+        Whether the inventory is complete and there is no collision.
 
     Raises:
         UserError: the settings do not fit, Kafka cannot be reached, or Spark cannot run.
     """
-    named(settings, cluster)  # what is wrong with the settings is told before anything is asked
+    bookkeeper_clusters(settings, cluster)  # report wrong settings before the first connection
     connection, topic = inventory_topic(settings)
     found = _find(settings, connection, topic, _question(settings, cluster, inventory))
     if as_json:
@@ -56,27 +56,22 @@ def show_collisions(settings: Settings, cluster: str, inventory: str | None, *, 
 
 
 def _question(settings: Settings, cluster: str, inventory: str | None) -> Question:
-    _, clusters = named(settings, cluster)
+    brokers, clusters = bookkeeper_clusters(settings, cluster)
+    instance: str | None = None
+    with ClusterSessions(cluster, brokers, clusters) as sessions:
+        try:
+            instance = sessions.read_cluster(clusters.source).instance_id
+        except (UnreadError, NotConnectedError) as error:
+            name = sessions.metadata_of(clusters.source).session.name
+            typer.echo(f"{name}: {error}; so no ledger counts as Headgate's own copy", err=True)
     return Question(
         cluster=cluster,
         source=clusters.source,
         bootstrap=clusters.bootstrap,
         rules=settings.policies.switching.for_cluster(cluster).rules,
-        source_instance=_source_instance(settings, cluster),
+        source_instance=instance,
         inventory=inventory,
     )
-
-
-def _source_instance(settings: Settings, cluster: str) -> str | None:
-    """What the source is; None, with a word on why, when its ZooKeeper does not say."""
-    brokers, clusters = named(settings, cluster)
-    with ClusterSessions(cluster, brokers, clusters) as sessions:
-        try:
-            return sessions.read_cluster(clusters.source).instance_id
-        except (UnreadError, NotConnectedError) as error:
-            name = sessions.metadata_of(clusters.source).session.name
-            typer.echo(f"{name}: {error}; so no ledger counts as headgate's own copy", err=True)
-            return None
 
 
 def _find(settings: Settings, connection: KafkaConnection, topic: str, question: Question) -> Collisions | Incomplete:
@@ -88,14 +83,14 @@ def _find(settings: Settings, connection: KafkaConnection, topic: str, question:
 
 
 def _reason(error: Exception) -> str:
-    """Py4J first says which of its own objects was called, and then what happened."""
+    """A Py4J message names its own objects first; the error is the line after."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 @contextmanager
 def _session(settings: Settings) -> Iterator[SparkSession]:
-    """A session of its own: a query that runs on the same data folder keeps its own, and its log."""
+    """Start a session with its own log, so that a query on the same data folder keeps its log."""
     find_java()
     jars = fetch_jars(["spark"], settings.jars_dir)[0]
     session = start_session(settings.stream, jars, settings.made_data_dir() / _LOG)

@@ -1,6 +1,6 @@
-"""The loop's answer to a command: accepted or refused, the exit status, and the text or JSON to print."""
+"""The result of a command: accepted or rejected, the exit status, and the text or JSON to print."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -13,7 +13,7 @@ from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, Swi
 from policies.switching.readings import SwitchCommand
 
 SHOWN = 10
-"""So many decisions are shown, and the others counted."""
+"""The most decisions that are shown; the others are counted."""
 
 _COLOURS: Mapping[SwitchVerdict, str] = {
     SwitchVerdict.REJECT: "bold red",
@@ -27,7 +27,7 @@ _COLOURS: Mapping[SwitchVerdict, str] = {
 
 
 class ExitStatus(IntEnum):
-    """How the command line ends; a user's mistake ends it with 2."""
+    """The exit status of a command; a user's mistake has 2."""
 
     ACCEPTED = 0
     REJECTED = 1
@@ -35,42 +35,42 @@ class ExitStatus(IntEnum):
 
 
 def event_id(command: SwitchCommand) -> str:
-    """The id of the event that a command is: the same key is the same command, and so the same event."""
+    """Return the event id of a command: a repeated key is the same command, and so the same event."""
     return deterministic_id("switch-command", command.cluster, command.idempotency_key)
 
 
 def concerns(command: SwitchCommand, decision: SwitchDecision) -> bool:
-    """Whether a decision follows from a command: it names it as its subject or as its evidence."""
+    """Whether a decision follows from a command, by its subject or its evidence."""
     return decision.subject == command.subject() or event_id(command) in decision.evidence
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """All that was decided about one command."""
+    """All decisions about one command."""
 
     command: SwitchCommand
     decisions: tuple[SwitchDecision, ...]
-    """In the order of their sequence; at least one."""
+    """The decisions by ascending sequence; at least one."""
     earlier: bool = False
-    """Whether it was decided before: a command with this key had been sent already."""
+    """Whether a command with this key was decided before."""
 
     @property
     def refusal(self) -> SwitchDecision | None:
-        """The decision that says why not; None for a command that was accepted."""
+        """The decision that rejects the command; None if it was accepted."""
         return next((d for d in self.decisions if _refuses(self.command, d)), None)
 
     @property
     def code(self) -> RejectCode | None:
-        """Of its rejection."""
+        """The code of its rejection; None if it was accepted."""
         return self.refusal.code if self.refusal is not None else None
 
     @property
     def exit_status(self) -> ExitStatus:
-        """How the command line ends."""
+        """The exit status of the command line."""
         return ExitStatus.ACCEPTED if self.refusal is None else ExitStatus.REJECTED
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result for a program."""
         return {
             **undecided(self.command),
             "accepted": self.refusal is None,
@@ -81,7 +81,7 @@ class CommandResult:
 
 
 def undecided(command: SwitchCommand) -> dict[str, Any]:
-    """For programs, what is known before anything was decided."""
+    """Return a command without a decision, for a program."""
     return {
         "cluster": command.cluster,
         "command": command.command.value,
@@ -94,7 +94,7 @@ def undecided(command: SwitchCommand) -> dict[str, Any]:
 
 
 def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
-    # One command may set off others' rejections, such as that of a broker's late report.
+    # One command may cause other rejections, such as that of a broker's late report.
     own = decision.subject == command.subject()
     rejects = own and (decision.verdict is SwitchVerdict.REJECT or decision.code is not None)
     return rejects or decision.verdict is SwitchVerdict.HALT
@@ -103,7 +103,7 @@ def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
 def result_of(
     command: SwitchCommand, decisions: Iterable[SwitchDecision], *, earlier: bool = False
 ) -> CommandResult | None:
-    """What was decided about a command, among these decisions; None while nothing is."""
+    """Return the result of a command from these decisions; None if none follows from it."""
     found = {d.decision_id: d for d in decisions if concerns(command, d)}
     if not found:
         return None
@@ -111,28 +111,23 @@ def result_of(
 
 
 def result_lines(result: CommandResult) -> Iterator[RenderableType]:
-    """The result, as a person reads it at a glance: first whether, then what, then how to name it."""
+    """Format the result for an operator: the rejection or the decisions, then the key of the command."""
     if result.earlier:
         yield Text("A command with this key was decided before:", "yellow")
     if result.refusal is not None:
         yield decision_line(result.refusal)
     else:
-        yield from _decision_lines(result.decisions)
+        yield from map(decision_line, result.decisions[:SHOWN])
+        if len(result.decisions) > SHOWN:
+            yield Text(f"and {len(result.decisions) - SHOWN} more decisions", "dim")
+        if any(d.mode is Mode.SHADOW and d.verdict in ORDERS for d in result.decisions):
+            yield Text("policies.switching.mode is shadow: no executor carries out these orders", "yellow")
     last = result.decisions[-1]
     yield Text(f"{result.command.command.value} {result.command.idempotency_key}, epoch {last.epoch}", "dim")
 
 
-def _decision_lines(decisions: Sequence[SwitchDecision]) -> Iterator[Text]:
-    for decision in decisions[:SHOWN]:
-        yield decision_line(decision)
-    if len(decisions) > SHOWN:
-        yield Text(f"and {len(decisions) - SHOWN} more decisions", "dim")
-    if any(d.mode is Mode.SHADOW and d.verdict in ORDERS for d in decisions):
-        yield Text("policies.switching.mode is shadow: nobody carries these orders out", "yellow")
-
-
 def decision_line(decision: SwitchDecision) -> Text:
-    """One decision: what it is, and its sentence."""
+    """Format one decision: its verdict and its explanation."""
     refused = decision.code is not None
     colour = "bold red" if refused else _COLOURS.get(decision.verdict, "bold")
     name = "REJECTED" if decision.verdict is SwitchVerdict.REJECT else decision.verdict.value

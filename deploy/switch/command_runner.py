@@ -1,4 +1,4 @@
-"""Runs one switch command from start to end: what it shows, asks, sends and returns."""
+"""Runs one switch command from start to end: shows the preview, asks, sends the command and prints the result."""
 
 import json
 import sys
@@ -15,123 +15,114 @@ from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, ExitStatus, decision_line, result_lines, undecided
 from deploy.switch.ledger_views import is_to_clean, show_ledgers
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError, Received
-from deploy.switch.published_precheck_view import reading_lines
+from deploy.switch.precheck_view import published_report_lines
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.readings import CommandName, SwitchCommand, SwitchPrecheck
+from policies.switching.readings import SwitchCommand, SwitchPrecheck
 from policies.switching.state import ENDED
 
 
 @dataclass(frozen=True, slots=True)
 class CommandConsole:
-    """Where the command was given: by a person at a terminal, or by a program that reads JSON."""
+    """The console of a command: a terminal with an operator, or a program that reads JSON."""
 
     console: Console
     as_json: bool
     yes: bool = False
-    """Whether every question is answered beforehand."""
+    """Whether every question is answered with yes in advance."""
 
     def require_terminal(self) -> None:
-        """Before anything is sent.
+        """Check that an operator can answer, before anything is sent.
 
         Raises:
-            UserError: nobody is there to answer.
+            UserError: standard input is no terminal, and there is no `--yes`.
         """
         if not self.yes and not sys.stdin.isatty():
             raise UserError("--yes: nobody can be asked here, as standard input is no terminal: give --yes to agree")
 
     def show(self, lines: Iterable[RenderableType]) -> None:
-        """To a person."""
+        """Print lines for an operator."""
         if not self.as_json:
             for line in lines:
                 self.console.print(line, highlight=False)
 
     def confirm(self, question: str) -> bool:
-        """Ask, on standard error: a program reads the other one."""
+        """Ask on standard error, because a program reads standard output."""
         return self.yes or typer.confirm(question, err=True)
 
     def print_result(self, result: CommandResult, **more: Any) -> ExitStatus:
-        """Say what was decided."""
+        """Print the result of a command."""
         self.show(result_lines(result))
         self.print_json({**result.plain(), **more})
         return result.exit_status
 
     def print_json(self, plain: dict[str, Any]) -> None:
-        """To a program."""
+        """Print a value for a program."""
         if self.as_json:
             typer.echo(json.dumps(plain))
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRunner:
-    """Runs the commands that a person or program at a console gives to the loop that the settings name."""
+    """Runs commands on the loop that the settings name, for an operator or a program."""
 
     settings: Settings
     options: CommandOptions
     console: CommandConsole
     timeout_seconds: float
 
-    def run(self, name: CommandName, /, **args: Any) -> ExitStatus:
-        """Send one command, and say what was decided. Raises as `LoopClient.execute` does."""
-        command = self.options.command(name, **args)
-        with self._loop() as loop:
-            return self._exit_status(lambda: self.console.print_result(loop.execute(command)))
-
     def with_consent(self, *, given: bool) -> "CommandRunner":
-        """The same, with every question answered beforehand if so given."""
+        """Return a runner whose questions are answered in advance, if so given."""
         return replace(self, console=replace(self.console, yes=given))
 
-    def run_if_agreed(self, question: str, name: CommandName, /, **args: Any) -> ExitStatus:
-        """Ask, after showing what a dry run of it says; then send it. Raises as `LoopClient.execute` does."""
+    def run(self, name: str, /, **args: Any) -> ExitStatus:
+        """Send one command and print its result. Raises as `LoopClient.execute` does."""
+        command = self.options.command(name, **args)
+        return self._use_loop(lambda loop: self.console.print_result(loop.execute(command)))
+
+    def confirm_and_run(self, question: str, name: str, /, **args: Any) -> ExitStatus:
+        """Show the result of a dry run, ask, and send the command. Raises as `LoopClient.execute` does."""
         if self.options.dry_run:
             return self.run(name, **args)
         command = self.options.command(name, **args)
         self.console.require_terminal()
-        with self._loop() as loop:
-            return self._exit_status(lambda: self._ask_and_run(loop, command, question))
+        return self._use_loop(lambda loop: self._confirm_and_run(loop, command, question))
 
-    def _ask_and_run(self, loop: LoopClient, command: SwitchCommand, question: str) -> ExitStatus:
-        """What is refused is not asked about."""
+    def _confirm_and_run(self, loop: LoopClient, command: SwitchCommand, question: str) -> ExitStatus:
         if not self.console.yes:
             trial = command.model_copy(update={"dry_run": True, "idempotency_key": str(uuid.uuid4())})
-            would = loop.execute(trial)
-            self.console.show(decision_line(decision) for decision in would.decisions)
-            if would.refusal is not None:
-                self.console.print_json(would.plain())
+            preview = loop.execute(trial)
+            self.console.show(decision_line(decision) for decision in preview.decisions)
+            if preview.refusal is not None:
+                self.console.print_json(preview.plain())
                 return ExitStatus.REJECTED
             if not self.console.confirm(question):
                 return self._withdraw(command, "Nothing is changed.")
         return self.console.print_result(loop.execute(command))
 
     def clean_up(self, *, execute: bool) -> ExitStatus:
-        """List what would be deleted; to execute it, ask, and have it deleted."""
+        """List the ledgers to delete; with `execute`, ask and delete them."""
         if self.options.dry_run or not execute:
-            return replace(self, options=replace(self.options, dry_run=True)).run(CommandName.CLEANUP)
-        self.console.require_terminal()
-        command = self.options.command(CommandName.CLEANUP)
-        with self._loop() as loop:
-            question = "Delete these ledgers? This cannot be undone."
-            return self._exit_status(lambda: self._ask_and_run(loop, command, question))
+            return replace(self, options=replace(self.options, dry_run=True)).run("cleanup")
+        return self.confirm_and_run("Delete these ledgers? This cannot be undone.", "cleanup")
 
     def list_ledgers_to_clean(self) -> ExitStatus:
-        """Print every ledger that a clean-up would delete, as far as the policy has said by now."""
+        """Print every ledger that a clean-up would delete, by the decisions so far."""
         cluster, console = self.options.cluster, self.console
         otherwise = "Nothing is promoted, so there is nothing to delete."
         show_ledgers(self.settings, cluster, console.console, is_to_clean, otherwise, as_json=console.as_json)
         return ExitStatus.ACCEPTED
 
     def start(self, target: str, digest: str | None) -> ExitStatus:
-        """Start a switch: on a report that was read before, or else on one that is made now and shown."""
-        command = self.options.command(CommandName.START, digest=digest, target=target)
+        """Start a switch on the report with this digest, or else on a report that is made now and shown."""
+        command = self.options.command("start", digest=digest, target=target)
         if digest is not None:
-            with self._loop() as loop:
-                return self._exit_status(lambda: self.console.print_result(loop.execute(command)))
+            return self._use_loop(lambda loop: self.console.print_result(loop.execute(command)))
         if not self.options.dry_run:
             self.console.require_terminal()
-        with self._loop(with_past=True) as loop:
-            return self._exit_status(lambda: self._start(loop, command, target))
+        return self._use_loop(lambda loop: self._start(loop, command, target), with_past=True)
 
     def _start(self, loop: LoopClient, command: SwitchCommand, target: str) -> ExitStatus:
         record = loop.record()
@@ -140,7 +131,7 @@ class CommandRunner:
             if not self._confirm(f"Drive the switch of {self.options.cluster} to {target} on?"):
                 return self._withdraw(command, "Nothing is started.")
             return self.console.print_result(loop.execute(command))
-        checking = replace(self.options, key=None, dry_run=False).command(CommandName.PRECHECK, target=target)
+        checking = replace(self.options, key=None, dry_run=False).command("precheck", target=target)
         ordered = loop.execute(checking)
         if ordered.refusal is not None:
             return self.console.print_result(ordered)
@@ -152,7 +143,7 @@ class CommandRunner:
     ) -> ExitStatus:
         shown = {"precheck": None if report is None else report.model_dump(mode="json")}
         if report is not None:
-            self.console.show(reading_lines(report))
+            self.console.show(published_report_lines(report))
         if report is None or decision is None or decision.verdict is SwitchVerdict.REJECT or not report.ready:
             if decision is not None and decision.verdict is SwitchVerdict.REJECT:
                 self.console.show([decision_line(decision)])
@@ -170,7 +161,7 @@ class CommandRunner:
         order, target = ordered.decisions[-1], ordered.command.args.target
         if order.mode is Mode.SHADOW:
             raise UserError(
-                "policies.switching.mode is shadow: nobody carries a precheck out, and a switch would not start; "
+                "policies.switching.mode is shadow: no executor carries out a precheck, and a switch would not start. "
                 "`headgate switch precheck` makes a report of its own."
             )
         self.console.show([Text(f"{order.explanation}: the executor is asked for a report …", "dim")])
@@ -188,31 +179,29 @@ class CommandRunner:
         self.console.print_json({**undecided(command), **more})
         return ExitStatus.REJECTED
 
-    def _loop(self, *, with_past: bool = False) -> LoopClient:
-        # A key that somebody chose may have been used before, and the answer to it may still be known.
+    def _use_loop(self, action: Callable[[LoopClient], ExitStatus], *, with_past: bool = False) -> ExitStatus:
+        # A key that the operator chose may have been used before, and its result may still be in the topic.
         with_past = with_past or self.options.key is not None
-        return LoopClient(self.settings, self.options.cluster, self.timeout_seconds, with_past=with_past)
-
-    def _exit_status(self, run: Callable[[], ExitStatus]) -> ExitStatus:
-        try:
-            return run()
-        except NoDecisionError as error:
-            typer.echo(str(error), err=True)
-            self.console.print_json(undecided(error.command))
-            return ExitStatus.NO_DECISION
+        with LoopClient(self.settings, self.options.cluster, self.timeout_seconds, with_past=with_past) as loop:
+            try:
+                return action(loop)
+            except NoDecisionError as error:
+                typer.echo(str(error), err=True)
+                self.console.print_json(undecided(error.command))
+                return ExitStatus.NO_DECISION
 
 
 def is_driven_on(record: SwitchRecord, target: str) -> bool:
-    """Whether a switch to this target is under way: to start it again means to drive it on, without a precheck."""
+    """Whether a switch to this target is live: `start` then drives it on, without a precheck."""
     return record.target == target and record.attempt > 0 and record.verdict not in ENDED
 
 
 def find_report(
     received: Iterable[Received], order: SwitchDecision, target: str
 ) -> tuple[SwitchPrecheck | None, SwitchDecision | None] | None:
-    """The report that followed an order, and what the policy decided on it; None while it has not come.
+    """Return the report that followed an order, and the decision on it; None until it arrives.
 
-    A precheck that could not be made shows by its reading alone: the policy decides nothing on it.
+    A precheck that failed has only a reading: the policy makes no decision on it.
     """
     all_received = list(received)
     readings = {r.id: r.data for r in all_received if isinstance(r.data, SwitchPrecheck) and r.data.target == target}
@@ -224,5 +213,5 @@ def find_report(
             report = next((readings[i] for i in decision.evidence if i in readings), None)
             if report is not None or decision.verdict is SwitchVerdict.REJECT:
                 return report, decision
-    unmade = next((r for r in readings.values() if r.outcome is not Outcome.OK), None)
-    return (unmade, None) if unmade is not None else None
+    failed = next((r for r in readings.values() if r.outcome is not Outcome.OK), None)
+    return (failed, None) if failed is not None else None

@@ -1,4 +1,4 @@
-"""The command `headgate switch inventory`: publishes the precheck's input in parts, for `collisions` to join."""
+"""The command `headgate switch inventory`: publishes the precheck's readings in parts, for `collisions` to join."""
 
 import json
 import time
@@ -15,8 +15,9 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics, observations
 from connectors.kafka.topic_admin import check_topics
 from connectors.switching.inventory import inventory_readings
 from deploy.settings.application import Settings
+from deploy.switch.clusters import bookkeeper_clusters
 from deploy.switch.loop_kafka import loop_connection
-from deploy.switch.precheck_command import check, named
+from deploy.switch.precheck_command import check
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import topic_of
@@ -26,13 +27,13 @@ from policies.switching.readings import SwitchInventory
 SOURCE = "headgate/switch-inventory"
 
 _AT_ONCE = 64
-"""So many records, 16 MiB at the most, are under way: the publisher's queue holds 64 MiB."""
+"""The most records in flight, at most 16 MiB: the publisher's queue holds 64 MiB."""
 _DELIVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedInventory:
-    """An inventory that the loop's Kafka has taken whole."""
+    """An inventory that was published completely."""
 
     inventory: str
     references: int
@@ -43,19 +44,19 @@ def publish_inventory(settings: Settings, cluster: str, target: str, *, as_json:
     """Read the references and the target's ledgers as the precheck does, and publish them; the manifest comes last.
 
     Returns:
-        Whether everything could be read. Else nothing is published, and standard error says why.
+        Whether every reading succeeded. If not, nothing is published, and standard error has the failures.
 
     Raises:
-        UserError: the settings do not say where the clusters are, or Kafka does not take the records.
+        UserError: the settings do not have the clusters' addresses, or Kafka rejects the records.
     """
-    named(settings, cluster)  # what is wrong with the settings is told before anything is asked
+    bookkeeper_clusters(settings, cluster)  # report wrong settings before the first connection
     connection, topic = inventory_topic(settings)
     began = time.monotonic()
     taken = check(settings, cluster, target).taken
     if taken.problems or taken.snapshot.existing is None:
         for problem in taken.problems:
             typer.echo(f"not read: {problem}", err=True)
-        typer.echo("Nothing is published: an inventory counts only when it is whole.", err=True)
+        typer.echo("Nothing is published, because only a complete inventory counts.", err=True)
         return False
     took_ms = round((time.monotonic() - began) * 1000)
     published = _publish(connection, topic, _readings(cluster, target, taken.snapshot, took_ms))
@@ -78,29 +79,28 @@ def _readings(cluster: str, target: str, seen: PrecheckSnapshot, took_ms: int) -
 
 
 def _publish(connection: KafkaConnection, topic: str, readings: Iterable[Reading]) -> PublishedInventory:
-    """Some at a time, each taken before the next are made; so the manifest follows only what has arrived."""
+    """Publish records in groups, each delivered before the next, so the manifest follows only delivered parts."""
     metrics, left, last = PublisherMetrics(CollectorRegistry()), iter(readings), None
     with Publisher(connection, metrics, delivery_timeout_seconds=_DELIVERY_SECONDS) as publisher:
         send = observations_to(publisher.publish, topic, SOURCE)
         while some := list(islice(left, _AT_ONCE)):
             for last in some:
                 send(last)
-            if publisher.flush(_DELIVERY_SECONDS) or _given_up(metrics):
-                raise UserError(f"kafka: {topic} did not take all records; the inventory does not count. Try again.")
+            undelivered = publisher.flush(_DELIVERY_SECONDS)
+            if undelivered or any(s.value for metric in metrics.unpublished.collect() for s in metric.samples):
+                raise UserError(
+                    f"kafka: {topic} did not accept all records, so the inventory does not count. Try again."
+                )
     if not isinstance(last, SwitchInventory):
         raise TypeError("the manifest comes last")
     return PublishedInventory(last.inventory, last.references, last.parts)
 
 
-def _given_up(metrics: PublisherMetrics) -> float:
-    return sum(sample.value for metric in metrics.unpublished.collect() for sample in metric.samples)
-
-
 def inventory_topic(settings: Settings) -> tuple[KafkaConnection, str]:
-    """Where inventories are published.
+    """Return the connection and the topic of inventories.
 
     Raises:
-        UserError: the loop's Kafka is not known, or has no such topic.
+        UserError: the loop's Kafka is not known, or lacks the topic.
     """
     connection, topic = loop_connection(settings), settings.topics.topic(topic_of(SwitchInventory))
     if topic in check_topics(connection, settings.topics).missing:

@@ -1,6 +1,6 @@
 """Lists single ledgers of a switch: those that failed, and those that a clean-up would delete.
 
-The latest decision about each ledger is on the decided topic; only those that are shown are kept in memory.
+The decided topic has the latest decision about each ledger; only the listed ones are kept in memory.
 """
 
 import json
@@ -17,45 +17,43 @@ from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, S
 from policies.switching.state import FAILED, LedgerStage
 
 _READ_SECONDS = 1.0
-
-
 _LEFT = frozenset({SwitchReason.RETRIES_EXHAUSTED, SwitchReason.NOT_READY, SwitchReason.WIDE_CHANGE})
 
 
 def has_failed(decision: SwitchDecision) -> bool:
-    """Whether the latest decision about a ledger leaves it behind, or gives up what was asked of it."""
+    """Whether the latest decision about a ledger leaves it behind, or gives up its order."""
     if decision.ledger is None or decision.verdict in ORDERS:
         return False
     return decision.ledger.stage in FAILED or decision.reason in _LEFT
 
 
 def is_to_clean(decision: SwitchDecision) -> bool:
-    """Whether a ledger is attributed to the target, and still stands in the source."""
+    """Whether a ledger is attributed to the target, and still exists in the source."""
     return decision.ledger is not None and decision.ledger.stage in (LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
 
 
-def of_switch(decisions: Iterable[SwitchDecision], record: SwitchRecord | None) -> list[SwitchDecision]:
-    """Those about ledgers of the present switch, by id; what an earlier one left on the topic is left out."""
+def select_ledgers(decisions: Iterable[SwitchDecision], record: SwitchRecord | None) -> list[SwitchDecision]:
+    """Return the decisions about ledgers of the present switch, by id. The topic may have those of earlier switches."""
     way = (record.source, record.target) if record is not None else None
     found = ((d.ledger.ledger_id, d) for d in decisions if d.ledger and way in (None, (d.source, d.target)))
     return [decision for _, decision in sorted(found, key=lambda pair: (pair[0], pair[1].subject))]
 
 
 def show_failed(settings: Settings, cluster: str, console: Console, *, as_json: bool) -> None:
-    """Print the ledgers that failed, each with its reason. Raises as `show_ledgers` does."""
-    show_ledgers(settings, cluster, console, has_failed, "No ledger of it failed.", as_json=as_json)
+    """Print the ledgers that failed, with the reasons. Raises as `show_ledgers` does."""
+    show_ledgers(settings, cluster, console, has_failed, "No ledger failed.", as_json=as_json)
 
 
 def show_ledgers(
     settings: Settings, cluster: str, console: Console, wanted: Wanted, otherwise: str, *, as_json: bool
 ) -> None:
-    """Print ledgers of the present switch of a broker cluster, all of them.
+    """Print all selected ledgers of a broker cluster's present switch.
 
     Raises:
         UserError: the loop's Kafka is not known, or does not answer.
     """
     with LoopClient(settings, cluster, _READ_SECONDS, with_past=True, ledgers=wanted) as loop:
-        found = of_switch(loop.ledgers.values(), loop.record())
+        found = select_ledgers(loop.ledgers.values(), loop.record())
     if as_json:
         for decision in found:
             typer.echo(json.dumps(plain_ledger(decision)))
@@ -65,24 +63,21 @@ def show_ledgers(
 
 
 def ledger_lines(decisions: list[SwitchDecision], otherwise: str) -> Iterator[RenderableType]:
-    """A line for each ledger, and how many there are; `otherwise` where there are none."""
+    """Format a line for each ledger and their number; `otherwise` if there is none."""
     if not decisions:
         yield Text(otherwise)
         return
     table = Table("ledger", "kind", "stage", "reason", "what happened", "znodes")
     for each in decisions:
         plain = plain_ledger(each)
-        table.add_row(*(str(plain[name]) for name in ("ledger", "kind", "stage", "reason", "detail")), _paths(each))
+        paths = "\n".join(each.ledger.paths) if each.ledger else ""
+        table.add_row(*(str(plain[name]) for name in ("ledger", "kind", "stage", "reason", "detail")), paths)
     yield table
     yield Text(f"{len(decisions)} ledgers")
 
 
-def _paths(decision: SwitchDecision) -> str:
-    return "\n".join(decision.ledger.paths) if decision.ledger else ""
-
-
 def plain_ledger(decision: SwitchDecision) -> dict[str, object]:
-    """What is said of a ledger, for programs."""
+    """Return a ledger and its latest decision, for a program."""
     ledger = decision.ledger
     assert ledger is not None  # noqa: S101 - only decisions about ledgers come here
     return {

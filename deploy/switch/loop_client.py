@@ -1,4 +1,4 @@
-"""Sends switch commands to the running loop and receives the decisions about them."""
+"""Sends switch commands to the running loop, and receives the decisions about them."""
 
 import time
 import uuid
@@ -33,7 +33,7 @@ _AFTERMATH_SECONDS = 0.5
 """A command may lead to several decisions of one batch, which may come in several fetches."""
 _LONGEST_AFTERMATH_SECONDS = 2.0
 _GRACE_SECONDS = 2.0
-"""For a client that gives a record up to say why."""
+"""The time that the Kafka client needs to report why it gave up a record."""
 _LEDGERS = "/ledgers/"
 _ALL: timedelta | None = None
 _NOTHING = timedelta(0)
@@ -42,54 +42,51 @@ _READER: EventReader[Any] = EventReader((SwitchDecision, SwitchRecord, SwitchPre
 
 Value = TypeVar("Value")
 Wanted = Callable[[SwitchDecision], bool]
-"""Picks among the latest decisions about single ledgers."""
+"""Selects from the latest decisions about single ledgers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOptions:
-    """What all commands have in common."""
+    """The options that all commands share."""
 
     cluster: str
     actor: str | None = None
     """Default: the user and the host."""
     reason: str = ""
     key: str | None = None
-    """Default: a fresh one."""
+    """Default: a new one."""
     expected_epoch: int | None = None
     dry_run: bool = False
 
-    def command(self, name: CommandName, /, digest: str | None = None, **args: Any) -> SwitchCommand:
-        """The command as it is sent.
+    def command(self, name: str, /, digest: str | None = None, **args: Any) -> SwitchCommand:
+        """Make the command with this name.
 
         Raises:
-            UserError: an option is longer or larger than the wire takes.
+            UserError: an option is longer or larger than the wire format allows.
         """
         try:
-            return self._command(name, digest, args)
+            return SwitchCommand(
+                cluster=self.cluster,
+                outcome=Outcome.OK,
+                command=CommandName(name),
+                args=CommandArgs(**args),
+                actor=self.actor or actor(),
+                reason=self.reason,
+                idempotency_key=str(uuid.uuid4()) if self.key is None else self.key,
+                dry_run=self.dry_run,
+                expected_epoch=self.expected_epoch,
+                precheck_digest=digest,
+            )
         except ValidationError as error:
             raise sayable(error) from None
 
-    def _command(self, name: CommandName, digest: str | None, args: dict[str, Any]) -> SwitchCommand:
-        return SwitchCommand(
-            cluster=self.cluster,
-            outcome=Outcome.OK,
-            command=name,
-            args=CommandArgs(**args),
-            actor=self.actor or actor(),
-            reason=self.reason,
-            idempotency_key=str(uuid.uuid4()) if self.key is None else self.key,
-            dry_run=self.dry_run,
-            expected_epoch=self.expected_epoch,
-            precheck_digest=digest,
-        )
-
 
 class NoDecisionError(Exception):
-    """Nothing was decided in time.
+    """No decision arrived in time.
 
     Args:
-        message: what was awaited, and what may be the matter.
-        command: which was sent.
+        message: names the missing decision and the likely cause.
+        command: the command that was sent.
     """
 
     def __init__(self, message: str, command: SwitchCommand) -> None:
@@ -99,7 +96,7 @@ class NoDecisionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A decision or report, and the id of its event."""
+    """A decision or report, with the id of its event."""
 
     id: str
     data: SwitchDecision | SwitchRecord | SwitchPrecheck
@@ -109,11 +106,11 @@ class LoopClient:
     """A client of the running loop, for one broker cluster; use it as a context manager, from one thread.
 
     Args:
-        settings: name the loop's Kafka and topics.
+        settings: the settings with the loop's Kafka and topics.
         cluster: the broker cluster.
-        timeout_seconds: how long a decision is awaited.
-        with_past: receive all decisions in force as well, from before it connected; else only what is new.
-        ledgers: which decisions about single ledgers are kept, the latest of each, in `ledgers`.
+        timeout_seconds: how long to wait for a decision.
+        with_past: also receive all decisions in force from before the connection.
+        ledgers: selects the decisions about single ledgers to keep in `ledgers`, the latest of each.
 
     Raises:
         UserError: the loop's Kafka is not known.
@@ -141,7 +138,7 @@ class LoopClient:
         self._asked = b""
         self._wanted = ledgers
         self.ledgers: dict[str, SwitchDecision] = {}
-        """By subject, the latest decision about a ledger, where it is wanted."""
+        """The latest selected decision about each ledger, by subject."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -157,7 +154,7 @@ class LoopClient:
         self._stack.close()
 
     def _catch_up(self) -> None:
-        """From here on nothing that is decided is missed."""
+        """Wait until the tail has reached the topics' ends: from then on no decision is missed."""
         until = time.monotonic() + _CONNECT_SECONDS
         while not self._tail.caught_up:
             self.poll(_POLL_SECONDS)
@@ -167,25 +164,25 @@ class LoopClient:
 
     @property
     def received(self) -> list[Received]:
-        """Everything so far, in its order."""
+        """All decisions and reports so far, in their order."""
         return self._received
 
     def record(self) -> SwitchRecord | None:
-        """Where the switch stands, as last received; None when nothing was (needs `with_past`)."""
+        """Return the latest record of the switch; None if none was received (needs `with_past`)."""
         return max(self.records(), key=lambda r: r.sequence, default=None)
 
     def records(self) -> list[SwitchRecord]:
-        """Where the switch stood, in the order received."""
+        """Return all records of the switch, in the order received."""
         return [r.data for r in self._received if isinstance(r.data, SwitchRecord)]
 
     def execute(self, command: SwitchCommand) -> CommandResult:
-        """Send a command, and return what was decided about it.
+        """Send a command, and return its result.
 
-        With `with_past`, one that was sent before under the same key is not sent again while its result is still known.
+        With `with_past`, a command with an earlier key is not sent again while its result is still in the topic.
 
         Raises:
-            NoDecisionError: nothing was decided in time.
-            UserError: it could not be sent.
+            NoDecisionError: no decision arrived in time.
+            UserError: the command could not be sent.
         """
         earlier = result_of(command, self._decisions(), earlier=True)
         if earlier is not None:
@@ -193,16 +190,18 @@ class LoopClient:
         self._asked = event_id(command).encode()
         self._send(command)
         self.wait_for(lambda: result_of(command, self._decisions()), self._no_decision(command), command)
-        self._poll_aftermath()
+        until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
+        while self.poll(_AFTERMATH_SECONDS) and time.monotonic() < until:
+            pass
         result = result_of(command, self._decisions())
-        assert result is not None  # noqa: S101 - what was received stays received
+        assert result is not None  # noqa: S101 - `wait_for` has found it
         return result
 
     def wait_for(self, find: Callable[[], Value | None], otherwise: str, command: SwitchCommand) -> Value:
-        """Poll until something is found among what was received.
+        """Poll until `find` returns a value.
 
         Raises:
-            NoDecisionError: it is not found in time; says `otherwise`.
+            NoDecisionError: it returned none in time; the message is `otherwise`.
         """
         until = time.monotonic() + self.timeout_seconds
         while (found := find()) is None:
@@ -216,30 +215,25 @@ class LoopClient:
         return [r.data for r in self._received if isinstance(r.data, SwitchDecision)]
 
     def poll(self, timeout_seconds: float) -> bool:
-        """Receive what comes next, awaiting it for so long at most; gives whether anything came."""
+        """Receive the next records, waiting at most this long. Returns whether there were any."""
         records = self._tail.poll(timeout_seconds)
         if self._wanted is not None:
             self._keep_ledgers(records, self._wanted)
-        read = (_received(record, self._cluster, self._asked) for record in records)
+        read = (_read_record(record, self._cluster, self._asked) for record in records)
         self._received.extend(each for each in read if each is not None)
         return bool(records)
 
     def _keep_ledgers(self, records: Iterable[Record], wanted: Wanted) -> None:
-        """Records of a key come in their order, so a later one takes the place of an earlier one."""
+        """Records of a key arrive in order, so a later one replaces an earlier one."""
         for record in records:
             key = (record.key or b"").decode(errors="replace")
             if not key.startswith(f"{self._cluster}{_LEDGERS}"):
                 continue
-            decision = _decision(record)
-            if decision is not None and wanted(decision):
-                self.ledgers[key] = decision
+            event = _decode(record)
+            if event is not None and isinstance(event.data, SwitchDecision) and wanted(event.data):
+                self.ledgers[key] = event.data
             else:
                 self.ledgers.pop(key, None)
-
-    def _poll_aftermath(self) -> None:
-        until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
-        while self.poll(_AFTERMATH_SECONDS) and time.monotonic() < until:
-            pass
 
     def _send(self, command: SwitchCommand) -> None:
         event = observation_event(command, id=event_id(command), source=SOURCE, time=datetime.now(UTC))
@@ -247,48 +241,44 @@ class LoopClient:
         self._publisher.publish(self._commands, command.cluster, event)
         self._publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
         if self._published() == before:
+            samples = (s for family in self._registry.collect() for s in family.samples)
+            errors = [s.labels["error"] for s in samples if s.name == "headgate_records_unpublished_total" and s.value]
             raise UserError(
-                f"the command could not be sent to {self._commands} ({self._why_unsent()}): check that Kafka at "
-                f"{','.join(self._connection.servers())} is up, and that the topic exists (`headgate topics create`)."
+                f"the command could not be sent to {self._commands} ({', '.join(errors) or 'no answer'}): check that "
+                f"Kafka at {','.join(self._connection.servers())} is up, and that the topic exists "
+                "(`headgate topics create`)."
             )
 
     def _published(self) -> float:
         return self._registry.get_sample_value("headgate_records_published_total", {"topic": self._commands}) or 0.0
 
-    def _why_unsent(self) -> str:
-        samples = (s for family in self._registry.collect() for s in family.samples)
-        errors = [s.labels["error"] for s in samples if s.name == "headgate_records_unpublished_total" and s.value]
-        return ", ".join(errors) or "no answer"
-
     def _no_decision(self, command: SwitchCommand) -> str:
         again = f"--idempotency-key {command.idempotency_key}"
         return (
-            f"Nothing was decided within {self.timeout_seconds:g} s: the query (`headgate run` or `headgate decide`) "
-            "may not be running. The command waits for it in Kafka; to ask for the answer later, give it again with "
-            f"{again}, which does not repeat it."
+            f"No decision within {self.timeout_seconds:g} s: the query (`headgate run` or `headgate decide`) may not "
+            "be running. The command waits for it in Kafka. To get the result later, repeat the command with "
+            f"{again}: that does not run it twice."
         )
 
 
-def _decision(record: Record) -> SwitchDecision | None:
+def _decode(record: Record) -> Received | None:
+    """Decode a record; None for records of other policies, which share the topics."""
     try:
-        data = _READER.read(record.value).data if record.value is not None else None
+        event = _READER.read(record.value) if record.value is not None else None
     except BadRecordError:
         return None
-    return data if isinstance(data, SwitchDecision) else None
+    return Received(event.id, event.data) if event is not None else None
 
 
-def _received(record: Record, cluster: str, asked: bytes) -> Received | None:
-    """What a record says about the cluster.
+def _read_record(record: Record, cluster: str, asked: bytes) -> Received | None:
+    """Decode a record of the cluster.
 
-    There may be very many decisions about single ledgers: of those only what was asked for is read.
+    Decisions about single ledgers may be very many: only those that name the command as their evidence are decoded.
     """
     key = (record.key or b"").decode(errors="replace")
     if record.value is None or not (key == cluster or key.startswith(f"{cluster}/")):
         return None
     if key.startswith(f"{cluster}{_LEDGERS}") and asked not in record.value:
         return None
-    try:
-        event = _READER.read(record.value)
-    except BadRecordError:
-        return None  # the topics hold others' records too
-    return Received(event.id, event.data) if event.data.cluster == cluster else None
+    received = _decode(record)
+    return received if received is not None and received.data.cluster == cluster else None

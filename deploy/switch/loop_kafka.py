@@ -1,4 +1,4 @@
-"""Finds the loop that a command talks to: the Kafka that the settings name, or that of a running `headgate up`."""
+"""Finds the Kafka of the loop: the one in the settings, or that of a running `headgate up`."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from policies.errors import UserError
 
 
 def loop_connection(settings: Settings) -> KafkaConnection:
-    """The loop's own Kafka.
+    """Return the connection to the loop's own Kafka.
 
     Raises:
-        UserError: the settings name none, and no `headgate up` runs on their data folder.
+        UserError: the settings have none, and no `headgate up` runs on their data folder.
     """
     if settings.kafka is not None:
         return settings.kafka
@@ -29,21 +29,17 @@ def loop_connection(settings: Settings) -> KafkaConnection:
 
 
 def embedded_servers(folder: Path) -> str | None:
-    """`host:port` of the brokers of an embedded cluster; None when none runs on this folder."""
+    """Return the bootstrap servers of an embedded cluster; None if none runs on this folder."""
     try:
         holder = int((folder / "lock").read_text())
         ports = [int(port) for port in json.loads((folder / "cluster.json").read_text())["broker_ports"].values()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    # The lock itself is not asked for: to hold it for a moment would keep an `up` that starts just now from starting.
-    return ",".join(f"{LOOPBACK}:{port}" for port in ports) if ports and _lives(holder) else None
-
-
-def _lives(pid: int) -> bool:
+    # Taking the lock, even for a moment, could make the start of another `up` fail.
     try:
-        os.kill(pid, 0)
+        os.kill(holder, 0)
     except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
-    return True
+        return None
+    except OSError:
+        pass  # the process runs as another user
+    return ",".join(f"{LOOPBACK}:{port}" for port in ports) or None

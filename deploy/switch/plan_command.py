@@ -1,6 +1,6 @@
-"""The command `headgate switch plan`: from live data, what a switch would do and how long it would take.
+"""The command `headgate switch plan`: previews a switch and its duration from live data.
 
-It reads what the precheck reads, and the size of each ledger to copy. It writes nothing and needs no running loop.
+It runs a precheck and reads the size of each ledger to copy. It writes nothing, and needs no running loop.
 """
 
 import json
@@ -19,7 +19,8 @@ from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from deploy.commands.console import SafeConsole
 from deploy.settings.application import Settings
-from deploy.switch.precheck_command import Checked, check, named, watched_cluster
+from deploy.switch.clusters import bookkeeper_clusters, watched_cluster
+from deploy.switch.precheck_command import Checked, check
 from deploy.switch.precheck_view import bypass_lines, finding_line, staying_lines, verdict_line
 from policies.errors import UserError
 from policies.switching.ledgers import LedgerState
@@ -30,51 +31,51 @@ from policies.units import counted, human_bytes, human_seconds
 
 LEDGERS_PER_SECOND = 150.0
 BYTES_PER_SECOND = 70e6
-"""What `bench/switch.py` and `bench/ledger_copy.py` measured on two busy cores, each rounded down."""
+"""Rates that `bench/switch.py` and `bench/ledger_copy.py` measured on two busy cores, rounded down."""
 
 _READ_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast ledgers are copied and attributed."""
+    """The rates at which ledgers are copied and attributed."""
 
     ledgers_per_second: float
     bytes_per_second: float
     source: str
-    """Where these are from, in a few words."""
+    """The source of the rates, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan:
-    """What a switch would do."""
+    """A preview of a switch."""
 
     cluster: str
     source: str
     target: str
     ready: bool
     ledgers: dict[str, int]
-    """To move, by kind."""
+    """The number of ledgers to move, by kind."""
     bytes: int
-    """Of the entries of those that are closed."""
+    """The length of all closed ledgers to copy."""
     open_ledgers: int
-    """With a writer: they are copied once their topic's owner rolled them over, or unloaded it."""
+    """The number of open ledgers: they are copied once their topic's owner rolls them over or unloads the topic."""
     unread: int
-    """Of which nothing could be read."""
+    """The number of ledgers that could not be read."""
     brokers: tuple[str, ...] | None
-    """Those that must follow; None: not known."""
+    """The live brokers, which must follow; None: not known."""
     build_seconds: float
     promote_seconds: float
     rates: Rates
 
     @property
     def count(self) -> int:
-        """How many ledgers are to move."""
+        """The number of ledgers to move."""
         return sum(self.ledgers.values())
 
 
 def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as_json: bool) -> bool:
-    """Print what a switch would do; gives whether the precheck within it says ready.
+    """Print a preview of a switch. Returns whether the target is ready.
 
     Raises:
         UserError: as the precheck does.
@@ -92,14 +93,14 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
 
 
 def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchLimits) -> SwitchPlan:
-    """What a switch would do, by a precheck that was just made."""
+    """Make the preview from a precheck."""
     seen, report = checked.taken.snapshot, checked.report
     kinds = {
         r.ledger_id: r.kind
         for r in with_ledger(seen.references)
         if owner_of(r, seen.bootstrap) == report.source
     }  # fmt: skip
-    brokers, clusters = named(settings, checked.cluster)
+    brokers, clusters = bookkeeper_clusters(settings, checked.cluster)
     with ClusterSessions(checked.cluster, brokers, clusters) as sessions:
         copied = ids_to_import(seen, settings.policies.switching.for_cluster(checked.cluster).rules) | {
             ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA
@@ -108,7 +109,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
             facts = sessions.find_ledgers(report.source, copied).facts
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
-        live = _brokers(sessions, watched_cluster(settings, checked.cluster).switching)
+        live = _read_brokers(sessions, watched_cluster(settings, checked.cluster).switching)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     total = sum(ledger.length_bytes for ledger in closed)
     limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)
@@ -128,7 +129,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
     )
 
 
-def _brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tuple[str, ...] | None:
+def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tuple[str, ...] | None:
     path = (execution or SwitchExecution()).brokers_path
     try:
         reader = sessions.brokers.reader(within(_READ_SECONDS))
@@ -139,7 +140,7 @@ def _brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tu
 
 
 def plan_lines(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> Iterator[RenderableType]:
-    """The plan, as a person reads it before starting."""
+    """Format the plan."""
     report = checked.report
     yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
     yield from bypass_lines(bypassed=report.bypassed)
@@ -174,16 +175,16 @@ def _table(plan: SwitchPlan) -> Table:
 
 
 def broker_lines(plan: SwitchPlan) -> Iterator[str]:
-    """What happens to brokers and topics, and when."""
-    who = "all live brokers (not known which)" if plan.brokers is None else f"{len(plan.brokers)} live brokers"
-    yield f"at once: {who} read the directive, and make every new ledger in {plan.target} from then on"
-    yield f"ledgers that are open stay in {plan.source} until they roll over; nothing is fenced, no topic is unloaded"
+    """Describe the effect on brokers and topics."""
+    brokers = "all live brokers (not known which)" if plan.brokers is None else f"{len(plan.brokers)} live brokers"
+    yield f"at once: {brokers} read the directive, and make every new ledger in {plan.target} from then on"
+    yield f"open ledgers stay in {plan.source} until they roll over; nothing is fenced, no topic is unloaded"
     yield f"all along: old entries are read from {plan.source}, new ones from {plan.target}"
-    yield "attributing writes schemas' and cursors' znodes one by one; loaded topics' owners do it for their cursors"
+    yield "attribution writes the znodes of schemas and cursors one by one; owners of loaded topics write their cursors"
 
 
 def way_back_lines(limits: SwitchLimits) -> Iterator[str]:
-    """Where rollback ends: windows count from going live, which is when the last broker acked."""
+    """Describe the windows, which count from going live: when the last broker acks."""
     window, cleanup = limits.rollback_window_ms / 1000, limits.cleanup_after_ms / 1000
     yield f"`headgate switch rollback` for {human_seconds(window)} from going live, as long as no clean-up began"
     yield f"`headgate switch cleanup --execute` from {human_seconds(max(cleanup, window))} on; it cannot be undone"

@@ -1,4 +1,4 @@
-"""The command `headgate switch status`: the record of a switch as the loop last published it, once or continuously."""
+"""The command `headgate switch status`: prints the latest record of a switch, once or continuously."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ _REFRESH_SECONDS = 1.0
 
 
 def show_status(settings: Settings, cluster: str, console: Console, *, watch: bool, as_json: bool) -> None:
-    """Print where the switch of a broker cluster stands; with `watch`, until it is over or the user ends it.
+    """Print the state of a broker cluster's switch; with `watch`, until it is over or the user ends it.
 
     Raises:
         UserError: the loop's Kafka is not known, or does not answer.
@@ -30,7 +30,7 @@ def show_status(settings: Settings, cluster: str, console: Console, *, watch: bo
             for record in _changes(loop):
                 _print(record, cluster, console, loop.records(), as_json=as_json)
         else:
-            _live(loop, cluster, console)
+            _watch(loop, cluster, console)
 
 
 def _print(
@@ -39,17 +39,17 @@ def _print(
     if as_json:
         typer.echo(json.dumps(None if record is None else record.model_dump(mode="json")))
     elif record is None:
-        console.print(_unknown(cluster), highlight=False)
+        console.print(_describe_missing(cluster), highlight=False)
     else:
         console.print(status_view(record, datetime.now(UTC), history), highlight=False)
 
 
-def _unknown(cluster: str) -> str:
-    return f"Nothing is known of {cluster} yet: begin with `headgate switch register --cluster {cluster}`."
+def _describe_missing(cluster: str) -> str:
+    return f"There is no record of {cluster} yet: begin with `headgate switch register --cluster {cluster}`."
 
 
 def _changes(loop: LoopClient) -> Iterator[SwitchRecord | None]:
-    """What is known at first, then each new record, until the switch is over."""
+    """Return the present record, then each new one, until the switch is over."""
     last = loop.record()
     yield last
     while not _is_over(last):
@@ -60,12 +60,18 @@ def _changes(loop: LoopClient) -> Iterator[SwitchRecord | None]:
             yield last
 
 
-def _live(loop: LoopClient, cluster: str, console: Console) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have it ignored, and nothing else ends this
+def _watch(loop: LoopClient, cluster: str, console: Console) -> None:
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a parent process may ignore it, and only this signal ends the loop
     record = loop.record()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            view = status_view(record, datetime.now(UTC), loop.records()) if record is not None else _unknown(cluster)
+            view = (
+                status_view(record, datetime.now(UTC), loop.records())
+                if record is not None
+                else _describe_missing(cluster)
+            )
             live.update(view, refresh=True)
             if _is_over(record):
                 return

@@ -8,8 +8,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.switch.progress import awaited, next_step, pace_of
-from deploy.switch.ways import how_to_advance, ways
+from deploy.switch.next_commands import how_to_advance, next_commands
+from deploy.switch.progress import compute_pace, name_awaited, next_step
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, WAY, LedgerStage, SwitchStage
 from policies.units import human_bytes, human_seconds
@@ -35,17 +35,18 @@ _BAR_WIDTH = 30
 _STATUS_COLOURS = {"active": "bold green", "standby": "cyan", "deprecated": "dim"}
 
 OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
-"""A switch of which nothing more happens unless a person asks for it."""
+"""Stages at which a switch does nothing more without a command."""
 
 
 def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRecord] = ()) -> RenderableType:
-    """The whole picture.
+    """Format the status.
 
     Args:
-        record: the latest one.
-        now: the moment, for how long things last.
-        history: earlier ones, by which the rate goes.
+        record: the latest record.
+        now: the present time.
+        history: earlier records, for the rate.
     """
+    commands = tuple(next_commands(record, now))
     return Group(
         _title(record),
         stage_line(record),
@@ -56,9 +57,9 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *_failed(record),
         *_windows(record, now),
         Text.assemble(("next", "bold"), f": {next_step(record, now)}"),
-        *_ways(record, now),
+        *([Text.assemble(("you may", "bold"), f": {', '.join(commands)}")] if commands else []),
         _registry(record),
-        Text(f"said {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
+        Text(f"published {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
     )
 
 
@@ -66,15 +67,15 @@ def _title(record: SwitchRecord) -> Text:
     way = f"{record.source} → {record.target}" if record.target else "no switch began"
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
     epoch = f"epoch {record.epoch}, committed {record.committed_epoch}{attempt}"
-    active = record.active or "a cluster that is not known"
-    do = "are told to write to" if record.brokers.awaited else "write to"
+    active = record.active or "an unknown cluster"
+    write = "are directed to write to" if record.brokers.awaited else "write to"
     return Text.assemble(
-        (f"{record.cluster}: {way}", "bold"), (f"  {epoch}", "dim"), f"\nbrokers {do} ", (active, "bold cyan")
+        (f"{record.cluster}: {way}", "bold"), (f"  {epoch}", "dim"), f"\nbrokers {write} ", (active, "bold cyan")
     )
 
 
 def stage_line(record: SwitchRecord) -> Text:
-    """All stages from the first to the last one, the present one in brackets and in its colour."""
+    """Format all stages in order, the present one in brackets and in its colour."""
     at = present_stage(record)
     way = _OTHER_ENDS.get(at, _WAY)
     text, passed = Text(), at in way
@@ -89,7 +90,7 @@ def stage_line(record: SwitchRecord) -> Text:
 
 
 def present_stage(record: SwitchRecord) -> SwitchStage:
-    """Where it stands; before any switch: whether there is a target at all, and whether one was checked."""
+    """Return the stage; before any switch: whether a cluster is registered, and whether one was prechecked."""
     if record.verdict is not SwitchStage.NONE:
         return record.verdict
     if not record.registry:
@@ -103,35 +104,37 @@ def _is_bad(record: SwitchRecord) -> bool:
 
 def _alarms(record: SwitchRecord) -> Iterator[Text]:
     if record.bypassed:
-        yield Text.assemble(("PRECHECK BYPASSED", "bold red"), ": ids may have collided since; this is a lab")
+        yield Text.assemble(("PRECHECK BYPASSED", "bold red"), ": ids may have collided; for labs only")
     if record.contested:
         yield Text.assemble(("CONTESTED", "bold red"), f": {record.contested}")
     if record.paused:
         yield Text.assemble(("PAUSED", "bold yellow"), ": nothing is ordered")
     if record.halted:
-        again = f"; once that is mended, `headgate switch resume --cluster {record.cluster}` lets it go on"
-        said = "" if record.halted.endswith("then `resume`") else again
-        yield Text.assemble(("HALTED", "bold red"), f": {record.halted}{said}")
+        resume = f"; correct it, then run `headgate switch resume --cluster {record.cluster}`"
+        then = "" if record.halted.endswith("then `resume`") else resume
+        yield Text.assemble(("HALTED", "bold red"), f": {record.halted}{then}")
     if record.blocked:
         yield Text.assemble(("BLOCKED", "bold red"), f": {record.blocked}")
     if advance := how_to_advance(record):
         yield Text.assemble(("to advance", "bold"), f": {advance}")
     if record.degraded:
-        yield Text.assemble(("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, a person must decide")
+        yield Text.assemble(
+            ("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, an operator must decide"
+        )
 
 
 def _brokers(record: SwitchRecord, now: datetime) -> Iterator[Text]:
     if record.brokers.awaited:
-        yield Text.assemble(("awaited", "bold yellow"), f": {awaited(record, now)}")
+        yield Text.assemble(("awaited", "bold yellow"), f": {name_awaited(record, now)}")
     for name, where in record.brokers.astray.items():
         yield Text.assemble(("astray", "bold red"), f": {name} writes to {where}")
     if record.unplanned_count:
         paths = ", ".join(record.unplanned)
-        yield Text.assemble(("still named", "bold red"), f": {record.unplanned_count} that nobody planned: {paths}")
+        yield Text.assemble(("still named", "bold red"), f": {record.unplanned_count} unplanned references: {paths}")
 
 
 def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
-    """(what, how many of it, of how many) of each stage that has something to count."""
+    """Return (label, count, total) for each stage that counts something."""
     found: list[tuple[str, int, int]] = []
     at = present_stage(record)
     if record.target and record.brokers.live:
@@ -157,25 +160,24 @@ def _count(counts: Mapping[LedgerStage, int], stages: frozenset[LedgerStage]) ->
 def _progress(record: SwitchRecord) -> Iterator[Table]:
     table = Table.grid(padding=(0, 1))
     for what, count, total in bars(record):
-        table.add_row(what, _bar(count, total), f"{count} of {total}")
+        bar = ProgressBar(total, count, width=_BAR_WIDTH, complete_style="cyan", finished_style="green")
+        table.add_row(what, bar, f"{count} of {total}")
     if record.target and record.brokers.live is None:
-        table.add_row("brokers acked", Text(str(record.brokers.acked)), Text("it is not known how many live", "yellow"))
+        table.add_row(
+            "brokers acked", Text(str(record.brokers.acked)), Text("the number of live brokers is unknown", "yellow")
+        )
     if table.row_count:
         yield table
 
 
 def _pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Iterator[Text]:
-    pace = pace_of(record, history, now)
+    pace = compute_pace(record, history, now)
     if pace is None:
         return
     left = f", {human_seconds(pace.seconds_left)} left" if pace.seconds_left is not None else ""
     limit = record.copy_bytes_per_second
     limited = f", at most {human_bytes(limit)} a second" if limit and record.verdict is SwitchStage.BUILD else ""
     yield Text(f"{pace.percent:.1f} %, {pace.ledgers_per_second:.1f} ledgers a second{left}{limited}")
-
-
-def _bar(count: int, total: int) -> ProgressBar:
-    return ProgressBar(total, count, width=_BAR_WIDTH, complete_style="cyan", finished_style="green")
 
 
 def _failed(record: SwitchRecord) -> Iterator[Text]:
@@ -186,7 +188,7 @@ def _failed(record: SwitchRecord) -> Iterator[Text]:
 
 
 def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
-    """What a person may still do, or not yet."""
+    """Format the windows of rollback and clean-up."""
     at = record.verdict
     if record.rollback_until is not None and at in _CAN_GO_BACK:
         left = (record.rollback_until - now).total_seconds()
@@ -204,11 +206,6 @@ def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
             yield Text(f"clean-up: possible (since {since})", "green")
 
 
-def _ways(record: SwitchRecord, now: datetime) -> Iterator[Text]:
-    if found := ways(record, now):
-        yield Text.assemble(("you may", "bold"), f": {', '.join(found)}")
-
-
 def _instant(instant: datetime) -> str:
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
@@ -218,15 +215,7 @@ def _registry(record: SwitchRecord) -> RenderableType:
         return Text("no BookKeeper cluster is registered: begin with `headgate switch register`", "yellow")
     table = Table("cluster", "status", "role", "last precheck")
     for name, status in record.registry.items():
-        table.add_row(
-            name,
-            Text(status, _STATUS_COLOURS.get(status, "")),
-            _role(record, name),
-            record.prechecks.get(name, "")[:12],
-        )
+        named = (("source", record.source), ("target", record.target), ("written to", record.active))
+        roles = ", ".join(role for role, cluster in named if cluster == name)
+        table.add_row(name, Text(status, _STATUS_COLOURS.get(status, "")), roles, record.prechecks.get(name, "")[:12])
     return table
-
-
-def _role(record: SwitchRecord, name: str) -> str:
-    roles = [role for role, of in (("source", record.source), ("target", record.target)) if of == name]
-    return ", ".join([*roles, *(["written to"] if record.active == name else [])])

@@ -195,7 +195,7 @@ def report(**more: Any) -> SwitchPrecheck:
 def test_without_a_query_there_is_no_answer_and_the_same_key_asks_for_it_later(world: World, switch: Switch) -> None:
     ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1")
     assert (ended.status, ended.out) == (NO_ANSWER, "")
-    assert ended.err.startswith("Nothing was decided within 1 s: the query (`headgate run` or `headgate decide`) may")
+    assert ended.err.startswith("No decision within 1 s: the query (`headgate run` or `headgate decide`) may")
     assert "--idempotency-key first" in ended.err
     ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1", "--json")
     assert (ended.status, ended.plain["accepted"], ended.plain["idempotency_key"]) == (NO_ANSWER, None, "first")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from connectors.switching.settings import SwitchAdminApi
 from deploy.settings.application import Settings
 from deploy.switch import admin_api
-from deploy.switch.admin_api import BASE, Asked, StatusAndBody, SwitchAdmin, SwitchAdminServer
+from deploy.switch.admin_api import BASE, AdminRequest, StatusAndBody, SwitchAdmin, SwitchAdminServer
 from deploy.switch.command_runner import CommandRunner
 from policies.errors import UserError
 from policies.switching.readings import CommandName
@@ -29,9 +29,9 @@ class Seen:
     """What reached the other side of the server."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[AdminRequest] = []
 
-    def answer(self, asked: Asked) -> StatusAndBody:
+    def answer(self, asked: AdminRequest) -> StatusAndBody:
         self.asked.append(asked)
         return HTTPStatus.OK, {"fine": True}
 
@@ -132,7 +132,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
     def record(how: str) -> Any:
         def run(self: CommandRunner, *args: Any, **more: Any) -> int:
-            name = next(each for each in args if isinstance(each, CommandName))
+            name = next(CommandName(each) for each in args if each in {*CommandName})
             sent.append((how, name, more, self))
             self.console.print_json({"accepted": True, "code": None})
             return 0
@@ -140,16 +140,16 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         return run
 
     monkeypatch.setattr(CommandRunner, "run", record("run"))
-    monkeypatch.setattr(CommandRunner, "run_if_agreed", record("asked"))
+    monkeypatch.setattr(CommandRunner, "confirm_and_run", record("asked"))
     about = {"name": "new", "uri": "zk+hierarchical://zk:2181/ledgers", "instance_id": "i", "root": "/ledgers"}
-    monkeypatch.setattr(admin_api, "registration", lambda *_: dict(about))
+    monkeypatch.setattr(admin_api, "identify_cluster", lambda *_: dict(about))
     monkeypatch.setattr(SwitchAdmin, "_record", lambda _: {"source": "old", "active": "new"})
     return sent
 
 
 def verb(method: str, path: str, **body: Any) -> tuple[HTTPStatus, Any]:
     parts = tuple(part for part in path.split("/") if part)
-    return SwitchAdmin(Settings(), "c1", 1.0).answer(Asked(method, parts, body, "key", "10.0.0.9"))
+    return SwitchAdmin(Settings(), "c1", 1.0).answer(AdminRequest(method, parts, body, "key", "10.0.0.9"))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_cannot_be_done_says_so_and_sends_nothing(
 def test_a_refusal_has_the_status_of_its_code(
     monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], status: int
 ) -> None:
-    monkeypatch.setattr(CommandRunner, "run_if_agreed", lambda self, *_, **__: self.console.print_json(answer))
+    monkeypatch.setattr(CommandRunner, "confirm_and_run", lambda self, *_, **__: self.console.print_json(answer))
     found, said = verb("DELETE", "old")
     assert (int(found), said) == (status, answer)
 
@@ -233,17 +233,17 @@ def test_a_mistake_in_the_settings_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     def fails(*_: Any, **__: Any) -> None:
         raise UserError("kafka.bootstrap_servers is not set")
 
-    monkeypatch.setattr(CommandRunner, "run_if_agreed", fails)
+    monkeypatch.setattr(CommandRunner, "confirm_and_run", fails)
     assert verb("POST", "pause") == (HTTPStatus.BAD_REQUEST, {"reason": "kafka.bootstrap_servers is not set"})
 
 
 def test_it_serves_while_it_is_a_part_and_none_is_there_by_default() -> None:
     block: dict[str, Any] = {"zookeeper": {"servers": "zk:1"}, "bookkeeper": {"bootstrap": "o", "clusters": {"o": {}}}}
     off = Settings.model_validate({"clusters": {"c1": {**block, "switching": {}}}})
-    assert list(admin_api.admin_api_parts(off)) == []
+    assert list(admin_api.admin_api_components(off)) == []
     api = {"port": 0, "token": TOKEN}
     on = Settings.model_validate({"clusters": {"c1": {**block, "switching": {"admin_api": api}}}})
-    (part,) = admin_api.admin_api_parts(on)
+    (part,) = admin_api.admin_api_components(on)
     assert TOKEN not in json.dumps(on.model_dump(mode="json"))
     part.stop.set()
     thread = threading.Thread(target=part.run, args=(part.stop,))

@@ -42,7 +42,7 @@ class Runner:
         self.said.append((name, {key: value for key, value in args.items() if value is not None}))
         return self.status
 
-    def run_if_agreed(self, question: str, name: CommandName, /, **args: Any) -> int:
+    def confirm_and_run(self, question: str, name: CommandName, /, **args: Any) -> int:
         assert question.endswith(("?", "."))
         self.said.append((name, args, self.consent))
         return self.status
@@ -115,8 +115,8 @@ def test_each_line_is_one_command_and_asks_unless_told_not_to(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("cleanup --list --execute --yes", "--list: only shows, and --execute deletes: give one of the two"),
-        ("status --failed --watch", "--failed: is shown once: leave out --watch"),
+        ("cleanup --list --execute --yes", "--list: it only lists, and --execute deletes; give one of the two"),
+        ("status --failed --watch", "--failed: it is printed once; leave out --watch"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(runner: type[Runner], line: str, why: str) -> None:
@@ -128,10 +128,10 @@ def test_options_that_contradict_each_other_are_refused(runner: type[Runner], li
 def test_a_cluster_is_registered_with_what_is_read_at_its_address(
     runner: type[Runner], monkeypatch: pytest.MonkeyPatch, status: str | None, told: dict[str, str]
 ) -> None:
-    from deploy.switch import registration
+    from deploy.switch import clusters
 
     read = {"name": "old", "uri": "zk://old", "instance_id": "i", "root": "/ledgers"}
-    monkeypatch.setattr(registration, "registration", lambda settings, cluster, name: read)
+    monkeypatch.setattr(clusters, "identify_cluster", lambda settings, cluster, name: read)
     ended = headgate("register", "--name", "old", *(["--status", status] if status else []))
     assert (ended.exit_code, runner.said) == (OK, [(CommandName.REGISTER, read | told)]), ended.output
 

@@ -98,7 +98,7 @@ def test_without_the_sources_identity_it_goes_on_and_says_what_that_means(
     world.sessions.servers["old"].away = ConnectionLoss()
     assert world.show(collisions())
     assert world.asked[0].source_instance is None
-    assert "so no ledger counts as headgate's own copy" in capsys.readouterr().err
+    assert "so no ledger counts as Headgate's own copy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

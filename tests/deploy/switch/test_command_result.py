@@ -128,7 +128,7 @@ def test_of_very_many_decisions_the_others_are_counted() -> None:
 
 
 def test_orders_of_a_shadow_policy_are_said_to_go_nowhere() -> None:
-    assert "nobody carries these orders out" in printed(asked(Loop(mode="shadow"), register("old")))
+    assert "no executor carries out these orders" in printed(asked(Loop(mode="shadow"), register("old")))
     assert "nobody" not in printed(asked(Loop(), register("old")))
 
 

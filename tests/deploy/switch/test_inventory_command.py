@@ -62,7 +62,7 @@ def reads(
     snapshot = SimpleNamespace(references=tuple(references), existing=existing, staying=(), left_out=())
     checked = SimpleNamespace(taken=SimpleNamespace(problems=problems, snapshot=snapshot))
     monkeypatch.setattr(inventory_command, "check", lambda *asked: checked)
-    monkeypatch.setattr(inventory_command, "named", lambda *asked: None)
+    monkeypatch.setattr(inventory_command, "bookkeeper_clusters", lambda *asked: None)
 
 
 NONE_THERE = TargetLedgers(ids=frozenset(), read_ms=0, listed=True, facts={})
@@ -125,7 +125,7 @@ def test_without_all_parts_taken_no_manifest_is_sent(kafka: Kafka, monkeypatch: 
     monkeypatch.setattr(inventory_command, "_AT_ONCE", 1)
     reads(monkeypatch, existing=NONE_THERE)
     kafka.left = 1
-    with pytest.raises(UserError, match="observed did not take all records; the inventory does not count"):
+    with pytest.raises(UserError, match="observed did not accept all records, so the inventory does not count"):
         publish_inventory(Settings(), "c1", "new", as_json=False)
     assert types(kafka) == ["headgate.switch-inventory-part.v1"]
 

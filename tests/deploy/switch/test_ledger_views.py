@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch.ledger_views import has_failed, is_to_clean, ledger_lines, of_switch
+from deploy.switch.ledger_views import has_failed, is_to_clean, ledger_lines, select_ledgers
 from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchVerdict
 from policies.switching.state import LedgerStage
 from tests.connectors.switching.orders import order
@@ -46,7 +46,7 @@ def test_what_is_cleaned_up_is_what_is_promoted(stage: LedgerStage, cleaned: boo
 
 def test_ledgers_of_an_earlier_switch_are_left_out() -> None:
     mine, other = said(V.LEDGER, L.BUILD_FAILED), said(V.LEDGER, L.BUILD_FAILED, target="third", subject="c1/ledgers/8")
-    assert of_switch([other, mine], record()) == [mine]
+    assert select_ledgers([other, mine], record()) == [mine]
 
 
 def test_a_failed_ledger_is_shown_with_its_reason() -> None:

@@ -2,7 +2,7 @@
 
 from connectors.switching.precheck_snapshot import SnapshotResult
 from connectors.switching.registry_view import RegistryView
-from deploy.switch.precheck_command import as_registered
+from deploy.switch.precheck_command import drop_impostors
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import precheck
 from policies.switching.readings import RegisteredCluster
@@ -24,18 +24,18 @@ def test_what_is_registered_and_read_is_taken_as_it_is() -> None:
         )
     )
     assert view.committed() == "old"
-    assert as_registered(TAKEN, view) == TAKEN
-    assert as_registered(TAKEN, RegistryView()) == TAKEN, "before anything is registered, the settings count"
+    assert drop_impostors(TAKEN, view) == TAKEN
+    assert drop_impostors(TAKEN, RegistryView()) == TAKEN, "before anything is registered, the settings count"
 
 
 def test_another_cluster_at_the_address_is_not_the_one_that_is_registered() -> None:
     view = RegistryView((registered("new", "id-of-another", ClusterStatus.STANDBY),))
-    seen = as_registered(TAKEN, view)
+    seen = drop_impostors(TAKEN, view)
     assert seen.problems == ("new: id-of-new/ledgers answers, but id-of-another/ledgers/ is registered",)
     assert precheck(seen.snapshot, DEDICATED, NOW_MS).reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
 
 
 def test_a_registry_that_cannot_be_read_makes_nothing_ready() -> None:
-    seen = as_registered(TAKEN, RegistryView(), ("the registry: damaged",))
+    seen = drop_impostors(TAKEN, RegistryView(), ("the registry: damaged",))
     assert not precheck(seen.snapshot, DEDICATED, NOW_MS).ready
     assert seen.problems == ("the registry: damaged",)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deploy.switch.progress import next_step, pace_of
+from deploy.switch.progress import compute_pace, next_step
 from policies.switching.decisions import BrokerCounts
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switch.decisions import NOW, record
@@ -28,42 +28,42 @@ def at(seconds: float, **fields: Any) -> Any:
     ],
 )
 def test_what_a_stage_has_to_do_is_counted(stage: SwitchStage, ledgers: dict[LedgerStage, int], percent: float) -> None:
-    pace = pace_of(at(10, verdict=stage, ledgers=ledgers, stage_since=NOW), (), NOW)
+    pace = compute_pace(at(10, verdict=stage, ledgers=ledgers, stage_since=NOW), (), NOW)
     assert pace is not None
     assert pace.percent == percent
 
 
 @pytest.mark.parametrize("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
 def test_a_stage_that_works_on_no_ledgers_has_no_pace(stage: SwitchStage) -> None:
-    assert pace_of(at(10, verdict=stage, ledgers=HALF), (), NOW) is None
+    assert compute_pace(at(10, verdict=stage, ledgers=HALF), (), NOW) is None
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
     slow = [at(n, ledgers={L.BUILT: n, L.PENDING: 100 - n}) for n in range(0, 41, 10)]
     now = at(50, ledgers={L.BUILT: 60, L.PENDING: 40})
-    pace = pace_of(now, slow, now.decided_at)
+    pace = compute_pace(now, slow, now.decided_at)
     assert pace is not None
     assert (pace.ledgers_per_second, pace.seconds_left) == (60 / 50, 40 / (60 / 50))
-    later = pace_of(now, slow, NOW + timedelta(seconds=95))
+    later = compute_pace(now, slow, NOW + timedelta(seconds=95))
     assert later is not None
     assert later.ledgers_per_second == 2.0, "only the record at 40 s is of the last minute"
 
 
 def test_without_earlier_records_it_is_that_since_the_stage_began() -> None:
-    pace = pace_of(at(25, ledgers=HALF, stage_since=NOW), (), NOW)
+    pace = compute_pace(at(25, ledgers=HALF, stage_since=NOW), (), NOW)
     assert pace is not None
     assert (pace.ledgers_per_second, pace.seconds_left) == (2.0, 25.0)
 
 
 def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
     others = [at(1, verdict=S.PROMOTE, ledgers=HALF), at(2, attempt=2, ledgers=HALF)]
-    pace = pace_of(at(25, ledgers=HALF, stage_since=NOW), others, NOW)
+    pace = compute_pace(at(25, ledgers=HALF, stage_since=NOW), others, NOW)
     assert pace is not None
     assert pace.ledgers_per_second == 2.0
 
 
 def test_what_stands_still_has_no_end() -> None:
-    pace = pace_of(at(25, ledgers=HALF), (at(5, ledgers=HALF),), NOW)
+    pace = compute_pace(at(25, ledgers=HALF), (at(5, ledgers=HALF),), NOW)
     assert pace is not None
     assert (pace.ledgers_per_second, pace.seconds_left) == (0.0, None)
 
@@ -77,16 +77,16 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
     ("fields", "says"),
     [
         ({"verdict": S.BUILD, "ledgers": HALF}, "50 more ledgers are copied"),
-        ({"verdict": S.BUILD, "halted": "INV-2"}, "nothing until a person lets it go on or takes it back"),
+        ({"verdict": S.BUILD, "halted": "INV-2"}, "nothing until an operator resumes it or takes it back"),
         ({"verdict": S.BUILD, "paused": True}, "headgate switch resume --cluster c1"),
-        ({"verdict": S.BUILD, "contested": "x"}, "somebody else wrote"),
+        ({"verdict": S.BUILD, "contested": "x"}, "the foreign change"),
         ({"verdict": S.TRIGGERED, "blocked": "b1 wrote to old"}, "no longer so: b1 wrote to old"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=1)}, "acks of 2 brokers"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=3)}, "both id generators"),
-        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=0, acked=0)}, "no agent of a live one is registered"),
-        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=None, acked=0)}, "which brokers are alive"),
+        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=0, acked=0)}, "no live broker has a registered agent"),
+        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=None, acked=0)}, "the list of live brokers"),
         ({"verdict": S.NONE, "registry": {}}, "register"),
-        ({"verdict": S.DONE}, "old is given up by close-client"),
+        ({"verdict": S.DONE}, "once no reference names old, `close-client` and `unregister`"),
     ],
 )
 def test_the_next_step_names_what_is_awaited(fields: dict[str, Any], says: str) -> None:
@@ -99,7 +99,7 @@ def test_brokers_that_are_awaited_are_named_with_since_when() -> None:
     says = next_step(record(verdict=S.TRIGGERED, brokers=brokers), NOW)
     assert says.startswith("waits for the acks of b11 (11 s), b10 (10 s), ")
     assert " and 2 more" in says
-    assert says.endswith("until then move no bundles, or unload those of who is awaited first")
+    assert says.endswith("until then move no bundles, or first unload those of the awaited brokers")
 
 
 def test_before_anybody_moved_bundles_may() -> None:

@@ -118,10 +118,10 @@ def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
         halted="INV-1 of 5", blocked="none acked", degraded=True, brokers=BrokerCounts(live=None, acked=2),
     )  # fmt: skip
     assert "stay behind in old: 2 foreign_conflict, 1 build_failed" in text
-    assert "HALTED: INV-1 of 5; once that is mended, `headgate switch resume --cluster c1` lets it go on" in text
+    assert "HALTED: INV-1 of 5; correct it, then run `headgate switch resume --cluster c1`" in text
     assert "BLOCKED: none acked" in text
     assert "DEGRADED: a broker cannot reach new" in text
-    assert "it is not known how many live" in text
+    assert "the number of live brokers is unknown" in text
     calm = view()
     assert not [word for word in ("stay behind", "HALTED", "BLOCKED", "DEGRADED", "not known") if word in calm]
 
@@ -163,4 +163,4 @@ def test_the_registry_says_what_each_cluster_is_to_the_brokers() -> None:
 
 
 def test_it_says_how_old_it_is() -> None:
-    assert view().rstrip().endswith("said 12 s ago")
+    assert view().rstrip().endswith("published 12 s ago")

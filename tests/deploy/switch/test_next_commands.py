@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from deploy.switch.ways import how_to_advance, ways
+from deploy.switch.next_commands import how_to_advance, next_commands
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.events import RegistrySeen
 from policies.switching.readings import SwitchCommand
@@ -24,7 +24,7 @@ STAGES = [
 
 def found(world: WireWorld) -> dict[str, str]:
     """By command what is said of it."""
-    said = ways(world.records()[-1], from_millis(world.now_ms))
+    said = next_commands(world.records()[-1], from_millis(world.now_ms))
     return {re.findall(r"`([^`]+)`", way)[0]: way for way in said}
 
 

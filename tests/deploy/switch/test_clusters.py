@@ -7,7 +7,7 @@ import pytest
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import NotConnectedError
 from deploy.settings.application import Settings
-from deploy.switch import registration
+from deploy.switch import clusters
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledger_paths import Layout
@@ -52,7 +52,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, seen: ClusterSnapshot | Exception) ->
 
 def test_it_is_registered_by_its_identity_and_its_address_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     reads(monkeypatch, found())
-    assert registration.registration(SETTINGS, "c1", "new") == {
+    assert clusters.identify_cluster(SETTINGS, "c1", "new") == {
         "name": "new",
         "uri": "zk+hierarchical://zk-2:2181/bk/l",
         "instance_id": "id-new",
@@ -66,7 +66,7 @@ BLOCK = r"clusters\.c1\.bookkeeper\.clusters\.new"
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        (found(instance_id=None), f"{BLOCK}: /bk/l/INSTANCEID holds nothing"),
+        (found(instance_id=None), f"{BLOCK}: /bk/l/INSTANCEID is empty"),
         (found(layout=None), f"{BLOCK}: /bk/l/LAYOUT names neither"),
         (NotConnectedError({"zk-2": ConnectionRefusedError()}), f"{BLOCK}: cannot be read: zk-2"),
         (UserError("there is no node /bk"), f"{BLOCK}: there is no node /bk"),
@@ -78,9 +78,9 @@ def test_what_cannot_be_served_is_refused_at_its_place_in_the_settings(
 ) -> None:
     reads(monkeypatch, seen)
     with pytest.raises(UserError, match=message):
-        registration.registration(SETTINGS, "c1", "new")
+        clusters.identify_cluster(SETTINGS, "c1", "new")
 
 
 def test_a_name_that_the_settings_do_not_have_is_refused() -> None:
     with pytest.raises(UserError, match=r"--name: .* names no cluster third; it names old, new"):
-        registration.registration(SETTINGS, "c1", "third")
+        clusters.identify_cluster(SETTINGS, "c1", "third")

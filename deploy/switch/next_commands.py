@@ -1,0 +1,55 @@
+"""The commands that an operator may give at the present stage of a switch; shown with its status."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from policies.switching.decisions import SwitchRecord
+from policies.switching.state import SwitchStage
+
+S = SwitchStage
+_ADVANCE = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to (HOB-\d+)")
+_FOREIGN_DIRECTIVE = re.compile(r"epoch \d+ directs brokers")
+"""`resume` answers a foreign directive by a later one. Any other contest must be resolved in the registry."""
+_LIVE = (S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD)
+_UNDER_WAY = (S.TRIGGERED, *_LIVE, S.CLEANUP, S.ROLLBACK)
+
+
+def how_to_advance(record: SwitchRecord) -> str:
+    """Return how to advance an id generator, if a halt or block asks for it; else empty."""
+    behind = dict(_ADVANCE.findall(f"{record.halted or ''}; {record.blocked or ''}"))
+    each = (f"create <ledgers root>/idgen-long/{hob} in the ZooKeeper of {name}" for name, hob in behind.items())
+    return f"{' and '.join(each)}, then let all clients that write there reconnect" if behind else ""
+
+
+def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
+    """Return the commands that are accepted now, each with its effect; the likeliest comes first."""
+    at = record.verdict
+    if record.contested:
+        if _FOREIGN_DIRECTIVE.match(record.contested):
+            yield "`resume` (supersedes the foreign directive by ours)"
+        return  # until then, every command that would give an order is rejected
+    if record.halted or record.paused:
+        yield "`resume` (goes on)"
+    yield from _commands_back(record, now)
+    if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not record.halted:
+        yield f"`cleanup` (lists what to delete in {record.source}; `--execute` deletes it)"
+    if at is S.DONE_WITH_FAILURES:
+        yield f"`start --target {record.target}` (tries the ledgers that stayed behind again)"
+    if at in (S.CLEANUP, S.ROLLBACK, S.DONE_WITH_FAILURES):
+        yield "`abort` (ends it where it stands)"
+    if at in _UNDER_WAY and not (record.paused or record.halted):
+        yield "`pause` (nothing more is ordered)"
+
+
+def _commands_back(record: SwitchRecord, now: datetime) -> Iterator[str]:
+    at = record.verdict
+    if at is S.TRIGGERED:
+        yield f"`abort` (sends brokers back to {record.source}, if ids allow)"
+    elif at in _LIVE and record.rollback_until is not None and now < record.rollback_until:
+        yield f"`rollback` (attributions go back to {record.source}, brokers stay)"
+        yield "`rollback --with-brokers` (brokers too, if ids allow)"
+    elif at in (S.ROLLED_BACK, S.ABORTED, S.REJECTED):
+        home = next((name for name, status in record.registry.items() if status == "active"), None)
+        if record.active not in (None, home):
+            yield f"`rollback --with-brokers` (brokers go back to {home}, if ids allow)"
