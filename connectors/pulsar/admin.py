@@ -13,8 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Ty
 from connectors.pulsar.connection import PulsarAdmin, is_member
 from connectors.pulsar.outcomes import AdminError
 from connectors.pulsar.rest import Names, RestClient
-from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
-from connectors.zookeeper.pulsar_policies import IsolationPolicyDocuments
+from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
 from connectors.zookeeper.registrations import RackGroups, none_as_empty
 from policies.isolation.readings import RackInfo
 from policies.observations import Outcome

@@ -7,8 +7,7 @@ from typing import TypeVar
 from connectors.http.client import MAX_CONNECTIONS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
-from connectors.zookeeper.affinity import PersistenceDocument
-from connectors.zookeeper.pulsar_policies import broker_isolations
+from connectors.zookeeper.affinity import PersistenceDocument, broker_isolations
 from policies.isolation.readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 

@@ -1,1 +1,1 @@
-"""ZooKeeper, as BookKeeper and Pulsar keep their metadata in it."""
+"""ZooKeeper with the metadata of BookKeeper and Pulsar."""

@@ -1,13 +1,15 @@
-"""Reads bookie affinity (which groups each namespace may use) from Pulsar's policies in ZooKeeper."""
+"""Reads bookie affinity and namespace isolation policies from Pulsar's policies in ZooKeeper.
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+The documents have the same form in Pulsar's admin REST API.
+"""
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
 
-from connectors.collection.read_errors import DETAIL_LENGTH, first_problem
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from connectors.collection.read_errors import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.outcomes import UnreadError
-from connectors.zookeeper.pulsar_policies import broker_isolations, parse_isolation_policies
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
 from policies.isolation.readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.isolation.settings import MAX_ENSEMBLE
@@ -19,33 +21,42 @@ CLUSTERS = "/admin/clusters"
 ISOLATION_POLICIES = "namespaceIsolationPolicies"
 
 
-def _listed(value: object) -> object:
-    """A comma-separated text as a tuple, without empty entries and repetitions.
+def _split_groups(value: object) -> object:
+    """Split a comma-separated text, without empty entries and repetitions.
 
-    Blanks are part of a name, as brokers have it: of `a, b` they know no group ` b`, and that must show.
+    Blanks are part of a name, as for brokers: in `a, b` they see the group ` b`, which does not exist and must show.
     """
     if value is None:
         return ()
     if not isinstance(value, str):
         return value
-    return tuple(dict.fromkeys(part for part in value.split(",") if part))
+    return tuple(dict.fromkeys(group for group in value.split(",") if group))
 
 
-def _positive(value: object) -> object:
-    # Pulsar writes 0 for what its brokers shall decide.
-    return None if isinstance(value, int) and value <= 0 else value
+def _parse_number(value: object) -> object:
+    if isinstance(value, str):  # Pulsar writes numbers as text here
+        return int(value) if value.strip().lstrip("-").isdigit() else None
+    return value
 
 
-_Groups = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-_Count = Annotated[int | None, Field(le=MAX_ENSEMBLE), BeforeValidator(_positive)]
+_Groups = Annotated[tuple[str, ...], BeforeValidator(_split_groups)]
+# Pulsar writes 0 if its brokers' default applies.
+_Count = Annotated[
+    int | None,
+    Field(le=MAX_ENSEMBLE),
+    BeforeValidator(lambda value: None if isinstance(value, int) and value <= 0 else value),
+]
+_Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: () if value is None else value)]
 
 
 class _Document(BaseModel):
+    """A document of Pulsar; fields that are not needed are ignored."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class AffinityDocument(_Document):
-    """The part of a namespace's local policies that matters here."""
+    """The bookie affinity in a namespace's local policies."""
 
     primary: _Groups = Field(default=(), alias="bookkeeperAffinityGroupPrimary")
     secondary: _Groups = Field(default=(), alias="bookkeeperAffinityGroupSecondary")
@@ -57,7 +68,7 @@ class _LocalPolicies(_Document):
 
 
 class PersistenceDocument(_Document):
-    """The part of a namespace's policies that matters here."""
+    """The ensemble and quorums in a namespace's policies."""
 
     ensemble_size: _Count = Field(default=None, alias="bookkeeperEnsemble")
     write_quorum: _Count = Field(default=None, alias="bookkeeperWriteQuorum")
@@ -68,98 +79,125 @@ class _Policies(_Document):
     persistence: PersistenceDocument | None = None
 
 
-def parse_affinity(data: bytes) -> AffinityDocument | None:
-    """A namespace's affinity from its local policies; None when they have none.
+class _Parameters(_Document):
+    min_limit: Annotated[int | None, BeforeValidator(_parse_number)] = None
 
-    Raises:
-        ValueError: the bytes are no local policies; the message tells where.
-    """
-    if not data.strip():
-        return None
-    try:
-        affinity = _LocalPolicies.model_validate_json(data).affinity
-    except ValidationError as error:
-        raise ValueError(first_problem(error)) from None
+
+class _Failover(_Document):
+    parameters: Annotated[_Parameters, BeforeValidator(lambda value: value or {})] = _Parameters()
+
+
+class IsolationPolicyDocument(_Document):
+    """One namespace isolation policy."""
+
+    namespaces: _Patterns = ()
+    primary: _Patterns = ()
+    secondary: _Patterns = ()
+    auto_failover_policy: _Failover | None = Field(default=None)
+
+
+IsolationPolicyDocuments = dict[str, IsolationPolicyDocument]
+"""A Pulsar cluster's policies by name."""
+
+_LOCAL = TypeAdapter(_LocalPolicies)
+_POLICIES = TypeAdapter(_Policies)
+_ISOLATION: TypeAdapter[IsolationPolicyDocuments | None] = TypeAdapter(IsolationPolicyDocuments | None)
+
+
+def parse_affinity(data: bytes) -> AffinityDocument | None:
+    """Return a namespace's affinity from its local policies; raises ValueError if they cannot be parsed."""
+    affinity = parse_document(_LOCAL, data).affinity if data.strip() else None
     return affinity if affinity and (affinity.primary or affinity.secondary) else None
 
 
 def parse_persistence(data: bytes) -> PersistenceDocument | None:
-    """A namespace's persistence from its policies; None when they have none.
+    """Return a namespace's persistence from its policies; raises ValueError if they cannot be parsed."""
+    return parse_document(_POLICIES, data).persistence if data.strip() else None
 
-    Raises:
-        ValueError: the bytes are no policies; the message tells where.
-    """
-    if not data.strip():
-        return None
-    try:
-        return _Policies.model_validate_json(data).persistence
-    except ValidationError as error:
-        raise ValueError(first_problem(error)) from None
+
+def _parse_isolation(data: bytes) -> IsolationPolicyDocuments:
+    found = parse_document(_ISOLATION, data) if data.strip() else None
+    return found or {}
 
 
 class AffinityTree:
-    """The affinity of all namespaces of a cluster, over many readings; only what has changed is read again.
+    """The affinity of all namespaces of a cluster; each reading reads only changed nodes.
 
-    Namespaces without affinity are left out, and their persistence is not read. Of a namespace whose policies cannot be
-    parsed the last good ones stand, and the reading's detail names it.
+    Namespaces without affinity are omitted. If a namespace's policies cannot be parsed, the last good ones count, and
+    the reading's detail names the node.
     """
 
     def __init__(self) -> None:
         self._affinities = ChangedNodes(parse_affinity)
         self._persistences = ChangedNodes(parse_persistence)
-        self._broker_policies = ChangedNodes(parse_isolation_policies)
+        self._broker_policies = ChangedNodes(_parse_isolation)
 
     def read(self, reader: Reader, cluster: str) -> BookieAffinity:
-        """Read what has changed; trees that do not exist are empty.
+        """Read changed nodes; trees that do not exist are empty.
 
         Raises:
-            UnreadError: some node cannot be read: then nothing is said of any namespace.
+            UnreadError: a node cannot be read, so no namespace can be reported.
         """
-        affinities = self._local_policies(reader)
+        affinities = self._read_affinities(reader)
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
         names = [name for name, affinity in isolated.items() if affinity is not None]
         persistences = self._persistences.refresh(reader, [f"{POLICIES}/{name}" for name in names])
-        self._persistences.forget_others(persistences)
+        self._persistences.keep_only(persistences)
         namespaces = {
             name: _namespace(affinity, persistences.get(f"{POLICIES}/{name}"))
             for name, affinity in sorted(isolated.items())
             if affinity is not None
         }
-        detail = _problems({**affinities, **persistences})
         return BookieAffinity(
             cluster=cluster,
             outcome=Outcome.OK,
-            detail=detail,
+            detail=_problems({**affinities, **persistences}),
             namespaces=namespaces,
             broker_policies=self._read_broker_policies(reader),
         )
 
     def _read_broker_policies(self, reader: Reader) -> tuple[BrokerIsolation, ...] | None:
-        """None when they cannot be read: no bookie is placed by them, so nothing else waits for them."""
+        """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
         try:
-            clusters = _below(reader, [CLUSTERS])
+            clusters = _children(reader, [CLUSTERS])
             nodes = self._broker_policies.refresh(reader, [f"{path}/{ISOLATION_POLICIES}" for path in clusters])
         except UnreadError:
             return None
-        self._broker_policies.forget_others(nodes)
+        self._broker_policies.keep_only(nodes)
         return tuple(
             policy
             for path, node in sorted(nodes.items())
             for policy in broker_isolations(path.split("/")[-2], node.value or {})
         )
 
-    def _local_policies(self, reader: Reader) -> dict[str, ParsedNode[AffinityDocument]]:
-        tenants = _below(reader, [LOCAL_POLICIES])
-        nodes = self._affinities.refresh(reader, _below(reader, tenants))
-        # Namespaces of the first kind, tenant/cluster/namespace, lie one deeper; what has children is their cluster.
+    def _read_affinities(self, reader: Reader) -> dict[str, ParsedNode[AffinityDocument]]:
+        tenants = _children(reader, [LOCAL_POLICIES])
+        nodes = self._affinities.refresh(reader, _children(reader, tenants))
+        # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
         clusters = [path for path, node in nodes.items() if node.children]
         if clusters:
-            nodes |= self._affinities.refresh(reader, _below(reader, clusters))
-        self._affinities.forget_others(nodes)
+            nodes |= self._affinities.refresh(reader, _children(reader, clusters))
+        self._affinities.keep_only(nodes)
         return nodes
 
 
-def _below(reader: Reader, paths: Iterable[str]) -> list[str]:
+def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:
+    """Yield the policies for a reading, in their order: brokers use the first that matches a namespace."""
+    for name, policy in policies.items():
+        failover: dict[str, Any] = {}
+        if policy.auto_failover_policy is not None:
+            failover["min_available"] = policy.auto_failover_policy.parameters.min_limit
+        yield BrokerIsolation(
+            pulsar_cluster=pulsar_cluster,
+            name=name,
+            namespaces=policy.namespaces,
+            primary=policy.primary,
+            secondary=policy.secondary,
+            **failover,
+        )
+
+
+def _children(reader: Reader, paths: Iterable[str]) -> list[str]:
     answers = reader.each(reader.client.get_children_async, paths)
     return [f"{path}/{name}" for path, names in answers for name in names or ()]
 

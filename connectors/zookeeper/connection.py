@@ -17,36 +17,35 @@ _CHROOT = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\s\0]+)*")
 
 
 ZnodePath = Annotated[str, Field(pattern=r"^(?:/[^/\s]+)+$")]
-"""The path of a node other than the root, as a setting has it."""
+"""A setting with the path of a node other than the root."""
 
 
 class ZooKeeperConnection(RedactedBlock):
-    """Where an ensemble is, and who we are to it.
+    """The servers of an ensemble, and our credentials.
 
-    Who reads with ZooKeeper's `digest` scheme is only as good as the nodes' ACLs: a wrong password is never refused, it
-    merely opens nothing.
+    ZooKeeper's `digest` scheme never refuses a wrong password; the nodes' ACLs merely grant nothing to it.
     """
 
     servers: str = Field(
-        description="`host:port`, comma separated: all servers, and after the last one the chroot if there is one: "
+        description="All servers as `host:port`, comma separated, with the chroot after the last one: "
         "`zk1:2181,zk2:2181/pulsar`."
     )
     session_timeout: PositiveDuration = Field(
         default=parse_duration("10s"),
-        description="How long a server may be silent until another one is asked; servers have bounds of their own.",
+        description="The silence after which another server is asked; servers have bounds of their own for it.",
     )
     timeout: PositiveDuration = Field(
-        default=parse_duration("5s"), description="How long one request may take, connecting included."
+        default=parse_duration("5s"), description="Limit of one request, connecting included."
     )
     tls: Tls | None = Field(default=None, description="Present: the connection is encrypted.")
-    user: str | None = Field(default=None, min_length=1, description="Of the `digest` scheme.")
-    password: SecretStr | None = Field(default=None, min_length=1, description="Of the user.")
+    user: str | None = Field(default=None, min_length=1, description="The user of the `digest` scheme.")
+    password: SecretStr | None = Field(default=None, min_length=1, description="The user's password.")
     password_file: Path | None = Field(
-        default=None, description="The password in a file; a changed one is used at the next reading."
+        default=None, description="The password in a file; a changed file is used at the next reading."
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Servers that are none, and halves of what belongs together."""
+        """Yield malformed servers, and settings that need another one."""
         for number, server in enumerate(self.hosts(), 1):
             match = _SERVER.fullmatch(server)
             if match is None or not 0 < int(match["port"]) < 65536:
@@ -54,9 +53,6 @@ class ZooKeeperConnection(RedactedBlock):
         if not _CHROOT.fullmatch(self.chroot):
             yield "servers", "what follows the last server is no chroot, such as /pulsar"
         yield from unreadable_files({"password_file": self.password_file})
-        yield from self._problems_of_the_user()
-
-    def _problems_of_the_user(self) -> Iterator[tuple[str, str]]:
         given = (self.password is not None, self.password_file is not None)
         if all(given):
             yield "password", "give either password or password_file, not both"
@@ -65,30 +61,25 @@ class ZooKeeperConnection(RedactedBlock):
         if self.user is None and any(given):
             yield "user", "is needed with a password"
         if ":" in (self.user or ""):
-            yield "user", "must not contain a colon: ZooKeeper takes what follows for the password"
+            yield "user", "must not contain a colon: ZooKeeper takes the rest for the password"
 
     def hosts(self) -> list[str]:
-        """The servers one by one, as `host:port`."""
+        """Return the servers as `host:port`."""
         return [server.strip() for server in self.servers.partition("/")[0].split(",")]
 
     @property
     def chroot(self) -> str:
-        """The path below which everything lies; empty when there is none."""
+        """The root of all our paths; empty if there is none."""
         _, slash, path = self.servers.strip().partition("/")
         return (slash + path).rstrip("/")
 
     @property
     def timeout_seconds(self) -> float:
-        """How long one request may take."""
+        """Limit of one request."""
         return self.timeout.total_seconds()
 
-    @property
-    def session_timeout_seconds(self) -> float:
-        """How long a server may be silent."""
-        return self.session_timeout.total_seconds()
-
     def credential(self) -> SecretStr | None:
-        """`user:password` of the digest scheme; None without a user.
+        """Return `user:password` for the digest scheme; None without a user.
 
         Raises:
             UserError: the password's file cannot be read, or is empty.

@@ -1,7 +1,7 @@
-"""ZooKeeper's four-letter words `srvr`, `dump` and `cons`: one TCP connection each, with TLS if configured.
+"""ZooKeeper's four-letter words `srvr`, `dump` and `cons`: one TCP connection for each, with TLS if configured.
 
 The parsers expect the output of ZooKeeper 3.5 and later; `tests/connectors/zookeeper/captured/` holds answers of 3.9.5.
-A truncated answer is an error, never a shorter list: whoever is missing from it has not gone.
+A truncated answer is an error, never a shorter list: a session that is missing from it may still exist.
 """
 
 import re
@@ -21,7 +21,6 @@ from connectors.zookeeper.server_status import (
     SessionTable,
     StatusError,
     not_serving,
-    too_long,
 )
 from policies.observations import Outcome
 from policies.units import to_millis
@@ -33,7 +32,7 @@ _MODE = re.compile(r"Mode: (\S+)")
 _ZXID = re.compile(r"Zxid: 0x([0-9a-f]+)")
 _OF_FOLLOWER = "Global Sessions("
 _EXPIRY = re.compile(r"\d+ expire at (.+):")
-# As java.util.Date writes itself, whatever the server's language: Sat Nov 21 13:27:31 UTC 2026.
+# The format of java.util.Date, the same in every language: Sat Nov 21 13:27:31 UTC 2026.
 _DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) \S+ (\d{4})")
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _SESSION = re.compile(r"\t0x([0-9a-f]+)")
@@ -42,11 +41,11 @@ _CONNECTION = re.compile(r"\brecved=(\d+),.*\bsid=0x([0-9a-f]+),.*\bto=(\d+),")
 
 
 class FourLetterWords:
-    """Asks one server by four-letter words.
+    """Queries one server with four-letter words.
 
     Args:
         server: `host:port` of its client port.
-        timeout_seconds: for one whole answer, connecting included.
+        timeout_seconds: limit of one whole answer, connecting included.
         tls: None for no encryption.
     """
 
@@ -57,15 +56,15 @@ class FourLetterWords:
         self._context: ssl.SSLContext | None = None
 
     def role(self) -> ServerRole:
-        """What the server is, from `srvr`."""
+        """Return the server's role, from `srvr`."""
         return parse_role(self._ask("srvr"))
 
     def sessions(self, keep: KeepPath) -> SessionTable:
-        """All sessions, from `dump`."""
+        """Return all sessions, from `dump`."""
         return parse_dump(self._ask("dump"), keep)
 
     def connections(self) -> tuple[Connection, ...]:
-        """Who is connected, from `cons`."""
+        """Return the connected clients, from `cons`."""
         return parse_cons(self._ask("cons"))
 
     def _ask(self, word: str) -> Iterator[str]:
@@ -74,21 +73,28 @@ class FourLetterWords:
         try:
             yield from usable(word, ask(self._server, word, self._timeout_seconds, self._context))
         except OSError:
-            self._context = None  # the files it was made of may have changed
+            self._context = None  # its files may have changed
             raise
 
     def close(self) -> None:
-        """Nothing stays open between two words."""
+        """Do nothing: each word has a connection of its own."""
 
 
 def ask(server: str, word: str, timeout_seconds: float, context: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Send a word to a server and yield the lines of its answer while they come.
+    """Send a word to a server, and yield the lines of its answer as they arrive.
 
     Raises:
-        OSError: it cannot be reached, or does not answer in time.
-        StatusError: its answer has no end.
+        OSError: the server cannot be reached, or does not answer in time.
+        StatusError: the answer is too long.
     """
-    left = _countdown(timeout_seconds)
+    until = time.monotonic() + timeout_seconds
+
+    def left() -> float:
+        seconds = until - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        return seconds
+
     try:
         with _connect(server, left, context) as connection:
             connection.sendall(word.encode())
@@ -98,10 +104,10 @@ def ask(server: str, word: str, timeout_seconds: float, context: ssl.SSLContext 
 
 
 def usable(word: str, lines: Iterator[str]) -> Iterator[str]:
-    """The same lines, unless the first one is a refusal.
+    """Yield the same lines, unless the first one is a refusal.
 
     Raises:
-        StatusError: the word is not allowed, or the server serves nobody, or says nothing.
+        StatusError: the word is not allowed, the server has no quorum, or its answer is empty.
     """
     first = next(lines, None)
     if first is None:
@@ -121,7 +127,7 @@ def parse_role(lines: Iterable[str]) -> ServerRole:
     """Read the answer to `srvr`.
 
     Raises:
-        StatusError: it does not say what the server is.
+        StatusError: the answer has no role.
     """
     answer = "\n".join(lines)
     mode, zxid = _MODE.search(answer), _ZXID.search(answer)
@@ -131,24 +137,24 @@ def parse_role(lines: Iterable[str]) -> ServerRole:
 
 
 def parse_dump(lines: Iterable[str], keep: KeepPath) -> SessionTable:
-    """Read the answer to `dump`, line by line: sessions by expiry, then nodes by session, then connections.
+    """Read the answer to `dump`: sessions by expiry, then nodes by session, then connections.
 
     Raises:
-        StatusError: it is cut short, or comes from a follower, which does not know when sessions end.
+        StatusError: the answer is cut short, or comes from a follower, which does not know when sessions end.
     """
     rest = iter(lines)
     expiries_ms = _expiries_ms(rest)
     ephemerals = _ephemerals(rest, keep)
-    for _ in rest:  # to its end, or the server would log a broken connection
+    for _ in rest:  # read to the end, or the server would log a broken connection
         pass
     return SessionTable(expiries_ms, ephemerals)
 
 
 def parse_cons(lines: Iterable[str]) -> tuple[Connection, ...]:
-    """Read the answer to `cons`; connections without a session, such as the one it was asked over, do not count.
+    """Read the answer to `cons`; connections without a session, such as our own one, do not count.
 
     Raises:
-        StatusError: it is cut short.
+        StatusError: the answer is cut short.
     """
     connections, line = [], "none"
     for line in lines:
@@ -176,7 +182,7 @@ def _expiries_ms(lines: Iterator[str]) -> dict[int, int]:
 
 
 def _millis(date: str) -> int:
-    """The server's local time: its zone is not needed to see that a time has moved, and few zones' names are clear."""
+    """Parse the server's local time, without its zone: callers only check whether the time has moved."""
     match = _DATE.fullmatch(date)
     if match is None or match[1] not in _MONTHS:
         raise StatusError(Outcome.ERROR, f"its answer to dump has a date that is none: {date!r}")
@@ -206,19 +212,6 @@ def _cut_short(word: str) -> StatusError:
     return StatusError(Outcome.ERROR, f"its answer to {word} is cut short")
 
 
-def _countdown(timeout_seconds: float) -> Callable[[], float]:
-    """A function that tells the seconds left, and raises TimeoutError when there are none."""
-    until = time.monotonic() + timeout_seconds
-
-    def left() -> float:
-        seconds = until - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError
-        return seconds
-
-    return left
-
-
 def _connect(server: str, left: Callable[[], float], context: ssl.SSLContext | None) -> socket.socket:
     host, _, port = server.rpartition(":")
     host = host.strip("[]")
@@ -234,14 +227,14 @@ def _connect(server: str, left: Callable[[], float], context: ssl.SSLContext | N
 
 
 def _lines(connection: socket.socket, left: Callable[[], float]) -> Iterator[str]:
-    """Lines without their ends. Only a line feed ends one, as paths may hold what Python takes for other line ends."""
+    """Yield lines. Only a line feed ends a line, because paths may contain Python's other line ends."""
     rest, received_bytes = b"", 0
     while True:
         connection.settimeout(left())
         chunk = connection.recv(_CHUNK_BYTES)
         received_bytes += len(chunk)
         if received_bytes > MAX_ANSWER_BYTES or len(rest) > _MAX_LINE_BYTES:
-            raise too_long()
+            raise StatusError(Outcome.ERROR, f"its answer is longer than {MAX_ANSWER_BYTES // 1024**2} MiB")
         if not chunk:
             break
         *whole, rest = (rest + chunk).split(b"\n")

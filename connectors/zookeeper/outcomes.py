@@ -12,11 +12,11 @@ from policies.observations import Outcome
 
 
 class UnreadError(Exception):
-    """One node could not be read; the cause is the client's own error.
+    """A node could not be read.
 
     Args:
         path: the node's whole path, chroot included.
-        cause: why.
+        cause: the client's error.
     """
 
     def __init__(self, path: str, cause: BaseException) -> None:
@@ -29,7 +29,7 @@ class NotConnectedError(Exception):
     """No server gives us a session.
 
     Args:
-        obstacles: what became of the last attempt at each server, by `host:port`.
+        obstacles: the error of the last attempt at each server, by `host:port`.
     """
 
     def __init__(self, obstacles: Mapping[str, BaseException]) -> None:
@@ -37,12 +37,11 @@ class NotConnectedError(Exception):
         self.obstacles = dict(obstacles)
 
 
-# The first that fits counts: subclasses stand before what they derive from. What each means follows, unless the error
-# itself says it better.
+# The first match counts, so a subclass stands before its base. None: the error's own text is better.
 _MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
     (exceptions.NoAuthError, Outcome.UNAUTHORIZED, "its ACL does not let us read it"),
-    (exceptions.AuthFailedError, Outcome.UNAUTHORIZED, "the server refuses who we say we are"),
-    (exceptions.SessionClosedRequireSaslError, Outcome.UNAUTHORIZED, "the server wants clients to log in otherwise"),
+    (exceptions.AuthFailedError, Outcome.UNAUTHORIZED, "the server refuses our credentials"),
+    (exceptions.SessionClosedRequireSaslError, Outcome.UNAUTHORIZED, "the server requires another kind of login"),
     (exceptions.UnimplementedError, Outcome.UNSUPPORTED, "the server does not know this request"),
     (exceptions.ConnectionLoss, Outcome.UNREACHABLE, "the connection was lost"),
     (exceptions.SessionExpiredError, Outcome.UNREACHABLE, "our session has ended"),
@@ -56,7 +55,7 @@ _MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that an error of reading stands for."""
+    """Return the outcome for an error."""
     match error:
         case UnreadError():
             return outcome_of(error.cause)
@@ -66,7 +65,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def detail_of(error: BaseException) -> str:
-    """What went wrong, in one short line; none of these errors holds a credential."""
+    """Return the error in one short line; none of these errors holds a credential."""
     return one_line(_text(error))
 
 
@@ -75,7 +74,8 @@ def _text(error: BaseException) -> str:
         case UnreadError():
             return f"{error.path}: {_text(error.cause)}"
         case NotConnectedError():
-            each = (f"{server}: {_text(obstacle)}" for server, obstacle in _telling_first(error.obstacles))
+            obstacles = sorted(error.obstacles.items(), key=lambda item: rank(outcome_of(item[1])))
+            each = (f"{server}: {_text(obstacle)}" for server, obstacle in obstacles)
             return "; ".join(each) or "no server's name resolves to an address"
         case UserError():
             return str(error)
@@ -84,9 +84,5 @@ def _text(error: BaseException) -> str:
     return meaning or getattr(error, "strerror", None) or str(error) or name
 
 
-def _telling_first(obstacles: Mapping[str, BaseException]) -> list[tuple[str, BaseException]]:
-    return sorted(obstacles.items(), key=lambda item: rank(outcome_of(item[1])))
-
-
 READ_ERRORS = ReadErrors((UnreadError, NotConnectedError, UserError), outcome_of, detail_of)
-"""What a reading of a tree may raise."""
+"""The errors of reading a tree."""

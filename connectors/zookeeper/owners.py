@@ -1,4 +1,4 @@
-"""Parses who owns a znode: the JSON that Pulsar's brokers write, and compatible services."""
+"""Parses the owner of a znode from the JSON that Pulsar's brokers and compatible services write."""
 
 import hashlib
 import re
@@ -10,13 +10,13 @@ from pydantic_core import from_json
 from policies.sessions.readings import MAX_NAME
 
 _ID = "brokerId"
-# A broker's id has the port of its web service, so those addresses come first.
+# A broker's id has the port of its web service, so addresses of the web service come first.
 _URLS = ("httpUrl", "webServiceUrl", "serviceUrl", "httpUrlTls", "webServiceUrlTls", "nativeUrl", "nativeUrlTls")
 _HOST_PORT = re.compile(r".+:\d{1,5}")
 
 
 def owner_member(value: bytes) -> str | None:
-    """The member (`host:port`) that a node's value names; None when it names none that can be read."""
+    """Return the member (`host:port`) that a node's value names; None if there is none."""
     try:
         document = from_json(value)
     except ValueError:
@@ -28,7 +28,7 @@ def owner_member(value: bytes) -> str | None:
 
 
 def digest(value: bytes) -> str:
-    """Changes when the value does."""
+    """Return a short hash of a value."""
     return hashlib.blake2b(value, digest_size=8).hexdigest()
 
 
@@ -37,6 +37,6 @@ def _host_and_port(url: Any) -> str | None:
         return None
     try:
         place = urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:  # such as half an IPv6 address
+    except ValueError:  # for example, half an IPv6 address
         return None
     return place if _HOST_PORT.fullmatch(place) else None

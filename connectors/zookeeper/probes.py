@@ -1,4 +1,4 @@
-"""Checks of a ZooKeeper for the doctor: whether it answers, and whether a znode's ACL lets us write; writes nothing."""
+"""Checks of a ZooKeeper for the doctor: whether it answers, and whether a znode's ACL lets us write."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,24 +14,24 @@ from connectors.zookeeper.tree import Reader
 from policies.observations import Outcome
 
 _UNKNOWABLE = ("sasl", "x509", "ip", "super")
-"""Schemes by which the server knows us and we do not."""
+"""Schemes by which only the server can identify us."""
 
 
 def write_probes(system: str, session: ZooKeeperSession, paths: tuple[str, ...], what_for: str) -> Iterator[Probe]:
-    """Whether nodes may be changed, or made where they are not there yet.
+    """Yield checks whether nodes may be changed, or created if they are missing.
 
     Args:
-        system: whom they are put to.
-        session: how it is reached.
-        paths: below the chroot.
-        what_for: ends the sentence ``… is what quarantine writes``.
+        system: the system's name in the doctor's report.
+        session: the session of its ZooKeeper.
+        paths: paths below the chroot.
+        what_for: ends the sentence, such as ``quarantine must``.
     """
     for path in paths:
-        yield Probe(system, f"write {path}", partial(_asked, session, path, what_for))
+        yield Probe(system, f"write {path}", partial(_check_write, session, path, what_for))
 
 
 def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -> Probe:
-    """Whether a node is there and may be read."""
+    """Make the check whether a node exists and may be read."""
 
     def ask() -> ProbeResult:
         try:
@@ -47,14 +47,14 @@ def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -
 
 
 def refused(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> ProbeResult:
-    """The answer for an attempt to read that failed."""
+    """Return the result for a failed read."""
     outcome = READ_ERRORS.outcome_of(error)
     remedies = tuple(acl_line(connection, path, "r") for path in paths) if outcome is Outcome.UNAUTHORIZED else ()
     return ProbeResult(outcome, READ_ERRORS.detail_of(error), remedies)
 
 
 def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> str:
-    """The line for `zkCli.sh` that shows whom a node lets in, and what it should have besides."""
+    """Return a line for `zkCli.sh` that shows a node's ACL, with the entry to add."""
     who = f"auth:{connection.user}:{permissions}" if connection.user else f"world:anyone:{permissions}"
     whole = f"{connection.chroot}{path}"
     if connection.user:
@@ -62,38 +62,36 @@ def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> st
     return f"zkCli.sh: getAcl {whole}; add {who} to it with setAcl, or set zookeeper.user to one that it names"
 
 
-def _asked(session: ZooKeeperSession, path: str, what_for: str) -> ProbeResult:
+def _check_write(session: ZooKeeperSession, path: str, what_for: str) -> ProbeResult:
+    node, wanted, letters = path, Permissions.WRITE, "rw"
     try:
-        return _may_write(session, path, what_for)
+        reader = _reader(session)
+        while (found := reader.one(reader.client.get_acls_async, node)) is None and node != "/":
+            node, wanted, letters = node.rpartition("/")[0] or "/", Permissions.CREATE, "rc"
+        acls: list[ACL] = list(found[0]) if found is not None else []
+        allowed = _allows(acls, session.connection, wanted)
     except READ_ERRORS.expected as error:
         return refused(session.connection, error, (path,))
-
-
-def _may_write(session: ZooKeeperSession, path: str, what_for: str) -> ProbeResult:
-    reader = _reader(session)
-    node, wanted, letters = path, Permissions.WRITE, "rw"
-    while (found := reader.one(reader.client.get_acls_async, node)) is None and node != "/":
-        node, wanted, letters = node.rpartition("/")[0] or "/", Permissions.CREATE, "rc"
-    acls: list[ACL] = list(found[0]) if found is not None else []
-    allowed = _allows(acls, session.connection, wanted)
     there = f"{node} may be changed" if node == path else f"{path} may be made below {node}"
     if allowed:
         return ProbeResult(Outcome.OK, there)
     if allowed is None:
         return ProbeResult(
-            Outcome.OK, f"{node} names others than digest users: whether we are one, only the server knows"
+            Outcome.OK, f"{node} grants it to others than digest users: only the server knows whether we are one"
         )
     remedy = acl_line(session.connection, node, letters)
     return ProbeResult(Outcome.UNAUTHORIZED, f"the ACL of {node} does not let us change it, as {what_for}", (remedy,))
 
 
 def _allows(acls: list[ACL], connection: ZooKeeperConnection, wanted: int) -> bool | None:
-    """Whether an ACL allows an operation to us; None where only the server can tell."""
+    """Whether an ACL allows us an operation; None if only the server knows."""
     credential = connection.credential()
     mine: set[tuple[str, str]] = {("world", "anyone")}
     if credential is not None:
         mine.add(("digest", make_digest_acl_credential(*credential.get_secret_value().split(":", 1))))
-        mine.add(("digest", f"{connection.user}:x"))  # as servers have it for who may not administer the node
+        mine.add(
+            ("digest", f"{connection.user}:x")
+        )  # the server replaces the hash for clients without the ADMIN permission
     granted: list[Any] = [each for each in acls if each.perms & wanted]
     if any((each.id.scheme, each.id.id) in mine for each in granted):
         return True

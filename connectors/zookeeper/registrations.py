@@ -1,11 +1,11 @@
-"""Reads from ZooKeeper which bookies are registered, and in which groups they are."""
+"""Reads the registered bookies and their groups from ZooKeeper."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter
 
-from connectors.collection.read_errors import first_problem
+from connectors.collection.read_errors import parse_document
 from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
@@ -17,11 +17,11 @@ Hint = Callable[[Any], None]
 """A kazoo watch: something may have changed. It must not block."""
 
 _READ_ONLY = "readonly"
-_ROUNDS = 5  # of reading anew because bookies went while they were read
+_MAX_ROUNDS = 5  # a bookie that goes during the reading causes another round
 
 
 def none_as_empty(value: object) -> object:
-    """Pulsar writes null where there is nothing."""
+    """Replace the null that Pulsar writes for an empty map."""
     return {} if value is None else value
 
 
@@ -36,7 +36,7 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
     """Read the whole registration tree, and leave watches on it.
 
     Raises:
-        UserError: BookKeeper has no metadata there.
+        UserError: the tree has no metadata of BookKeeper.
         UnreadError: a node cannot be read.
     """
     available, cookies = f"{ledgers_root}/available", f"{ledgers_root}/cookies"
@@ -45,7 +45,7 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
     def children(path: str) -> Any:
         return reader.client.get_children_async(path, watch=hint)
 
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         names = dict(reader.each(children, (available, read_only, cookies)))
         if names[available] is None:
             raise UserError(f"there is no node {reader.client.chroot}{available}: set ledgers_root to BookKeeper's.")
@@ -64,26 +64,26 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
 
 
 def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[BookieRegistration, ...]:
-    return tuple(_registration(path, stats[path]) for path in paths if stats[path] is not None)
-
-
-def _registration(path: str, stat: Any) -> BookieRegistration:
-    return BookieRegistration(
-        bookie=path.rpartition("/")[2],
-        session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
-        czxid=stat.czxid,
-        registered_at=from_millis(stat.ctime),
+    return tuple(
+        BookieRegistration(
+            bookie=path.rpartition("/")[2],
+            session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
+            czxid=stat.czxid,
+            registered_at=from_millis(stat.ctime),
+        )
+        for path in paths
+        if (stat := stats[path]) is not None
     )
 
 
 def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRacks:
-    """Read the groups of bookies, and leave a watch on them.
+    """Read the groups of bookies, and leave a watch on their node.
 
     Raises:
-        UserError: the node holds something else.
-        UnreadError: it cannot be read.
+        UserError: the node cannot be parsed.
+        UnreadError: the node cannot be read.
     """
-    # `get` leaves no watch on a node that is not there, `exists` does.
+    # `get` leaves no watch on a missing node, `exists` does.
     watched = reader.one(lambda node: reader.client.exists_async(node, watch=hint), path)
     answer = None if watched is None else reader.one(reader.client.get_async, path)
     try:
@@ -94,14 +94,5 @@ def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRac
 
 
 def parse_groups(data: bytes) -> dict[str, dict[str, RackInfo]]:
-    """Groups with their members from the bytes of `/bookies`, as Pulsar writes it; zero bytes are no groups.
-
-    Raises:
-        ValueError: they are something else; the message tells where.
-    """
-    if not data.strip():
-        return {}
-    try:
-        return _GROUPS.validate_json(data)
-    except ValidationError as error:
-        raise ValueError(first_problem(error)) from None
+    """Return the groups of `/bookies` with their members; raises ValueError if they cannot be parsed."""
+    return parse_document(_GROUPS, data) if data.strip() else {}

@@ -1,6 +1,6 @@
-"""ZooKeeper's admin server: the same data as JSON over HTTP, where four-letter words are not allowed.
+"""ZooKeeper's admin server: the same data as JSON over HTTP, for servers that do not allow four-letter words.
 
-The commands are `server_stats`, `dump` and `connections`, as ZooKeeper 3.5 and later have them below `/commands/`.
+ZooKeeper 3.5 and later have the commands `server_stats`, `dump` and `connections` below `/commands/`.
 """
 
 from typing import TypeVar
@@ -26,7 +26,7 @@ from policies.observations import Outcome
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Structs, not models: of a long answer in another shape those would list all that is wrong, these the first."""
+    """Structs instead of pydantic models, which would list every error of a long answer in another shape."""
 
     error: str | None = None
 
@@ -60,13 +60,13 @@ _Some = TypeVar("_Some", bound=_Answer)
 
 
 class AdminServer:
-    """Asks one server by HTTP.
+    """Queries one server by HTTP.
 
     Args:
-        url: of its admin server, such as ``http://zk-1.example.org:8080``.
-        timeout_seconds: for one whole answer, connecting included.
+        url: the address of its admin server, such as ``http://zk-1.example.org:8080``.
+        timeout_seconds: limit of one whole answer, connecting included.
         tls: for an ``https`` address; None for the system's authorities.
-        transport: in place of the network, for tests.
+        transport: replaces the network in tests.
     """
 
     def __init__(
@@ -79,24 +79,24 @@ class AdminServer:
         self._client: httpx.Client | None = None
 
     def role(self) -> ServerRole:
-        """What the server is, from `server_stats`."""
+        """Return the server's role, from `server_stats`."""
         stats = self._ask("server_stats", _ServerStats).server_stats
         return ServerRole(stats.server_state, stats.last_processed_zxid)
 
     def sessions(self, keep: KeepPath) -> SessionTable:
-        """All sessions, from `dump`."""
+        """Return all sessions, from `dump`."""
         dump = self._ask("dump", _Dump)
         expiring = dump.expiry_time_to_session_ids.items()
         expiries_ms = {session_id(each): expiry_ms for expiry_ms, ids in expiring for each in ids}
         owned = dump.session_id_to_ephemeral_paths.items()
         if owned and not expiries_ms:
-            # A follower answers so: it knows the nodes, but not when their sessions end.
+            # A follower knows the nodes, but not when their sessions end.
             raise StatusError(Outcome.ERROR, "it does not lead the ensemble any more")
         kept = {session_id(session): tuple(path for path in paths if keep(path)) for session, paths in owned}
         return SessionTable(expiries_ms, {session: paths for session, paths in kept.items() if paths})
 
     def connections(self) -> tuple[Connection, ...]:
-        """Who is connected, from `connections`."""
+        """Return the connected clients, from `connections`."""
         answer = self._ask("connections", _Connections)
         each = (*answer.connections, *answer.secure_connections)
         return tuple(
@@ -104,7 +104,7 @@ class AdminServer:
         )
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one, with the certificates as they are then."""
+        """Close the connection; the next request opens a new one with the present certificates."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -120,27 +120,29 @@ class AdminServer:
             raise StatusError(Outcome.ERROR, str(error)) from None
         except httpx.HTTPError as error:
             self.close()
-            raise StatusError(_outcome_of(error), str(error) or type(error).__name__) from None
+            is_tls = isinstance(error, httpx.ConnectError) and "SSL" in str(error)
+            outcome = Outcome.ERROR if is_tls else Outcome.UNREACHABLE
+            raise StatusError(outcome, str(error) or type(error).__name__) from None
 
     def _get(self, url: str) -> bytes:
         if self._client is None:
-            self._client = self._connect()
+            context = ssl_context_for(self._url, self._tls)
+            self._client = bounded_client(
+                context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport
+            )
         response = self._client.get(url)
-        _check(response)
+        if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise StatusError(Outcome.UNAUTHORIZED, f"HTTP {response.status_code}")
+        if response.status_code != httpx.codes.OK:
+            raise StatusError(Outcome.ERROR, f"HTTP {response.status_code}: is admin_url that of its admin server?")
         return response.content
-
-    def _connect(self) -> httpx.Client:
-        context = ssl_context_for(self._url, self._tls)
-        return bounded_client(
-            context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport
-        )
 
 
 def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
-    """Read an answer.
+    """Parse an answer.
 
     Raises:
-        StatusError: the server serves nobody, reports an error of its own, or the answer is not what it should be.
+        StatusError: the server has no quorum, reports an error, or the answer has another shape.
     """
     try:
         error = read_json(answer, _Answer).error
@@ -149,15 +151,3 @@ def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
     except UnreadableJsonError:
         raise StatusError(Outcome.ERROR, f"its answer to {command} is not that of a ZooKeeper 3.5 or later") from None
     raise not_serving() if error == NOT_SERVING else StatusError(Outcome.ERROR, f"{command}: {error}")
-
-
-def _check(response: httpx.Response) -> None:
-    if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        raise StatusError(Outcome.UNAUTHORIZED, f"HTTP {response.status_code}")
-    if response.status_code != httpx.codes.OK:
-        raise StatusError(Outcome.ERROR, f"HTTP {response.status_code}: is admin_url that of its admin server?")
-
-
-def _outcome_of(error: httpx.HTTPError) -> Outcome:
-    is_tls = isinstance(error, httpx.ConnectError) and "SSL" in str(error)
-    return Outcome.ERROR if is_tls else Outcome.UNREACHABLE

@@ -1,4 +1,4 @@
-"""What a ZooKeeper server reports about itself and its sessions, whichever way it was asked."""
+"""A ZooKeeper server's report of itself and its sessions, by four-letter words or by its admin server."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,24 +8,24 @@ from connectors.zookeeper import outcomes
 from policies.observations import Outcome
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A longer answer is not read: a `dump` of a hundred thousand sessions with their nodes comes nowhere near it."""
+"""Maximum size of an answer; a `dump` of 100,000 sessions with their nodes is much smaller."""
 
 NOT_SERVING = "This ZooKeeper instance is not currently serving requests"
-"""What a server without a quorum answers to everything."""
+"""The answer of a server without a quorum to every command."""
 
 _LISTS_ALL_SESSIONS = frozenset({"leader", "standalone"})
 _UNSIGNED = (1 << 64) - 1
 
 KeepPath = Callable[[str], bool]
-"""Which ephemeral nodes are of interest; the others are not kept in memory."""
+"""Returns whether an ephemeral node is of interest; other nodes are not kept in memory."""
 
 
 class StatusError(Exception):
-    """A server gave no answer that can be used.
+    """A server gave no usable answer.
 
     Args:
-        outcome: how the attempt ended.
-        detail: why, in a few words, with the remedy where there is one.
+        outcome: the outcome of the attempt.
+        detail: the reason in a few words, with a remedy if there is one.
     """
 
     def __init__(self, outcome: Outcome, detail: str) -> None:
@@ -35,16 +35,16 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerRole:
-    """What a server is in its ensemble."""
+    """A server's role in its ensemble."""
 
     mode: str
-    """Its own word: `leader`, `follower`, `observer`, `standalone`, `read-only`."""
+    """As the server names it: `leader`, `follower`, `observer`, `standalone`, `read-only`."""
     zxid: int = 0
-    """The last transaction it knows. Of two that believe they lead, the one with the higher one is right."""
+    """The server's last transaction. If two servers claim to lead, the higher one is right."""
 
     @property
     def lists_all_sessions(self) -> bool:
-        """Whether its table of sessions is the ensemble's; a follower does not know when sessions end."""
+        """Whether it knows all sessions of the ensemble; a follower does not know when they end."""
         return self.mode in _LISTS_ALL_SESSIONS
 
 
@@ -53,67 +53,62 @@ class SessionTable:
     """The leader's `dump`."""
 
     expiries_ms: Mapping[int, int]
-    """When each live session will end if nothing more comes from it, on a clock of the server's own: milliseconds, in
-    four-letter words exact to a second either way. Good for telling whether it has moved, no more."""
+    """The time at which each live session expires if its client stays silent, in milliseconds of the server's clock.
+    Four-letter words round it to a second. Use it only to see whether it has moved."""
     ephemerals: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """The whole paths of the nodes that each session owns, those asked for only."""
+    """The whole paths of the requested nodes that each session owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One line of a server's `cons`: a client that is connected now."""
+    """One line of a server's `cons`: a connected client."""
 
     session: int
     timeout_ms: int
     received: int
-    """Packets that came from the client over this connection: it moves with each sign of life, pings included."""
+    """Number of packets from the client over this connection, pings included."""
 
 
 class StatusSource(Protocol):
-    """One way to ask one server. Each method raises StatusError or OSError when there is no usable answer in time."""
+    """One way to query one server. Each method raises StatusError or OSError if there is no usable answer in time."""
 
     def role(self) -> ServerRole:
-        """What the server is."""
+        """Return the server's role."""
         ...
 
     def sessions(self, keep: KeepPath) -> SessionTable:
-        """All sessions; only of a server whose role lists them."""
+        """Return all sessions; call it only if the server's role lists them."""
         ...
 
     def connections(self) -> tuple[Connection, ...]:
-        """Who is connected to this server with a session."""
+        """Return the clients that are connected to this server with a session."""
         ...
 
     def close(self) -> None:
-        """Close what stays open between two questions; the next one opens it again."""
+        """Close the connection; the next query opens it again."""
         ...
 
 
 def session_id(number: int) -> int:
-    """A session's number as ZooKeeper writes it in hexadecimal; JSON and kazoo have it with a sign."""
+    """Return a session's number without the sign that it has in JSON and in kazoo."""
     return number & _UNSIGNED
 
 
 def session_name(number: int) -> str:
-    """A session as readings name it, such as ``0x1000015ff1f0001``; zero is no session."""
+    """Return a session's name in readings, such as ``0x1000015ff1f0001``."""
     return f"0x{session_id(number):x}"
 
 
 def not_serving() -> StatusError:
-    """A server that runs, but without its ensemble."""
+    """Make the error for a server that runs without a quorum."""
     return StatusError(Outcome.UNREACHABLE, "runs, but serves nobody: it has no quorum")
 
 
-def too_long() -> StatusError:
-    """A server whose answer has no end."""
-    return StatusError(Outcome.ERROR, f"its answer is longer than {MAX_ANSWER_BYTES // 1024**2} MiB")
-
-
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that an error of asking stands for."""
+    """Return the outcome for an error of a query."""
     return error.outcome if isinstance(error, StatusError) else outcomes.outcome_of(error)
 
 
 def detail_of(server: str, error: BaseException) -> str:
-    """Which server did not answer, and why, in one short line."""
+    """Return the server and its error in one short line."""
     return f"{server}: {outcomes.detail_of(error)}"

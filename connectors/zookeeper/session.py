@@ -1,4 +1,4 @@
-"""One client of one ensemble, shared by all readers: it reconnects, and survives the loss of its own session."""
+"""One client of one ensemble for all its readers; it reconnects, and survives the loss of its session."""
 
 import logging
 import threading
@@ -25,10 +25,10 @@ Listener = Callable[[], None]
 
 _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 1.0
-_CLOSE_SECONDS = 1.0  # for the server to take note that a session ends
+_CLOSE_SECONDS = 1.0  # time for the server to end the session
 
-# Kazoo logs requests, passwords among them: at debug level all, as errors those whose answer makes no sense, with what
-# lets anybody take the session over. What matters is in the readings.
+# Kazoo logs requests with passwords: at debug level all of them, as errors those with a malformed answer, including the
+# session's password. Readings report every failure that matters.
 _kazoo_log = logging.getLogger("kazoo.headgate")
 _kazoo_log.setLevel(logging.CRITICAL)
 
@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass
 class _LiveClient:
-    """A client that was started, and with what."""
+    """A started client, and its credential."""
 
     client: KazooClient
     handler: KazooHandler
@@ -47,11 +47,11 @@ class _LiveClient:
 
 
 class ZooKeeperSession:
-    """Gives a connected client whenever there is a way to have one. Safe to use from many threads; close it.
+    """Returns a connected client whenever a server is reachable. Safe to use from many threads; close it.
 
     Args:
-        name: the cluster's, for logs.
-        connection: how to reach the ensemble.
+        name: the cluster's name, for logs.
+        connection: the servers and credentials.
     """
 
     def __init__(self, name: str, connection: ZooKeeperConnection) -> None:
@@ -64,47 +64,44 @@ class ZooKeeperSession:
         self._closed = False
 
     def listen(self, listener: Listener) -> None:
-        """Have a function called when the connection comes or goes, from kazoo's thread: it must not block."""
+        """Call a function when the connection is made or lost, on kazoo's thread, so it must not block."""
         self._listeners = (*self._listeners, listener)
 
     def reader(self, left_seconds: Callable[[], float]) -> Reader:
-        """A reader on a connected client, for one reading.
+        """Return a reader on a connected client, for one reading.
 
         Args:
-            left_seconds: how long the whole reading may go on, connecting included.
+            left_seconds: returns the remaining time of the whole reading, connecting included.
 
         Raises:
             NotConnectedError: no server gave us a session in time.
             UnreadError: the chroot could not be read.
-            UserError: a file that the connection names cannot be used, or there is no such chroot.
+            UserError: a file of the connection cannot be used, or the chroot does not exist.
         """
         live = self._current()
         limit_seconds = self.connection.timeout_seconds
         if not live.connected.wait(max(0.0, min(limit_seconds, left_seconds()))):
             raise NotConnectedError(live.handler.obstacles)
         reader = Reader(live.client, limit_seconds, left_seconds)
-        self._check_chroot(live, reader)
+        # Below a missing chroot every node is absent, which must not pass for a reading.
+        if live.client.chroot and not live.chroot_seen:
+            if reader.one(live.client.exists_async, "/") is None:
+                raise UserError(f"there is no node {live.client.chroot}, the chroot that `servers` names.")
+            live.chroot_seen = True
         return reader
 
     def client(self) -> KazooClient:
-        """A connected client, for what a reader cannot do, such as writing; raises as `reader` does."""
+        """Return a connected client, for writing. Raises as `reader` does."""
         until = time.monotonic() + self.connection.timeout_seconds
         return self.reader(lambda: until - time.monotonic()).client
 
     def close(self) -> None:
-        """End the session and the threads; what is still asked fails. Bounded, also when the server hangs."""
+        """End the session and its threads; pending requests fail. It is bounded even if the server hangs."""
         with self._lock:
             self._closed = True
             self._retire()
         for closing in self._closing:
             closing.join(3 * _CLOSE_SECONDS)
-
-    def _check_chroot(self, live: _LiveClient, reader: Reader) -> None:
-        """Below a chroot that does not exist everything is absent: that must not be taken for a reading."""
-        if live.client.chroot and not live.chroot_seen:
-            if reader.one(live.client.exists_async, "/") is None:
-                raise UserError(f"there is no node {live.client.chroot}, the chroot that `servers` names.")
-            live.chroot_seen = True
 
     def _current(self) -> _LiveClient:
         with self._lock:
@@ -119,19 +116,19 @@ class ZooKeeperSession:
             return False
         try:
             return self.connection.credential() == live.credential
-        except UserError:  # the file is away for the moment; who is in stays in
+        except UserError:  # while the file is missing, the session stays
             return True
 
     def _start(self) -> _LiveClient:
         connection, credential = self.connection, self.connection.credential()
         hosts = connection.hosts()
-        timeout_seconds = connection.session_timeout_seconds
+        timeout_seconds = connection.session_timeout.total_seconds()
         handler = KazooHandler(self.name, connection.tls, timeout_seconds / len(hosts), timeout_seconds)
         client = KazooClient(
             ",".join(hosts) + connection.chroot,
-            timeout=connection.session_timeout_seconds,
+            timeout=timeout_seconds,
             handler=handler,
-            # What we make is ours alone, where we say who we are.
+            # With credentials, the nodes that we create are ours alone.
             default_acl=None if credential is None else CREATOR_ALL_ACL,
             auth_data=[] if credential is None else [("digest", credential.get_secret_value())],
             connection_retry=KazooRetry(
@@ -150,7 +147,7 @@ class ZooKeeperSession:
 
     def _on_state(self, live: _LiveClient, state: str) -> None:
         if live is not self._live:
-            return  # it is being closed
+            return  # the client is being closed
         if state == KazooState.CONNECTED:
             live.handler.obstacles.clear()
             live.connected.set()
@@ -171,14 +168,14 @@ class ZooKeeperSession:
 
 
 def _end(live: _LiveClient) -> None:
-    """End a client in order, or by force when the server does not answer, so that none of its threads stays."""
+    """Stop a client in order, or by force if the server does not answer, so that none of its threads stays."""
     timer = threading.Timer(_CLOSE_SECONDS, live.handler.hang_up)
     timer.daemon = True
     timer.start()
     try:
         with suppress(KazooException, OSError):
             live.client.stop()
-        with suppress(Exception):  # kazoo raises a plain one while its thread has not ended
+        with suppress(Exception):  # kazoo raises a plain Exception while its thread still runs
             live.client.close()
     finally:
         timer.cancel()

@@ -1,4 +1,4 @@
-"""Reads many znodes with a bounded number of requests in flight, and only the values that changed."""
+"""Reads many znodes with a limited number of requests in flight, and only the values that changed."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,47 +12,46 @@ from kazoo.handlers.threading import KazooTimeoutError
 from connectors.zookeeper.outcomes import UnreadError
 
 IN_FLIGHT = 256
-"""Requests under way at once: more gain nothing, and others wait behind them on the same connection."""
+"""Parallel requests. More of them gain nothing, and delay other users of the connection."""
 
 Ask = Callable[[str], Any]
-"""Sends a request for a path and gives kazoo's result to come, such as `client.get_async`."""
+"""Sends a request for a path and returns kazoo's asynchronous result, such as `client.get_async`."""
 
 Value = TypeVar("Value")
 
 
 class Reader:
-    """Reads nodes over one client, within time limits. For one reading.
+    """Reads nodes with one client, within time limits. For one reading.
 
     Args:
-        client: connected.
-        request_seconds: how long a server may take for one answer.
-        left_seconds: how long the whole reading may still take.
+        client: a connected client.
+        request_seconds: limit of one request.
+        left_seconds: returns the remaining time of the whole reading.
     """
 
     def __init__(self, client: KazooClient, request_seconds: float, left_seconds: Callable[[], float]) -> None:
         self.client = client
         self.requests = 0
-        """Sent so far."""
+        """Number of sent requests."""
         self._request_seconds = request_seconds
         self.left_seconds = left_seconds
-        """How long the whole reading may still take."""
 
     def one(self, ask: Ask, path: str) -> Any:
-        """The answer for one node; None when there is no such node. Raises as `each` does."""
+        """Return the answer for one node; None if the node does not exist. Raises as `each` does."""
         return next(self.each(ask, (path,)))[1]
 
     def each(self, ask: Ask, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Ask for many nodes.
+        """Read many nodes.
 
         Yields:
-            Each path, in the order given, with its answer; None when there is no such node.
+            Each path, in the given order, with its answer; None if the node does not exist.
 
         Raises:
-            UnreadError: for the first node that cannot be read, or has not been in time.
+            UnreadError: a node cannot be read, or not in time.
         """
         waiting: deque[tuple[str, Any]] = deque()
         for path in paths:
-            # ZooKeeper answers a connection's requests in their order, so the oldest is the next to come.
+            # ZooKeeper answers the requests of a connection in their order.
             if len(waiting) >= IN_FLIGHT:
                 yield self._answer(*waiting.popleft())
             self.requests += 1
@@ -68,12 +67,9 @@ class Reader:
             return path, None
         except KazooTimeoutError:
             why = f"no answer within {limit_seconds:.1f} s" if limit_seconds else "no time was left to read it"
-            raise UnreadError(self._whole(path), TimeoutError(why)) from None
+            raise UnreadError(f"{self.client.chroot}{path}", TimeoutError(why)) from None
         except Exception as error:
-            raise UnreadError(self._whole(path), error) from error
-
-    def _whole(self, path: str) -> str:
-        return f"{self.client.chroot}{path}"
+            raise UnreadError(f"{self.client.chroot}{path}", error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +79,16 @@ class ParsedNode(Generic[Value]):
     version: tuple[int, ...]
     children: int
     value: Value | None
-    """What it says; where that cannot be parsed, what it said last, or None."""
+    """If the present value cannot be parsed, the last good one or None."""
     problem: str | None = None
-    """Why it cannot be parsed."""
+    """Why the present value cannot be parsed."""
 
 
 class ChangedNodes(Generic[Value]):
-    """The values of many nodes, over many readings; only what has changed is read again.
+    """The values of many nodes; each reading reads only the changed ones.
 
     Args:
-        parse: makes a value of a node's bytes; raises ValueError, with the reason, when it cannot.
+        parse: parses a node's bytes; raises ValueError with the reason.
     """
 
     def __init__(self, parse: Callable[[bytes], Value | None]) -> None:
@@ -100,13 +96,13 @@ class ChangedNodes(Generic[Value]):
         self._nodes: dict[str, ParsedNode[Value]] = {}
 
     def refresh(self, reader: Reader, paths: Iterable[str]) -> dict[str, ParsedNode[Value]]:
-        """The nodes at these paths as they are now, those that do not exist left out.
+        """Return the present nodes at these paths, without missing ones.
 
-        Costs one request for each node, and another one for each that has changed. What was read before an error is
-        kept, so that the next attempt has less to do.
+        It costs one request for each node, and one more for each changed node. Values read before an error are kept, so
+        that the next attempt has less to do.
 
         Raises:
-            UnreadError: some node cannot be read.
+            UnreadError: a node cannot be read.
         """
         wanted = list(paths)
         stale = [path for path in wanted if path not in self._nodes]
@@ -126,8 +122,8 @@ class ChangedNodes(Generic[Value]):
                 self._nodes[path] = self._node(path, *answer)
         return {path: self._nodes[path] for path in wanted if path in self._nodes}
 
-    def forget_others(self, paths: Iterable[str]) -> None:
-        """Keep nothing but these."""
+    def keep_only(self, paths: Iterable[str]) -> None:
+        """Drop all other nodes."""
         wanted = set(paths)
         self._nodes = {path: node for path, node in self._nodes.items() if path in wanted}
 
@@ -141,5 +137,5 @@ class ChangedNodes(Generic[Value]):
 
 
 def _version(stat: Any) -> tuple[int, ...]:
-    # The transaction alone would do, but in a ZooKeeper that was set up anew they count from the beginning again.
+    # The transaction alone would do, except in a ZooKeeper that was set up again, where transactions restart at 0.
     return stat.mzxid, stat.mtime, stat.dataLength

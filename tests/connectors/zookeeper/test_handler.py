@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from connectors.http.tls import Tls
 from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.frames import MAX_FRAME_BYTES, FrameLimit
-from connectors.zookeeper.handler import KazooHandler
+from connectors.zookeeper.handler import MAX_FRAME_BYTES, FrameLimit, KazooHandler
 from connectors.zookeeper.outcomes import NotConnectedError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from tests.system.waiting import eventually
@@ -74,9 +73,9 @@ def test_answers_of_any_length_pass_however_they_come_in_pieces(answers: list[by
         for part in (len(answer).to_bytes(4), answer):
             left = part
             while left:
-                limit.ask(len(left))
+                limit.check(len(left))
                 taken = data.draw(st.integers(1, len(left)))
-                limit.take(left[:taken])
+                limit.count(left[:taken])
                 left = left[taken:]
         now += 100.0  # between two answers time does not count
 
@@ -84,14 +83,14 @@ def test_answers_of_any_length_pass_however_they_come_in_pieces(answers: list[by
 def test_an_answer_must_end_in_its_time_and_be_no_longer_than_the_limit() -> None:
     now = 0.0
     limit = FrameLimit(1.0, lambda: now)
-    limit.ask(4)
-    limit.take((MAX_FRAME_BYTES + 1).to_bytes(4))
+    limit.check(4)
+    limit.count((MAX_FRAME_BYTES + 1).to_bytes(4))
     with pytest.raises(OSError, match="longer than 16 MiB"):
-        limit.ask(MAX_FRAME_BYTES + 1)
-    limit.ask(10)
+        limit.check(MAX_FRAME_BYTES + 1)
+    limit.check(10)
     now = 1.1
     with pytest.raises(TimeoutError, match="no end within 1 s"):
-        limit.ask(10)
+        limit.check(10)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ MISTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed")
 
 ERRORS: dict[str, tuple[BaseException, Outcome, str]] = {
     "an ACL": (exceptions.NoAuthError(), Outcome.UNAUTHORIZED, "its ACL does not let us read it"),
-    "a login": (exceptions.AuthFailedError(), Outcome.UNAUTHORIZED, "the server refuses who we say we are"),
+    "a login": (exceptions.AuthFailedError(), Outcome.UNAUTHORIZED, "the server refuses our credentials"),
     "an unknown request": (exceptions.UnimplementedError(), Outcome.UNSUPPORTED, "the server does not know"),
     "a lost connection": (exceptions.ConnectionLoss(), Outcome.UNREACHABLE, "the connection was lost"),
     "a lost session": (exceptions.SessionExpiredError(), Outcome.UNREACHABLE, "our session has ended"),
