@@ -36,7 +36,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.throttle import ThrottleSettings
 from streaming.host import PolicyHost
-from streaming.progress import BatchProgress, ProgressListener
+from streaming.progress import BatchProgress, RawProgressListener
 from streaming.query import Wiring, start_query
 from streaming.session import start_session, stop_session
 from streaming.settings import StreamSettings
@@ -112,7 +112,7 @@ def _measured(
     spark = start_session(settings, ensure_jars("spark", default_cache_dir()), folder / "spark.log")
     try:
         listener = _Recorder(batches.taken.append, given.batches) if given.batches else None
-        spark.streams.addListener(listener or ProgressListener(batches.taken.append))
+        spark.streams.addListener(listener or RawProgressListener(batches.taken.append))
         limits = {"soft": {"available_ratio_below": 0.05}, "hard": {"available_ratio_below": 0.01}}
         host = PolicyHost({"throttle": ThrottleSettings.model_validate(limits)}, _names(fleet))
         start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
@@ -212,7 +212,7 @@ def _record(file: Path, line: dict[str, Any]) -> None:
         lines.write(json.dumps({name: round(value, 3) for name, value in line.items()}) + "\n")
 
 
-class _Recorder(ProgressListener):
+class _Recorder(RawProgressListener):
     """Writes down what Spark says of each batch, too."""
 
     def __init__(self, on_batch: Any, file: Path) -> None:

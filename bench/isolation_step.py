@@ -17,7 +17,8 @@ from bench.turns import Figures, run
 from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
 from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
 from policies.observations import Observation, Outcome, Reading
-from streaming.host import PolicyHost, recall, remember
+from streaming.host import PolicyHost
+from streaming.key_state import decode, encode
 
 BOOKIES, NAMESPACES = 5_000, 2_000
 GROUPS: Mapping[str, int] = {"own": NAMESPACES, "shared": 100, "one": 1}
@@ -44,9 +45,9 @@ class Cluster:
         now = _START + timedelta(seconds=second)
         seen = [Observation(f"{second}/{n}", now, reading) for n, reading in enumerate(readings)]
         began = time.process_time()
-        before = None if self._remembered is None else recall(self._remembered)
+        before = None if self._remembered is None else decode(self._remembered)
         stepped = self._host.step("isolation", "c", before, seen, now)
-        self._remembered = remember(stepped.remembered)
+        self._remembered = encode(stepped.key_state)
         took = time.process_time() - began
         assert stepped.failure is None, stepped.failure
         return took

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from policies.throttle import ThrottleSettings
-from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, recall
-from streaming.output import Output
+from streaming.host import PolicyHost
+from streaming.key_state import decode
+from streaming.records import ObservedRecord, Output
 from streaming.transition import reconcile
 from tests.eager import EAGER
 
@@ -37,8 +37,8 @@ class HostedPolicy:
 
     def step(self, cluster: str, kept: bytes | None, records: Sequence[ObservedRecord], now_ms: int) -> Hosted:
         """Take the records of one cluster."""
-        before = None if kept is None else recall(kept)
+        before = None if kept is None else decode(kept)
         transition = reconcile(self._host, self._prefix, (POLICY, cluster), before, records, now_ms)
         # Not packed, as Spark's state is: they have no JVM to send it to, nor what packs it.
-        after = None if transition.remembered is None else msgspec.msgpack.encode(transition.remembered)
+        after = None if transition.key_state is None else msgspec.msgpack.encode(transition.key_state)
         return Hosted(after, transition.wake_ms, transition.outputs)

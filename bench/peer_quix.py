@@ -14,8 +14,7 @@ from quixstreams import Application, State, message_context
 from quixstreams.models import SerializationContext, Serializer
 
 from bench.peer_policy import HostedPolicy
-from streaming.dead_letters import ObservedRecord
-from streaming.output import Output
+from streaming.records import ObservedRecord, Output
 
 KEY = "state"
 OUTPUTS = ("decided.throttle", "decided.standing", "decided.alerts", "audit", "dead-letters")

@@ -88,10 +88,10 @@ def _by_host(
 ) -> float:
     host, kept = PolicyHost({"throttle": SETTINGS}), None
     for now, observations in warm:
-        kept = host.step("throttle", CLUSTER, kept, observations, now).remembered
+        kept = host.step("throttle", CLUSTER, kept, observations, now).key_state
     begun = time.process_time()
     for now, observations in steps:
-        kept = host.step("throttle", CLUSTER, kept, observations, now).remembered
+        kept = host.step("throttle", CLUSTER, kept, observations, now).key_state
     return time.process_time() - begun
 
 

@@ -1,105 +1,159 @@
 """Dead letters: for a record that cannot be read, its first bytes, its position and the reason are kept.
 
-A dead letter is small whatever the record was (Kafka counts compressed bytes, so 20 MB may arrive), so none is refused.
+A dead letter is small whatever the record was: Kafka counts compressed bytes, so a record of 20 MB may arrive. Of each
+kind a few dead letters per minute are written, and the others are counted. The counts are stored with the key that read
+the records, so a repeated batch writes the same dead letters. Their number is bounded, whatever names a writer invents.
 """
 
 import base64
 import hashlib
-from datetime import UTC, datetime
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import deterministic_id
 from policies.registry import DEAD_LETTERS
 from policies.units import Instant, from_millis, to_millis
 from policies.wire import DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, BadRecordError, DeadLetterReason, Event
-from streaming.output import Output
+from streaming.records import KEPT_BYTES, LAST_MS, Cut, ObservedRecord, Output
 
-KEPT_BYTES = 16 * 1024
-"""So much of the record is kept."""
-
+WINDOW_MS = 60_000
+LETTERS_A_WINDOW = 5
+"""Dead letters that one key writes of one kind per window. A kind is topic, reason and, for unknown clusters, name."""
+MOST_KINDS = 20
+"""Kinds that one key counts separately; further names of unknown clusters are counted together."""
 _LONGEST_DETAIL = 500
-_LAST_MS = to_millis(datetime.max.replace(tzinfo=UTC))
 
-
-class Cut(NamedTuple):
-    """What is known of a record of which only the head is here."""
-
-    bytes: int
-    sha256: str
-
-
-class ObservedRecord(NamedTuple):
-    """An observed record as it lies in Kafka."""
-
-    topic: str
-    partition: int
-    offset: int
-    appended_ms: int
-    value: bytes | None
-    cut: Cut | None = None
-    """None: `value` is whole."""
-    key: bytes | None = None
-    """Given where records are signed."""
-    signature: str | None = None
-    """The header as it came, where records are signed; None: there was none."""
-
-    def appended_at(self) -> datetime:
-        """When it was appended.
-
-        Raises:
-            BadRecordError: that is no time. Kafka takes any number from a producer where a topic was not created as
-                it should be, such as microseconds.
-        """
-        if not 0 <= self.appended_ms <= _LAST_MS:
-            raise BadRecordError(DeadLetterReason.INVALID, f"timestamp: {self.appended_ms} ms is no time")
-        return from_millis(self.appended_ms)
-
-    def place(self) -> str:
-        """Where it lies: ``topic/partition/offset``."""
-        return f"{self.topic}/{self.partition}/{self.offset}"
+Kind = tuple[str, str, str | None]
+"""(topic, reason, name of an unknown cluster)."""
 
 
 class DeadLetter(BaseModel):
-    """An observed record that could not be read: why, where it lies, and how it begins."""
+    """An observed record that could not be read: the reason, its position, and its first bytes."""
 
     model_config = ConfigDict(frozen=True)
 
     reason: DeadLetterReason
     detail: str = Field(description="Where in the record the fault is, and what was expected there.")
-    topic: str = Field(description="Where the record lies, with the prefix.")
+    topic: str = Field(description="The record's topic, with the prefix.")
     partition: int
     offset: int
     appended_at: Instant = Field(
-        description="When Kafka appended the record; the nearest time there is, where its timestamp is none."
+        description="When Kafka appended the record; the nearest valid time if its timestamp is out of range."
     )
-    value_base64: str = Field(description="The record's value, as far as its first 16 KiB.")
-    value_bytes: int = Field(ge=0, description="How long the whole value is.")
-    value_sha256: str = Field(description="Of the whole value, in hexadecimal: the same garbage is known again.")
+    value_base64: str = Field(description="The first 16 KiB of the record's value.")
+    value_bytes: int = Field(ge=0, description="The size of the whole value.")
+    value_sha256: str = Field(
+        description="The SHA-256 of the whole value, in hexadecimal: equal garbage is recognised."
+    )
 
 
 class DeadLettersCounted(BaseModel):
-    """Records that could not be read either, and of which no letter was written, because too many came."""
+    """The count of unreadable records for which no dead letter was written, because too many came."""
 
     model_config = ConfigDict(frozen=True)
 
     reason: DeadLetterReason
-    topic: str = Field(description="Where the records lie, with the prefix.")
+    topic: str = Field(description="The records' topic, with the prefix.")
     cluster: str | None = Field(
-        description="The cluster they were taken for; for `unknown-cluster` the name they give, null for many names."
+        description="The cluster for which they were read. For `unknown-cluster` the name in the records, or null for "
+        "several names."
     )
-    count: int = Field(ge=1, description="How many there were beside those that have a letter.")
+    count: int = Field(ge=1, description="The number of records without a dead letter.")
     since: Instant = Field(description="When the first batch with such a record began.")
-    until: Instant = Field(description="Up to when they were counted.")
-    last: str = Field(description="Where the last one lies: `topic/partition/offset`.")
+    until: Instant = Field(description="When the count ended.")
+    last: str = Field(description="The position of the last record: `topic/partition/offset`.")
+
+
+class DeadLetterCount(Struct, array_like=True):
+    """How many dead letters of one kind were written and suppressed in this window."""
+
+    topic: str
+    reason: str
+    name: str | None
+    written: int = 0
+    suppressed: int = 0
+    last: str = ""
+    """The position of the last record without a dead letter."""
+
+
+class DeadLetterCounts(Struct, array_like=True, frozen=True):
+    """The counts of one key since its window began."""
+
+    since_ms: int = 0
+    kinds: tuple[DeadLetterCount, ...] = ()
+
+    @property
+    def due_ms(self) -> int | None:
+        """When to publish the count of suppressed dead letters; None if none was suppressed."""
+        return self.since_ms + WINDOW_MS if any(kind.suppressed for kind in self.kinds) else None
+
+
+class DeadLetterLimiter:
+    """Writes the dead letters of one key and batch, and counts those above the limit.
+
+    Args:
+        policy: the key's policy.
+        cluster: the key's cluster; empty for records that name no known cluster.
+        counts: as the last batch left them.
+        now_ms: the time of the batch.
+    """
+
+    def __init__(self, policy: str, cluster: str, counts: DeadLetterCounts, now_ms: int) -> None:
+        self._policy = policy
+        self._cluster = cluster
+        self._now_ms = now_ms
+        # After a clock that was set back, this window would last until the clock is there again.
+        is_over = not counts.since_ms <= now_ms < counts.since_ms + WINDOW_MS
+        self._ended = counts if is_over else DeadLetterCounts()
+        self._since_ms = now_ms if is_over else counts.since_ms
+        self._kinds: dict[Kind, DeadLetterCount] = {
+            (k.topic, k.reason, k.name): DeadLetterCount(k.topic, k.reason, k.name, k.written, k.suppressed, k.last)
+            for k in (() if is_over else counts.kinds)
+        }
+
+    def counted(self) -> Iterator[Output]:
+        """The counts of the window that has ended."""
+        for kind in self._ended.kinds:
+            if kind.suppressed:
+                counted = DeadLettersCounted(
+                    reason=DeadLetterReason(kind.reason),
+                    topic=kind.topic,
+                    cluster=kind.name or self._cluster or None,
+                    count=kind.suppressed,
+                    since=from_millis(self._ended.since_ms),
+                    until=from_millis(self._now_ms),
+                    last=kind.last,
+                )
+                yield letters_counted(counted, self._policy, self._cluster)
+
+    def put(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
+        """Return the record's dead letter, or count it if the limit of its kind is reached."""
+        kind = self._kind(record.topic, error)
+        if kind.written < LETTERS_A_WINDOW:
+            kind.written += 1
+            yield dead_letter(record, error)
+        else:
+            kind.suppressed += 1
+            kind.last = record.position()
+
+    def counts(self) -> DeadLetterCounts:
+        """The counts to store."""
+        return DeadLetterCounts(self._since_ms, tuple(self._kinds.values())) if self._kinds else DeadLetterCounts()
+
+    def _kind(self, topic: str, error: BadRecordError) -> DeadLetterCount:
+        named = (topic, error.reason.value, error.cluster)
+        if named not in self._kinds and error.cluster is not None and len(self._kinds) >= MOST_KINDS:
+            named = (topic, error.reason.value, None)
+        return self._kinds.setdefault(named, DeadLetterCount(*named))
 
 
 def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
-    """Wrap a record; a repeated batch gives the same letter.
+    """Make the dead letter of a record; a repeated batch makes the same one.
 
-    Its id depends on where the record lies, on the record, and on what is said of it: read again after a lost
-    checkpoint it may be refused for another reason, and on a topic that was made anew another one lies there.
+    Its id depends on the record's position and content, and on the error. After a lost checkpoint the same record may
+    be refused for another reason, and a topic that was created again has another record at the same position.
     """
     value = record.value or b""
     whole = record.cut or Cut(len(value), hashlib.sha256(value).hexdigest())
@@ -109,14 +163,14 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,
-        appended_at=from_millis(min(max(0, record.appended_ms), _LAST_MS)),
+        appended_at=from_millis(min(max(0, record.appended_ms), LAST_MS)),
         value_base64=base64.b64encode(value[:KEPT_BYTES]).decode(),
         value_bytes=whole.bytes,
         value_sha256=whole.sha256,
     )
     event = Event[DeadLetter](
         id=deterministic_id(
-            DEAD_LETTERS, record.place(), record.appended_ms, whole.sha256, error.reason, letter.detail
+            DEAD_LETTERS, record.position(), record.appended_ms, whole.sha256, error.reason, letter.detail
         ),
         source="headgate/query",
         type=DEAD_LETTER_TYPE,
@@ -128,9 +182,9 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
 
 
 def letters_counted(counted: DeadLettersCounted, *key: str) -> Output:
-    """What says how many were left out; `key` is that of the state that counted them.
+    """Make the record of a count; `key` is the key that counted.
 
-    After a lost checkpoint the same last one may end another count: it has another beginning, and so another id.
+    The beginning of the count is part of its id: after a lost checkpoint another count may end with the same record.
     """
     named = (*key, counted.topic, counted.reason, counted.cluster, counted.last, to_millis(counted.since))
     event = Event[DeadLettersCounted](

@@ -1,7 +1,10 @@
 """The query: reads all observed topics and writes every policy's decisions."""
 
+import tempfile
+import threading
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,36 +16,41 @@ from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
-from streaming.batch_clock import BatchClock
-from streaming.checkpoint_place import CheckpointPlace
-from streaming.conf import OF_SMALL_BATCHES
-from streaming.dead_letters import KEPT_BYTES
+from streaming.checkpoint import CheckpointPlace
+from streaming.clocks import BatchClock
+from streaming.conf import SMALL_BATCH_TUNING
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
-from streaming.session import set_unless_said
+from streaming.records import KEPT_BYTES
+from streaming.session import set_defaults
 from streaming.settings import StreamSettings
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"
-"""Name of the observed metric that says how many observed records a batch has, and how old they are."""
+"""The observed metric with the number of a batch's observed records, and their oldest and newest times."""
 
 _LARGEST_REQUEST_BYTES = 8 * 1024 * 1024
-"""Room for the largest audit entry: no record is larger."""
+"""Enough for the largest audit entry, the largest of all records."""
 
 _SHORTEST_BATCH_MS = 60
 _SHORTEST_WAIT_MS = 10
 
+_REHEARSAL = "headgate-rehearsal"
+_REHEARSAL_POLL_SECONDS = 0.1
+_LONGEST_REHEARSAL_SECONDS = 120.0
+"""If all topics are empty, there is no batch to rehearse with."""
+
 
 @dataclass(frozen=True)
 class Wiring:
-    """Where the query reads and writes.
+    """The Kafka, the topics and the checkpoint of the query.
 
     Args:
         kafka: client properties of the loop's own Kafka, as the Java client names them.
         prefix: of all topics.
-        checkpoint_dir: where state and position are kept; as text, a URI.
-        clock: what batches' times are corrected by.
-        signatures: by which records are believed, and signed; None: nobody signs.
+        checkpoint_dir: for state and position; a text is a URI.
+        clock: corrects the times of batches.
+        signatures: verifies and signs records; None: records are not signed.
     """
 
     kafka: Mapping[str, str]
@@ -52,47 +60,90 @@ class Wiring:
     signatures: Signatures | None = None
 
     def options(self) -> dict[str, str]:
-        """The client properties as Spark's connector wants them."""
+        """The client properties as Spark's connector names them."""
         return {f"kafka.{name}": value for name, value in self.kafka.items()}
 
 
 def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
     """Start the query from its checkpoint, or from the oldest records when there is none."""
     writer = (
-        decided(spark, wiring, host, settings)
+        decide(spark, wiring, host, settings)
         .writeStream.format("kafka")
         .queryName(QUERY_NAME)
         .outputMode("append")
         .options(**wiring.options())
         .option("kafka.acks", "all")
         .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
-        .option("checkpointLocation", CheckpointPlace.of(wiring.checkpoint_dir).uri)
-        .trigger(processingTime=f"{look_every(spark, millis_of(settings.trigger_interval))} milliseconds")
+        .option("checkpointLocation", CheckpointPlace.parse(wiring.checkpoint_dir).uri)
+        .trigger(processingTime=f"{set_polling_interval(spark, millis_of(settings.trigger_interval))} milliseconds")
     )
     return writer.start()
 
 
-def look_every(spark: SparkSession, interval_ms: int) -> int:
-    """Have a session look for records so often; gives how many milliseconds apart its trigger is to start batches.
+def rehearse(
+    spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings, over: threading.Event
+) -> bool:
+    """Run one throw-away micro-batch, so that a stand-by's first real batch is fast.
 
-    It starts them at multiples of an interval. Where that is shorter than a batch, one that follows another would wait
-    for the next multiple and gain nothing by it: then Spark is to start at once, and to wait where there is no record.
+    Most of a query's first batch happens once per process: classes are loaded, code is compiled, Python workers import
+    their modules. A stand-by does that while it waits, with the same query on a temporary checkpoint. It reads one
+    record of each partition, as any consumer may, and discards the decisions.
+
+    Args:
+        spark: the session; its executors can read this machine's folders.
+        wiring: of the query, whose checkpoint is not touched.
+        host: the policies.
+        settings: of the query.
+        over: set when there is no more time for it.
+
+    Returns:
+        Whether the batch finished.
+    """
+    scratch: Path = spark.sparkContext._gateway.scratch.path  # type: ignore[union-attr]
+    with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=scratch, ignore_cleanup_errors=True) as folder:
+        own = replace(wiring, checkpoint_dir=Path(folder) / "checkpoint")
+        smallest = settings.model_copy(update={"max_records_per_batch": 1})  # Spark then reads one of each partition
+        writer = decide(spark, own, host, smallest).writeStream.format("noop").queryName(_REHEARSAL)
+        query = (
+            writer.outputMode("append")
+            .option("checkpointLocation", Path(own.checkpoint_dir).as_uri())
+            .trigger(processingTime="1 hour")
+            .start()
+        )
+        until = time.monotonic() + _LONGEST_REHEARSAL_SECONDS
+        try:
+            while query.lastProgress is None:
+                if not query.isActive or time.monotonic() > until or over.wait(_REHEARSAL_POLL_SECONDS):
+                    return False
+            return True
+        finally:
+            query.stop()
+
+
+def set_polling_interval(spark: SparkSession, interval_ms: int) -> int:
+    """Set how often the session looks for records, and return the interval of its trigger in milliseconds.
+
+    A trigger starts batches at multiples of its interval. If that is shorter than a batch, a batch with waiting records
+    would still wait for the next multiple. So the trigger then starts batches at once (interval 0), and Spark waits
+    only when it finds no record.
     """
     if interval_ms >= _SHORTEST_BATCH_MS:
         return interval_ms
-    set_unless_said(spark, {"spark.sql.streaming.pollingDelay": f"{max(interval_ms, _SHORTEST_WAIT_MS)}ms"})
+    set_defaults(spark, {"spark.sql.streaming.pollingDelay": f"{max(interval_ms, _SHORTEST_WAIT_MS)}ms"})
     return 0
 
 
-def decided(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> DataFrame:
-    """All that is decided on what is observed, as Kafka's sink takes it."""
-    set_unless_said(spark, OF_SMALL_BATCHES)
+def decide(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> DataFrame:
+    """Return the decisions on all observed records, as rows for Kafka's sink."""
+    set_defaults(spark, SMALL_BATCH_TUNING)
     routed = _routed(_source(spark, wiring, settings), wiring, host.clusters)
     if settings.shuffle_partitions == 1:
-        # With one state partition there is nothing to shuffle: one stage less in each batch.
+        # One state partition needs no shuffle: one stage less per batch.
         routed = routed.coalesce(1)
     outputs = routed.groupBy("policy", "cluster").transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock, wiring.signatures),
+        statefulProcessor=PolicyOperator(
+            host, wiring.prefix, wiring.clock, wiring.signatures, settings.spark_internals
+        ),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",
@@ -108,11 +159,11 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
         .option("subscribe", topics)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_batch))
-        # Spark asks for the newest offsets on the connection that still awaits records nobody will send before the next
-        # batch; Kafka answers in turn, so half a second (the default) would be lost in each batch of a slow topic. A
-        # batch reads only what is there already, so it never waits for more.
+        # Spark asks for the newest offsets on the connection whose last fetch still waits for records, and Kafka
+        # answers in turn. With the default each batch of a slow topic would lose half a second. A batch reads only
+        # records that exist already, so a fetch need not wait.
         .option("kafka.fetch.max.wait.ms", "1")
-        # Readings are levels: what retention deleted while the loop was down is replaced by the next reading.
+        # Readings are levels: the next one replaces those that retention deleted while the loop was down.
         .option("failOnDataLoss", "false")
         .option("includeHeaders", str(wiring.signatures is not None).lower())
     )
@@ -120,11 +171,11 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
 
 
 def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None) -> DataFrame:
-    """With the key of its state: the policy by topic, the cluster by content.
+    """Add the state's key to each record: the policy by topic, the cluster by content.
 
-    What names no cluster there is goes to the key '': no name that anybody invents has a state. What is too large to be
-    read does not leave the JVM whole: a few kilobytes of compressed spaces may be gigabytes. A tick ends here, unless
-    it names a key: that it came has made the batch, in which every timer fires that is due.
+    A record that names no known cluster goes to the cluster '', so an invented name has no state. A record that is too
+    large leaves the JVM only in part: a few kilobytes of compressed spaces may be gigabytes. A tick ends here, unless
+    it names a key: it has made the batch, in which every timer fires that is due.
     """
     is_tick = fn.col("topic") == f"{wiring.prefix}.{TICKS}"
     of_tick = fn.get_json_object(fn.when(is_tick, fn.col("value").cast("string")), "$.data.policy")
@@ -142,7 +193,7 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
         "offset",
         appended.alias("appended_ms"),
         fn.when(is_too_large, cut).alias("cut"),
-        *(() if wiring.signatures is None else ("key", _signature().alias("signature"))),
+        *(() if wiring.signatures is None else ("key", _read_signature().alias("signature"))),
     )
     times = (
         fn.min("appended_ms").alias("oldest_ms"),
@@ -153,7 +204,7 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
 
 
 def _headers() -> Column:
-    """What the record's value is, as CloudEvents wants it said beside it, and its signature where it has one."""
+    """The headers of an output record: CloudEvents' content type, and the signature if there is one."""
     content_type, signature = _header("content-type", fn.lit(CONTENT_TYPE)), _header(HEADER, fn.col("signature"))
     return fn.when(fn.col("signature").isNull(), fn.array(content_type)).otherwise(fn.array(content_type, signature))
 
@@ -162,14 +213,14 @@ def _header(name: str, value: Column) -> Column:
     return fn.struct(fn.lit(name).alias("key"), value.cast("binary").alias("value"))
 
 
-def _signature() -> Column:
-    """The header as it came; the last one, where somebody added another."""
+def _read_signature() -> Column:
+    """The signature header as it was read; the last one if there are several."""
     found = fn.filter("headers", lambda header: header["key"] == HEADER)
     return fn.try_element_at(found, fn.lit(-1))["value"].cast("string")
 
 
 def _policy(prefix: str, is_too_large: Column) -> Column:
-    """The one its topic belongs to; of a command to any policy the one it names."""
+    """The policy of the record's topic; for a command to any policy, the policy that it names."""
     text = fn.when(~is_too_large & (fn.col("topic") == f"{prefix}.{COMMANDS}"), fn.col("value").cast("string"))
     named = fn.get_json_object(text, "$.data.policy")
     is_for_any = fn.get_json_object(text, "$.type").isin([kind.event_type for kind in TO_EVERY_POLICY])

@@ -1,4 +1,4 @@
-"""A recorded live run: observations and the batches that took them; together they reproduce its decisions."""
+"""A recorded live run: observations and the batches that took them. Together they reproduce its decisions."""
 
 import hashlib
 from bisect import bisect_left
@@ -9,82 +9,82 @@ from typing import NamedTuple
 from policies.batches import Batch, Range
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES
-from streaming.dead_letters import KEPT_BYTES, Cut, ObservedRecord
+from streaming.records import KEPT_BYTES, Cut, ObservedRecord
 from streaming.replay import RecordedBatch
 
 Partition = tuple[str, int]
-"""Topic, with its prefix, and number."""
+"""(topic with its prefix, number)"""
 
 
 class Recording(NamedTuple):
-    """Batches in the order they were taken in, and why they may decide otherwise than live did."""
+    """Batches in order, and the reasons why their replay may differ from the live run."""
 
     prefix: str
     """Of the topics that the records are on."""
     batches: Sequence[RecordedBatch]
     flaws: Sequence[str]
-    """In sentences; none: the run is whole."""
+    """Sentences; empty if the recording is complete."""
 
 
-def recording(told: Iterable[Batch], records: Iterable[ObservedRecord], prefix: str) -> Recording:
-    """Put the records into their batches.
+def make_recording(published: Iterable[Batch], records: Iterable[ObservedRecord], prefix: str) -> Recording:
+    """Assign the records to their batches.
 
     Args:
-        told: as they were published; repeats are dropped.
-        records: of all partitions, in whatever order.
+        published: the batches as published; repetitions are dropped.
+        records: of all partitions, in any order.
         prefix: of all topics.
     """
     flaws: list[str] = []
-    of_partition = _by_partition(records)
+    by_partition = _group_by_partition(records)
     batches = []
-    for batch in _in_order(told, flaws):
-        taken = [record for range_ in batch.taken for record in _taken(range_, of_partition, prefix, flaws)]
+    for batch in _order_batches(published, flaws):
+        taken = [record for range_ in batch.taken for record in _records_in(range_, by_partition, prefix, flaws)]
         batches.append(RecordedBatch(to_millis(batch.at), taken, batch.number == 0, batch.clock_ahead_ms))
     return Recording(prefix, batches, flaws)
 
 
-def needed(told: Iterable[Batch], prefix: str) -> dict[Partition, tuple[int | None, int]]:
-    """From which offset (None: the oldest there is) up to before which the batches need each partition."""
+def needed_offsets(published: Iterable[Batch], prefix: str) -> dict[Partition, tuple[int | None, int]]:
+    """Return the first offset (None: the oldest) and the end offset that the batches need of each partition."""
     ranges: dict[Partition, list[Range]] = defaultdict(list)
-    for batch in told:
+    for batch in published:
         for each in batch.taken:
             ranges[f"{prefix}.{each.topic}", each.partition].append(each)
-    return {partition: (_first(of_it), max(range_.end for range_ in of_it)) for partition, of_it in ranges.items()}
+    needed: dict[Partition, tuple[int | None, int]] = {}
+    for partition, taken in ranges.items():
+        starts = [range_.start for range_ in taken if range_.start is not None]
+        first = min(starts) if len(starts) == len(taken) else None
+        needed[partition] = (first, max(range_.end for range_ in taken))
+    return needed
 
 
-def _first(ranges: Iterable[Range]) -> int | None:
-    starts = [range_.start for range_ in ranges]
-    return None if None in starts else min(start for start in starts if start is not None)
-
-
-def _in_order(told: Iterable[Batch], flaws: list[str]) -> Iterator[Batch]:
-    """Each once; says where some are missing."""
+def _order_batches(published: Iterable[Batch], flaws: list[str]) -> Iterator[Batch]:
+    """Yield each batch once, and note gaps as flaws."""
     began_at, last = None, None
-    for batch in told:
+    for batch in published:
         if batch.number == 0 and batch.at != began_at:
             began_at = batch.at
         elif last is not None and batch.number <= last:
             continue
         elif last is None:
             flaws.append(
-                f"the query had taken {batch.number} batches before the first that is here: it is not known what it "
-                "knew then, so numbers of decisions, holds and graces begin anew"
+                f"the query had taken {batch.number} batches before the first that is recorded: its state of that "
+                "time is unknown, so sequences of decisions, holds and graces begin again"
             )
         elif batch.number != last + 1:
-            flaws.append(f"after batch {last} comes {batch.number}: those between them are not recorded")
+            flaws.append(f"after batch {last} comes {batch.number}: the batches between them are not recorded")
         last = batch.number
         yield batch
 
 
-def _by_partition(records: Iterable[ObservedRecord]) -> dict[Partition, list[ObservedRecord]]:
+def _group_by_partition(records: Iterable[ObservedRecord]) -> dict[Partition, list[ObservedRecord]]:
     found: dict[Partition, dict[int, ObservedRecord]] = defaultdict(dict)
     for record in records:
-        found[record.topic, record.partition][record.offset] = _as_taken(record)
-    return {partition: [of_it[n] for n in sorted(of_it)] for partition, of_it in found.items()}
+        found[record.topic, record.partition][record.offset] = _cut_if_too_large(record)
+    return {partition: [by_offset[n] for n in sorted(by_offset)] for partition, by_offset in found.items()}
 
 
-def _as_taken(record: ObservedRecord) -> ObservedRecord:
-    """As the query hands it to a policy: of one that is too large the head alone."""
+def _cut_if_too_large(record: ObservedRecord) -> ObservedRecord:
+    """Keep only the first bytes of a record that is too large, as the query does."""
     value = record.value or b""
     if len(value) <= MAX_RECORD_BYTES:
         return record
@@ -92,11 +92,11 @@ def _as_taken(record: ObservedRecord) -> ObservedRecord:
     return record._replace(value=value[:KEPT_BYTES], cut=cut)
 
 
-def _taken(
-    range_: Range, of_partition: dict[Partition, list[ObservedRecord]], prefix: str, flaws: list[str]
+def _records_in(
+    range_: Range, by_partition: dict[Partition, list[ObservedRecord]], prefix: str, flaws: list[str]
 ) -> list[ObservedRecord]:
     name = f"{prefix}.{range_.topic}"
-    records = of_partition.get((name, range_.partition), [])
+    records = by_partition.get((name, range_.partition), [])
     first = 0 if range_.start is None else bisect_left(records, range_.start, key=lambda r: r.offset)
     found = records[first : bisect_left(records, range_.end, key=lambda r: r.offset)]
     if range_.start is not None and len(found) < range_.end - range_.start:

@@ -1,7 +1,7 @@
-"""Replay: runs the same step code over recorded events, without Spark and without a clock.
+"""Replay: runs the same code over recorded events, without Spark and without a clock.
 
-`now` is each event's time, and each wake-up in between. So "what would this setting have done last night" takes
-seconds, and the same file always gives the same decisions, byte for byte.
+`now` is the time of each event, and of each wake-up in between. So it takes seconds to see what a setting would have
+done last night, and the same file always gives the same decisions, byte for byte.
 """
 
 import json
@@ -20,29 +20,31 @@ from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topi
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.batch_clock import next_timer_ms
-from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, Remembered, read_record, require_pausable, unknown_cluster
+from streaming.clocks import next_timer_ms
+from streaming.host import PolicyHost
+from streaming.intake import read_record, require_pausable, require_watched
+from streaming.key_state import KeyState
+from streaming.records import ObservedRecord
 from streaming.transition import KeyTransition, reconcile
 
 _TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
-"""Every setting's durations can be added to a time in these years."""
+"""Any setting's duration can be added to a time in these years."""
 
 
 class Recorded(NamedTuple):
-    """One recorded event. `at` is when it was appended; None in a file, where the event's own time is used."""
+    """One recorded event. `at` is its append time; None for an event of a file, whose own time is used."""
 
     place: str
     value: bytes
     at: datetime | None = None
     topic: str | None = None
-    """Where it lay, without its prefix; None for one of a file."""
+    """Without its prefix; None for an event of a file."""
 
 
 class Rejected(NamedTuple):
-    """A record that would have become a dead letter."""
+    """A record that the query would have made a dead letter of."""
 
     place: str
     error: BadRecordError
@@ -50,26 +52,26 @@ class Rejected(NamedTuple):
 
 @dataclass
 class Replay:
-    """Steps every policy a recorded event concerns.
+    """Steps every policy that a recorded event concerns.
 
     Args:
         host: the policies and their settings.
-        rejected: collects the records that could not be read.
-        taken: counts the others.
+        rejected: the records that could not be read.
+        taken: how many records could be read.
     """
 
     host: PolicyHost
     rejected: list[Rejected] = field(default_factory=list)
     taken: int = 0
     _now: datetime = _BEGINNING
-    _kept: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+    _states: dict[tuple[str, str], KeyState] = field(default_factory=dict)
     _pauses: dict[tuple[str, str], PolicyPause | None] = field(default_factory=dict)
 
     def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
-        """Give the decisions in the order they are taken; with `until`, let the clock run on to then."""
+        """Yield the decisions in order; with `until`, the clock runs on to that time after the last event."""
         for record in records:
             try:
-                observation = self._observation(record)
+                observation = self._read(record)
             except BadRecordError as error:
                 self.rejected.append(Rejected(record.place, error))
                 continue
@@ -82,14 +84,12 @@ class Replay:
                 if isinstance(observation.reading, kind.readings):
                     yield from self._step((kind.name, observation.reading.cluster), [observation], record.place)
         if until is not None:
-            yield from self._wake_before(until, and_then=True)
+            yield from self._wake_before(until, including=True)
 
-    def _observation(self, record: Recorded) -> Observation:
+    def _read(self, record: Recorded) -> Observation:
         event = read_record(record.value, record.topic)
-        if not self.host.knows(event.data.cluster):
-            raise unknown_cluster(event.data.cluster)
-        if isinstance(event.data, PauseCommand):
-            require_pausable(event.data.policy)
+        require_watched(self.host, event.data.cluster)
+        require_pausable(event.data)
         at = record.at or event.time
         if at is None:
             raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
@@ -97,10 +97,10 @@ class Replay:
             raise BadRecordError(DeadLetterReason.INVALID, f"time: the year {at.year} cannot be replayed")
         return Observation(event.id, at, event.data)
 
-    def _wake_before(self, end: datetime, *, and_then: bool = False) -> Iterator[Decision]:
-        """Step what is due before `end` (with `and_then`: at it, too), earliest first."""
-        last_ms = to_millis(end) if and_then else to_millis(end) - 1
-        while due := min(((k.wake_ms, key) for key, k in self._kept.items() if k.wake_ms is not None), default=None):
+    def _wake_before(self, end: datetime, *, including: bool = False) -> Iterator[Decision]:
+        """Step the keys that are due before `end` (with `including`: at `end`, too), earliest first."""
+        last_ms = to_millis(end) if including else to_millis(end) - 1
+        while due := min(((s.wake_ms, key) for key, s in self._states.items() if s.wake_ms is not None), default=None):
             wake_ms, key = due
             if wake_ms > last_ms:
                 return
@@ -108,78 +108,78 @@ class Replay:
             yield from self._step(key, [])
 
     def _pause(self, at: datetime, command: PauseCommand) -> Iterator[Decision]:
-        """A key that was never stepped has nothing to say now."""
+        """Apply a pause command; a key that was never stepped is not stepped now."""
         key = (command.policy, command.cluster)
         self._pauses[key] = commanded(self._pauses.get(key), [(at, command)])
-        yield from self._step(key, []) if key in self._kept else ()
+        yield from self._step(key, []) if key in self._states else ()
 
     def _step(
         self, key: tuple[str, str], observations: list[Observation], place: str | None = None
     ) -> Iterator[Decision]:
         pause = self._pauses.get(key)
-        stepped = self.host.step(*key, self._kept.get(key), observations, self._now, pause)
-        edge_ms, kept, failure = self.host.next_edge_ms(*key, pause, self._now), stepped.remembered, stepped.failure
-        wakes = [ms for ms in (kept.wake_ms, edge_ms) if ms is not None]
-        self._kept[key] = msgspec.structs.replace(kept, wake_ms=min(wakes, default=None))
-        if failure is not None and place is not None:
-            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {failure}")
+        result = self.host.step(*key, self._states.get(key), observations, self._now, pause)
+        edge_ms, state = self.host.next_edge_ms(*key, pause, self._now), result.key_state
+        wakes = [ms for ms in (state.wake_ms, edge_ms) if ms is not None]
+        self._states[key] = msgspec.structs.replace(state, wake_ms=min(wakes, default=None))
+        if result.failure is not None and place is not None:
+            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {result.failure}")
             self.rejected.append(Rejected(place, failed))
-        yield from stepped.step.decisions
+        yield from result.step.decisions
 
 
 class RecordedBatch(NamedTuple):
-    """A micro-batch of a live run: its time, and the records it took."""
+    """A micro-batch of a live run: its time and its records."""
 
     now_ms: int
     records: Sequence[ObservedRecord]
     begins_run: bool = False
-    """Whether the query began without a checkpoint here."""
+    """Whether the query began here without a checkpoint."""
     clock_ahead_ms: int = 0
-    """How far the clock that fires its timers was ahead of its time."""
+    """How far the clock that fires timers was ahead of `now_ms`."""
 
 
 class BatchReplay:
-    """Repeats the transitions that the query made in its batches; their outputs are, byte for byte, what it wrote.
+    """Repeats the transitions of the query's batches; their outputs equal the query's, byte for byte.
 
     Args:
         host: the policies and their settings.
         prefix: of all topics.
-        signatures: by which records are believed; None: nobody signs.
+        signatures: verifies records; None: records are not signed.
     """
 
     def __init__(self, host: PolicyHost, prefix: str, signatures: Signatures | None = None) -> None:
         self._host = host
         self._prefix = prefix
         self._signatures = signatures
-        self._kept: dict[tuple[str, str], Remembered | None] = {}
+        self._states: dict[tuple[str, str], KeyState | None] = {}
         self._timers: dict[tuple[str, str], int | None] = {}
-        """By the driver's clock, whatever that is corrected by later."""
+        """By the driver's clock, without later corrections."""
         self._ahead_ms = 0
 
     def take(self, batch: RecordedBatch) -> Iterator[KeyTransition]:
-        """By policy and cluster, as the query does: first the records of each key, then the timers that are due.
+        """Step the keys in the query's order: first the keys with records, then those whose timers are due.
 
-        Where the clock was set back, the first batch after that has a tick for each key, which sets its timer anew.
+        After the clock was set back, the next batch has a tick for each key, which sets its timer again.
         """
         now_ms, records, begins_run, ahead_ms = batch
         began_ms = now_ms + ahead_ms
         if begins_run:
-            self._kept.clear()
+            self._states.clear()
             self._timers.clear()
         is_set_back, self._ahead_ms = ahead_ms < self._ahead_ms, ahead_ms
-        of_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
+        by_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
-            of_key[_key_of(self._host, self._prefix, record)].append(record)
+            by_key[_route(self._host, self._prefix, record)].append(record)
         if is_set_back:
             known = set(self._host.known_keys())
-            of_key.update({key: of_key[key] for key in self._kept if key in known})
+            by_key.update({key: by_key[key] for key in self._states if key in known})
         due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
-        for key in [*of_key, *(key for key in due if key not in of_key)]:
-            before = self._kept.get(key)
-            transition = reconcile(self._host, self._prefix, key, before, of_key.get(key, ()), now_ms, self._signatures)
-            self._kept[key] = transition.remembered
-            is_kept, timer_ms = transition.remembered is not None, self._timers.get(key)
-            self._timers[key] = next_timer_ms(transition.wake_ms, timer_ms, began_ms, ahead_ms) if is_kept else None
+        for key in [*by_key, *(key for key in due if key not in by_key)]:
+            before = self._states.get(key)
+            transition = reconcile(self._host, self._prefix, key, before, by_key.get(key, ()), now_ms, self._signatures)
+            self._states[key] = transition.key_state
+            is_stored, timer_ms = transition.key_state is not None, self._timers.get(key)
+            self._timers[key] = next_timer_ms(transition.wake_ms, timer_ms, began_ms, ahead_ms) if is_stored else None
             yield transition
 
 
@@ -192,8 +192,8 @@ def replay_batches(
         yield from replay.take(batch)
 
 
-def _key_of(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:
-    """As `streaming.query` routes it."""
+def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:
+    """The key to which `streaming.query` routes a record."""
     topic = record.topic.removeprefix(f"{prefix}.")
     try:
         event = json.loads(record.value or b"") if record.cut is None else {}
@@ -208,9 +208,9 @@ def _key_of(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str,
 
 
 def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:
-    """Where two replays differ: one line for each moment at which what is in force begins to differ in another way.
+    """Compare two replays: one line for each moment at which the decisions in force begin to differ in another way.
 
-    Heartbeats and ids do not count; what counts is what each kind of decision names as `in_force`.
+    Repetitions and ids do not count; only the fields that a kind of decision names as `in_force` are compared.
     """
     moments = sorted(
         [(d.decided_at, _subject(d), "settings", d) for d in ours]
@@ -218,23 +218,23 @@ def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterato
         key=lambda moment: moment[:2],
     )
     now: dict[tuple[str, ...], dict[str, Decision]] = {}
-    told: dict[tuple[str, ...], tuple[Any, Any]] = {}
+    reported: dict[tuple[str, ...], tuple[Any, Any]] = {}
     for index, (at, subject, side, decision) in enumerate(moments):
         now.setdefault(subject, {})[side] = decision
         if index + 1 < len(moments) and moments[index + 1][:2] == (at, subject):
             continue
         sides = now[subject]
-        forces = (_says(sides.get("settings")), _says(sides.get("against")))
-        if forces != told.get(subject, (None, None)) and (forces[0] != forces[1] or subject in told):
-            told[subject] = forces
+        contents = (_content(sides.get("settings")), _content(sides.get("against")))
+        if contents != reported.get(subject, (None, None)) and (contents[0] != contents[1] or subject in reported):
+            reported[subject] = contents
             yield {
                 "time": format_instant(at),
                 "type": decision.event_type,
                 "cluster": decision.cluster,
                 "subject": decision.record_key(),
-                "same": forces[0] == forces[1],
-                "settings": _told(sides.get("settings")),
-                "against": _told(sides.get("against")),
+                "same": contents[0] == contents[1],
+                "settings": _summary(sides.get("settings")),
+                "against": _summary(sides.get("against")),
             }
 
 
@@ -242,11 +242,11 @@ def _subject(decision: Decision) -> tuple[str, ...]:
     return (decision.event_type, decision.cluster, decision.record_key())
 
 
-def _says(decision: Decision | None) -> tuple[Any, ...] | None:
+def _content(decision: Decision | None) -> tuple[Any, ...] | None:
     return None if decision is None else decision.says()
 
 
-def _told(decision: Decision | None) -> dict[str, Any] | None:
+def _summary(decision: Decision | None) -> dict[str, Any] | None:
     if decision is None:
         return None
     return decision.model_dump(mode="json", include={*decision.in_force, "explanation"})

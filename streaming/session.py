@@ -1,55 +1,100 @@
-"""The Spark session: started in a JVM of its own, or in the JVM of the `spark-submit` that started us."""
+"""The Spark session, in a JVM of its own or in the JVM of the `spark-submit` that started this process."""
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyspark
+import structlog
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+import policies
+import streaming
 from policies.errors import UserError
-from streaming.conf import NO_PERF_DATA, PYTHON, at_launch, in_force
-from streaming.local_files import make_files_without_processes
-from streaming.master import is_local, is_on_this_machine
-from streaming.scratch import Scratch
-from streaming.settings import StreamSettings
-from streaming.shipped import packed_code
-from streaming.steady_workers import give_each_partition_its_worker
+from streaming.conf import NO_PERF_DATA, PYTHON, launch_properties, session_properties
+from streaming.settings import SparkInternals, StreamSettings, is_local, is_on_this_machine
+from streaming.spark_internals import are_used
+
+_log = structlog.get_logger(__name__)
 
 _launch_gateway: Any = launch_gateway  # has no types
 _JVM_END_SECONDS = 10.0
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""In the environment of whom spark-submit has started: its JVM is the driver's."""
+"""The variable that spark-submit sets for a process that it starts; its JVM is then the driver's."""
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_LOCK = "lock"
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""Time of each file in the shipped code: equal code gives equal bytes."""
+
+
+class Scratch:
+    """A new folder for what Spark needs only while it runs: sockets, native libraries, copies of state.
+
+    A killed process removes nothing. So the next start on the same data removes the folders of dead processes. A lock,
+    which ends with its process, distinguishes them from live ones. Only our own user can read the folder.
+
+    Args:
+        parent: contains the folders of all runs; made if it does not exist.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(mode=0o700, exist_ok=True)
+        with (parent / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _remove_abandoned(parent)
+            self.path = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+            self._lock = (self.path / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def close(self) -> None:
+        """Remove the folder, if it still exists."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for folder in parent.glob("run-*"):
+        try:
+            with (folder / _LOCK).open("r") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        except OSError:  # its process was killed before it made the lock; the parent's lock shows that it is not live
+            pass
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> SparkSession:
-    """Start the JVM, unless spark-submit has, and the session.
+    """Start the session, and its JVM unless spark-submit has started it.
 
     Args:
-        settings: those of the query.
-        jars: the Kafka connector and what it needs.
-        log_file: where Spark's own log goes; its directory exists. Beside it is `spark-tmp`, for what Spark and its
-            Python workers would leave in /tmp when they are killed.
+        settings: of the query.
+        jars: the Kafka connector and its dependencies.
+        log_file: Spark's own log; its folder exists. The folder `spark-tmp` beside it holds what Spark and its Python
+            workers would leave in /tmp when they are killed.
 
     Raises:
-        UserError: where it runs lacks what only its user can give.
+        UserError: the environment lacks something that only the user can provide.
     """
     _require_startable(settings)
     if is_on_this_machine(settings.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Scratch(log_file.parent / "spark-tmp")
-    launch = at_launch(settings, jars, log_file, scratch.path)
+    launch = launch_properties(settings, jars, log_file, scratch.path)
     with log_file.with_suffix(".console").open("ab") as console, _temporary_files_in(scratch.path):
-        # What JVM and Python workers print belongs in a file: the terminal is headgate's.
+        # The output of JVM and Python workers goes to a file: the terminal is for headgate's own.
         launched = SparkConf(loadDefaults=False).setAll(list(launch.items()))
         gateway = _launch_gateway(launched, {"stdout": console, "stderr": console})
     gateway.scratch = scratch
@@ -62,19 +107,33 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
 
 def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
     scratch: Path = gateway.scratch.path
-    conf = SparkConf(_jvm=gateway.jvm)  # with all that the JVM was given, and by whom ever
+    conf = SparkConf(_jvm=gateway.jvm)  # with all properties of the JVM, also the launcher's
     given = {**dict(conf.getAll()), **settings.spark}
     master = _master(settings, given)
     os.environ["PYSPARK_PYTHON"] = _python(master, given)
-    conf.setAll([*settings.spark.items(), *in_force(settings, master, given, scratch).items()]).setMaster(master)
-    make_files_without_processes(gateway.jvm, conf._jconf)
+    conf.setAll([*settings.spark.items(), *session_properties(settings, master, given, scratch).items()]).setMaster(
+        master
+    )
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
     _require_connector(session)
-    give_each_partition_its_worker(session.sparkContext, settings.shuffle_partitions, scratch)
+    if settings.spark_internals is SparkInternals.AUTO and not are_used(settings.spark_internals):
+        _log.info("the query uses Spark's public API only: its internals were not tested", pyspark=pyspark.__version__)
     if not is_local(master):
-        # The same code decides everywhere, whichever version a worker's environment may have.
-        session.sparkContext.addPyFile(str(packed_code(scratch)))
+        # The executors then run this version, whichever version their environment has.
+        session.sparkContext.addPyFile(str(zip_code(scratch)))
     return session
+
+
+def zip_code(folder: Path) -> Path:
+    """Write `headgate-code.zip` with all modules that an executor may import."""
+    file = folder / "headgate-code.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in (policies, streaming):
+            root = Path(package.__path__[0])
+            for source in sorted(root.rglob("*.py")):
+                entry = zipfile.ZipInfo(f"{root.name}/{source.relative_to(root).as_posix()}", _ZIP_TIME)
+                archive.writestr(entry, source.read_bytes(), zipfile.ZIP_DEFLATED)
+    return file
 
 
 def is_submitted() -> bool:
@@ -82,8 +141,8 @@ def is_submitted() -> bool:
     return _SUBMITTED in os.environ
 
 
-def set_unless_said(session: SparkSession, properties: Mapping[str, str]) -> None:
-    """Set properties of a session that runs already, but for what the settings file or who started us said of them."""
+def set_defaults(session: SparkSession, properties: Mapping[str, str]) -> None:
+    """Set properties of a running session, except those that the settings file or the launcher has set."""
     given = session.sparkContext.getConf()
     for name, value in properties.items():
         if not given.contains(name):
@@ -91,7 +150,7 @@ def set_unless_said(session: SparkSession, properties: Mapping[str, str]) -> Non
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop the session and end its JVM, also one that has died; another can be started in this process then."""
+    """Stop the session and its JVM, even if that has died; this process can then start another."""
     gateway: Any = session.sparkContext._gateway
     if is_alive(session):
         session.stop()
@@ -101,7 +160,7 @@ def stop_session(session: SparkSession) -> None:
 def _close(gateway: Any) -> None:
     with suppress(Py4JError, OSError):
         gateway.shutdown()
-    if gateway.proc is not None:  # else it is spark-submit's, and ends after us
+    if gateway.proc is not None:  # otherwise it is spark-submit's, and ends after this process
         _end(gateway.proc)
     gateway.scratch.close()
     SparkContext._active_spark_context = None
@@ -121,11 +180,11 @@ def _end(jvm: subprocess.Popen[bytes]) -> None:
 
 
 def kill_jvm(session: SparkSession) -> None:
-    """End a JVM that no longer answers; every call that waits for it fails then."""
+    """Kill a JVM that no longer answers; every call that waits for it then fails."""
     gateway: Any = session.sparkContext._gateway
     if gateway.proc is not None:
         gateway.proc.kill()
-    elif (submitter := os.getppid()) > 1:  # spark-submit's, which waits for us
+    elif (submitter := os.getppid()) > 1:  # spark-submit's, which waits for this process
         os.kill(submitter, signal.SIGKILL)
 
 
@@ -139,7 +198,7 @@ def is_alive(session: SparkSession) -> bool:
 
 @contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """While the JVM is started, so that it and its Python workers inherit it."""
+    """Set the folder of temporary files while the JVM is started: it and its Python workers inherit it."""
     mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": NO_PERF_DATA}
     before, tempdir = {name: os.environ.get(name) for name in mine}, tempfile.tempdir
     os.environ.update(mine)
@@ -153,20 +212,20 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def _require_startable(settings: StreamSettings) -> None:
-    """Say what Spark would say in its log only.
+    """Refuse settings for which Spark would give the reason in its log only.
 
     Raises:
-        UserError: it cannot be started as it is set.
+        UserError: it cannot start with these settings.
     """
     if settings.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ):
         raise UserError("stream.master: yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR in the environment")
 
 
 def _master(settings: StreamSettings, given: Mapping[str, str]) -> str:
-    """Where the query runs.
+    """The Spark master.
 
     Raises:
-        UserError: spark-submit and the settings say two things.
+        UserError: spark-submit and the settings name different ones.
     """
     if not is_submitted():
         return settings.master
@@ -180,10 +239,10 @@ def _master(settings: StreamSettings, given: Mapping[str, str]) -> str:
 
 
 def _require_connector(session: SparkSession) -> None:
-    """Of a JVM that somebody else started it is not known.
+    """Refuse a JVM of spark-submit without the Kafka connector.
 
     Raises:
-        UserError: it lacks the Kafka connector.
+        UserError: it is such.
     """
     jvm: Any = session.sparkContext._jvm
     if is_submitted() and not jvm.org.apache.spark.util.Utils.classIsLoadable(_CONNECTOR):
@@ -194,6 +253,6 @@ def _require_connector(session: SparkSession) -> None:
 
 
 def _python(master: str, given: Mapping[str, str]) -> str:
-    """The Python of the workers: elsewhere, what Spark was told."""
+    """The workers' Python: ours, or on other machines the configured one."""
     ours = sys.executable
     return ours if is_local(master) else given.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or ours

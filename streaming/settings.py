@@ -1,24 +1,68 @@
 """Settings of the query: the block ``stream``."""
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from policies.closed_enum import ClosedEnum
 from policies.units import Duration, PositiveDuration, parse_duration
-from streaming.checkpoint_place import CheckpointPlace
-from streaming.conf import NAMED_ELSEWHERE, RESTS_ON
-from streaming.master import checked_master, is_local, is_loopback, is_on_this_machine
+from streaming.checkpoint import CheckpointPlace
+
+_STATE_STORE = "spark.sql.streaming.stateStore"
+
+FIXED_PROPERTIES = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        # State in RocksDB; a commit writes only the changes, not a snapshot.
+        f"{_STATE_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        # Fixed for the life of a checkpoint: Avro lets the state's schema evolve.
+        f"{_STATE_STORE}.encodingFormat": "avro",
+        # Batches without records would run at each trigger to fire timers, which takes a whole core while nothing
+        # happens. Instead a tick makes a batch when a timer is due (`policies/timers.py`).
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+)
+"""Spark properties that users cannot set, because checkpoints and decisions depend on them."""
+
+PROPERTIES_WITH_SETTING = MappingProxyType(
+    {
+        "spark.master": "stream.master",
+        "spark.driver.memory": "stream.driver_memory",
+        "spark.sql.shuffle.partitions": "stream.shuffle_partitions",
+        "spark.submit.deployMode": "how Headgate is started: as a process, or by spark-submit",
+    }
+)
+"""Spark properties that have a setting of their own."""
 
 _SECRET = re.compile(r"(?i)(secret|password|token|secret\.key)$")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_SERVER = r"(?:\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
+_MASTERS = (
+    re.compile(r"local(?:\[(?:\*|[1-9][0-9]*)(?:,[1-9][0-9]*)?\])?"),
+    re.compile(rf"spark://{_SERVER}(?:,{_SERVER})*"),
+    re.compile(r"yarn"),
+    re.compile(rf"k8s://(?:https?://)?(?:{_SERVER}|[A-Za-z0-9._-]+)(?:/\S*)?"),
+)
+_EACH_SERVER = re.compile(r"(?:^|,)\s*(?:[a-z]+://)*(\[[0-9A-Fa-f:]+\]|[^:,/\s]+)")
 _DRIVER_HOST = "spark.driver.host"
 
 
+class SparkInternals(ClosedEnum):
+    """Whether the query may replace private methods of PySpark (`streaming/spark_internals`)."""
+
+    AUTO = "auto", "With the PySpark versions with which it was tested."
+    OFF = "off", "Never: the query uses Spark's public API only."
+
+
 class StreamSettings(BaseModel):
-    """How the query runs. What is marked so can't be changed for a checkpoint that exists."""
+    """How the query runs. Settings that are marked so are fixed for the life of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -29,11 +73,11 @@ class StreamSettings(BaseModel):
     )
     spark: dict[str, str] = Field(
         default_factory=dict,
-        description="Further Spark properties, by name: where executors find Python, how many there are.",
+        description="Further Spark properties by name, such as the executors' Python and their number.",
     )
     checkpoint_is_shared: bool = Field(
         default=False,
-        description="With a master elsewhere: `checkpoint_dir` is one folder, at the same path, on every machine.",
+        description="With a master on other machines: `checkpoint_dir` is one folder, mounted at the same path on all.",
     )
     checkpoint_dir: str | None = Field(
         default=None,
@@ -43,56 +87,66 @@ class StreamSettings(BaseModel):
     )
     trigger_interval: Duration = Field(
         default=parse_duration("20ms"),
-        description="How often the query looks for new records, and starts a micro-batch when there are some; below "
-        "60 ms a batch follows another at once.",
+        description="How often the query looks for new records and starts a micro-batch if there are any. Below 60 ms "
+        "the next batch follows at once.",
     )
     shuffle_partitions: int = Field(
         default=1, ge=1, le=1000, description="State partitions; fixed for the life of a checkpoint."
     )
     max_records_per_batch: int = Field(
-        default=20_000, ge=1, description="A backlog is worked off in batches of at most so many records."
+        default=20_000, ge=1, description="The most records of one batch; a backlog takes several batches."
     )
     driver_memory: str = Field(
         default="1g", pattern=r"^\d+[mg]$", description="Heap of the JVM that runs the query: `768m`, `1g`."
     )
     stall_timeout: PositiveDuration = Field(
         default=parse_duration("60s"),
-        description="Without a finished micro-batch for so long the query counts as stalled and is started again.",
+        description="If no micro-batch finishes for this long, the query counts as stalled and is restarted.",
     )
     restart_limit: int = Field(
-        default=5, ge=0, description="The process ends with an error after so many restarts in a row."
+        default=5, ge=0, description="After this many restarts in a row the process exits with an error."
+    )
+    spark_internals: SparkInternals = Field(
+        default=SparkInternals.AUTO,
+        description="Whether the query may replace private methods of PySpark, which makes batches of a fleet faster: "
+        "`auto` does so with the versions that were tested (docs/performance.md), `off` never does.",
     )
 
     @field_validator("master")
     @classmethod
-    def _is_a_master(cls, master: str) -> str:
-        return checked_master(master)
+    def _require_master(cls, master: str) -> str:
+        if not any(pattern.fullmatch(master) for pattern in _MASTERS):
+            raise ValueError(
+                "is no Spark master: write local[2], spark://host:7077, yarn or k8s://https://host:6443; "
+                "several of a standalone cluster as spark://host1:7077,host2:7077"
+            )
+        return master
 
     @field_validator("spark", mode="before")
     @classmethod
-    def _as_text(cls, properties: Any) -> Any:
+    def _write_as_text(cls, properties: Any) -> Any:
         if not isinstance(properties, Mapping):
             return properties
         return {name: _text(value) for name, value in properties.items()}
 
     @field_validator("spark")
     @classmethod
-    def _may_be_set(cls, properties: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    def _require_settable(cls, properties: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for name, value in properties.items():
-            if (mistake := _mistake(name, value, info.data.get("master", "local"))) is not None:
+            if (mistake := _find_mistake(name, value, info.data.get("master", "local"))) is not None:
                 # `password:secret`, without the space, is a name, too.
                 raise ValueError(f"{name}: {mistake}" if _NAME.fullmatch(name) else mistake)
         return properties
 
     @field_validator("checkpoint_dir", mode="before")
     @classmethod
-    def _as_path(cls, given: Any) -> Any:
+    def _accept_path(cls, given: Any) -> Any:
         return str(given) if isinstance(given, Path) else given
 
     @field_validator("checkpoint_dir")
     @classmethod
-    def _executors_reach_it(cls, given: str | None, info: ValidationInfo) -> str | None:
-        place = None if given is None else CheckpointPlace.of(given)
+    def _require_reachable(cls, given: str | None, info: ValidationInfo) -> str | None:
+        place = None if given is None else CheckpointPlace.parse(given)
         folder = place.folder if place is not None else None
         master = info.data.get("master", "local")
         if (place is None or folder is not None) and not is_on_this_machine(master):
@@ -109,23 +163,45 @@ class StreamSettings(BaseModel):
 
     @property
     def checkpoint(self) -> CheckpointPlace | None:
-        """Where the checkpoint is to be; None: wherever our own data is."""
-        return None if self.checkpoint_dir is None else CheckpointPlace.of(self.checkpoint_dir)
+        """The checkpoint's place; None: in `data_dir`."""
+        return None if self.checkpoint_dir is None else CheckpointPlace.parse(self.checkpoint_dir)
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark runs in one process on this machine."""
+    return master.startswith("local")
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether all executors run on this machine: no other machine can reach a standalone master on loopback."""
+    return is_local(master) or (master.startswith("spark://") and is_loopback(master.removeprefix("spark://")))
+
+
+def is_loopback(servers: str) -> bool:
+    """Whether each of `host:port`, separated by commas, is a loopback address."""
+    return all(_is_loopback_host(host.strip("[]")) for host in _EACH_SERVER.findall(servers))
+
+
+def _is_loopback_host(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _text(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 
 
-def _mistake(name: str, value: str, master: str) -> str | None:
+def _find_mistake(name: str, value: str, master: str) -> str | None:
     if not name.startswith("spark."):
         return "is no Spark property: their names begin with `spark.`"
-    if name in NAMED_ELSEWHERE:
-        return f"is set by {NAMED_ELSEWHERE[name]}"
-    if name in RESTS_ON:
-        return "is not to be set: what is decided, and when, rests on it"
+    if name in PROPERTIES_WITH_SETTING:
+        return f"is set by {PROPERTIES_WITH_SETTING[name]}"
+    if name in FIXED_PROPERTIES:
+        return "cannot be set: decisions depend on it"
     if _SECRET.search(name):
         return "is a secret: put it into spark-defaults.conf in SPARK_CONF_DIR, readable by this user alone"
-    if name == _DRIVER_HOST and is_loopback(value) and not is_local(master) and not is_on_this_machine(master):
+    if name == _DRIVER_HOST and is_loopback(value) and not is_on_this_machine(master):
         return f"executors of {master} cannot reach this machine by {value}: name an address that they can"
     return None

@@ -1,4 +1,4 @@
-"""One key's share of a batch: takes its records, steps its policy, and returns what is to be stored and written.
+"""One key's part of a batch: takes its records, steps its policy, and returns the state to store and the outputs.
 
 Pure, and the same for the query and for the replay of its batches.
 """
@@ -14,20 +14,20 @@ from policies.observations import Observation
 from policies.signatures import Signatures
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.dead_letters import ObservedRecord
-from streaming.host import NEVER, PolicyHost, Remembered
+from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
+from streaming.dead_letters import DeadLetterLimiter
+from streaming.heartbeat import emit_heartbeat
+from streaming.host import PolicyHost
 from streaming.intake import Intake
-from streaming.leap import turned_back
-from streaming.letter_box import LetterBox
-from streaming.order import LEAP_MS, Order
-from streaming.output import Output
-from streaming.standing import emit_standing
+from streaming.key_state import NEVER_STEPPED, KeyState
+from streaming.order import Order
+from streaming.records import ObservedRecord, Output
 
 
 class KeyTransition(NamedTuple):
     """The result of `reconcile`."""
 
-    remembered: Remembered | None
+    key_state: KeyState | None
     """The state to store; None: delete it."""
     wake_ms: int | None
     """When to step the key next even without records, in milliseconds since the epoch; None: never."""
@@ -41,7 +41,7 @@ def reconcile(
     host: PolicyHost,
     prefix: str,
     key: tuple[str, str],
-    before: Remembered | None,
+    before: KeyState | None,
     records: Iterable[ObservedRecord],
     now_ms: int,
     signatures: Signatures | None = None,
@@ -57,60 +57,57 @@ def reconcile(
         now_ms: the batch's time, in milliseconds since the epoch.
         signatures: verifies records; None: records are not signed.
     """
-    previous = before or NEVER
-    box = LetterBox(*key, previous.letters, now_ms)
+    previous = before or NEVER_STEPPED
+    limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
     order = _order(previous, now_ms, signatures)
-    intake = Intake(host, prefix, key[1], box, order)
-    outputs = [*box.counted(), *intake.take(records)]
+    intake = Intake(host, prefix, key[1], limiter, order)
+    outputs = [*limiter.counted(), *intake.take(records)]
     taken = intake.observed()
-    pause, observed = _paused(previous.pause, taken), [each for each in taken if not _is_command(each)]
+    pause = _pause(previous.pause, taken)
+    observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand)]
     quiet = _quiet(host, key, pause, now_ms)
-    kept: Remembered = previous
+    after = previous
     decisions: tuple[Decision, ...] = ()
-    if observed or _is_due(previous, now_ms) or _quiet_changed(host, key, previous, quiet):
-        state = before if previous.has_stepped else None
-        stepped = host.step(*key, state, [o for _, o in observed], from_millis(now_ms), pause)
-        if stepped.failure is not None:
-            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {stepped.failure}")
-            outputs += [letter for record, _ in observed for letter in box.put(record, failed)]
-        outputs += stepped.outputs
-        kept, decisions = stepped.remembered, stepped.step.decisions
-    last_standing, wakes = previous.last_standing, [kept.wake_ms, box.book().due_ms]
-    if kept.has_stepped and not kept.failures:
-        if last_standing.is_due(now_ms, quiet):
-            last_standing, standing = emit_standing(host.issuer(*key), last_standing, now_ms, quiet)
-            outputs.append(standing)
-        wakes += [last_standing.due_ms, host.next_edge_ms(*key, pause, from_millis(now_ms))]
+    if observed or _is_due(previous, now_ms) or _has_quiet_changed(host, key, previous, quiet):
+        stepped_before = before if previous.has_stepped else None
+        result = host.step(*key, stepped_before, [o for _, o in observed], from_millis(now_ms), pause)
+        if result.failure is not None:
+            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {result.failure}")
+            outputs += [letter for record, _ in observed for letter in limiter.put(record, failed)]
+        outputs += result.outputs
+        after, decisions = result.key_state, result.step.decisions
+    heartbeat, wakes = previous.last_heartbeat, [after.wake_ms, limiter.counts().due_ms]
+    if after.has_stepped and not after.failures:
+        if heartbeat.is_due(now_ms, quiet):
+            heartbeat, record = emit_heartbeat(host.issuer(*key), heartbeat, now_ms, quiet)
+            outputs.append(record)
+        wakes += [heartbeat.due_ms, host.next_edge_ms(*key, pause, from_millis(now_ms))]
     after = msgspec.structs.replace(
-        kept, letters=box.book(), places=order.places(), last_standing=last_standing, pause=pause
+        after, letters=limiter.counts(), positions=order.positions(), last_heartbeat=heartbeat, pause=pause
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
     return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)
 
 
-def _order(previous: Remembered, now_ms: int, signatures: Signatures | None) -> Order:
-    """The order of this batch's records; after a leap of the clock, positions move back as the host moves the state."""
-    leapt_ms = previous.now_ms - now_ms
-    if leapt_ms > LEAP_MS:  # compared with times that have not come yet, all new records would tie
-        return Order(turned_back(previous.places, now_ms, leapt_ms), now_ms, signatures)
-    return Order(previous.places, max(previous.now_ms, now_ms), signatures)
+def _order(previous: KeyState, now_ms: int, signatures: Signatures | None) -> Order:
+    """The order of this batch's records; after a clock jump, positions move back as the host moves the state."""
+    jump_ms = previous.now_ms - now_ms
+    if jump_ms > CLOCK_JUMP_MS:  # compared with times in the future, all new records would tie
+        return Order(move_instants_back(previous.positions, now_ms, jump_ms), now_ms, signatures)
+    return Order(previous.positions, max(previous.now_ms, now_ms), signatures)
 
 
-def _is_due(previous: Remembered, now_ms: int) -> bool:
+def _is_due(previous: KeyState, now_ms: int) -> bool:
     return previous.wake_ms is not None and previous.wake_ms <= now_ms
 
 
-def _quiet_changed(host: PolicyHost, key: tuple[str, str], previous: Remembered, quiet: Quiet | None) -> bool:
+def _has_quiet_changed(host: PolicyHost, key: tuple[str, str], previous: KeyState, quiet: Quiet | None) -> bool:
     """Whether a pause or a maintenance window has begun or ended since the last step."""
     was_quiet = _quiet(host, key, previous.pause, previous.now_ms)
     return previous.has_stepped and (was_quiet is None) != (quiet is None)
 
 
-def _is_command(taken: tuple[ObservedRecord, Observation]) -> bool:
-    return isinstance(taken[1].reading, PauseCommand)
-
-
-def _paused(before: PolicyPause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> PolicyPause | None:
+def _pause(before: PolicyPause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> PolicyPause | None:
     found = ((o.at, o.reading) for _, o in taken)
     return commanded(before, [(at, reading) for at, reading in found if isinstance(reading, PauseCommand)])
 

@@ -15,8 +15,8 @@ from policies.batches import BATCHES, Batch
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
 from policies.units import to_millis
 from policies.wire import AUDIT_TYPE, Event
-from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
+from streaming.records import ObservedRecord
 from streaming.replay import BatchReplay, RecordedBatch
 
 _TOLERANCE = 2e-6

@@ -20,8 +20,8 @@ from policies.registry import observed_topics
 from policies.signatures import HEADER
 from policies.units import from_millis, to_millis
 from policies.wire import Event
-from streaming.dead_letters import ObservedRecord
-from streaming.recording import Recording, needed, recording
+from streaming.recording import Recording, make_recording, needed_offsets
+from streaming.records import ObservedRecord
 from streaming.replay import Recorded
 
 
@@ -69,7 +69,7 @@ def run_of_files(files: Sequence[Path], prefix: str) -> Recording:
     told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
     batches = list(_batches((f"{r.topic}/{r.partition}/{r.offset}", r.value or b"") for r in told))
     where = ", ".join(map(str, files))
-    return recording(_some(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix)
+    return make_recording(_some(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix)
 
 
 def run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
@@ -77,8 +77,8 @@ def run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recordin
     prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
     told = read_history(settings.loop_kafka(), [topic], since, to)
     batches = _some(list(_batches((r.place, r.value) for r in told)), topic, "name another --from")
-    records = read_ranges(settings.loop_kafka(), needed(batches, prefix))
-    return recording(batches, map(_observed, records), prefix)
+    records = read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix))
+    return make_recording(batches, map(_observed, records), prefix)
 
 
 def _some(batches: list[Batch], where: str, remedy: str) -> list[Batch]:

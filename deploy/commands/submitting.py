@@ -7,7 +7,7 @@ from pathlib import Path
 from deploy.java.jars import fetch_jars
 from deploy.settings.application import Settings
 from policies.errors import UserError
-from streaming.conf import PYTHON, at_launch
+from streaming.conf import PYTHON, launch_properties
 
 _PROGRAM = Path(__file__).parents[1] / "submit" / "headgate_submit.py"
 
@@ -25,7 +25,7 @@ def submit_line(settings: Settings, file: Path | None) -> str:
     if file is None:
         raise UserError("--print-submit needs --settings: the driver reads the file again")
     (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # only the command is printed
-    options = at_launch(settings.stream, jars, settings.made_data_dir() / "spark.log")
+    options = launch_properties(settings.stream, jars, settings.made_data_dir() / "spark.log")
     # A driver's own Python has Headgate; that of executors is `spark.pyspark.python`.
     options = {"spark.jars": ",".join(map(str, jars)), "spark.pyspark.driver.python": sys.executable, **options}
     options.setdefault(PYTHON, sys.executable)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deploy.query.checkpoint import Checkpoint
-from streaming.batch_clock import BatchClock
+from streaming.clocks import BatchClock
 
 _FILE = "clock"
 _MOST = 30

@@ -22,12 +22,11 @@ from deploy.query.spark_sessions import SparkSessions
 from deploy.query.supervisor import QuerySupervisor
 from deploy.settings.application import Settings
 from policies.errors import UserError
-from streaming.batch_clock import BatchClock
-from streaming.master import is_local
-from streaming.query import Wiring
-from streaming.rehearsal import rehearse
-from streaming.remote_checkpoint import last_plan
+from streaming.checkpoint import read_last_plan
+from streaming.clocks import BatchClock
+from streaming.query import Wiring, rehearse
 from streaming.session import stop_session
+from streaming.settings import is_local
 
 _log = structlog.get_logger(__name__)
 
@@ -134,7 +133,7 @@ def _opened(sessions: SparkSessions, settings: Settings) -> SparkSession:
     session, place = sessions.open(), settings.checkpoint()
     try:
         if place.folder is None:
-            _require_fitting(settings, Plan(place.uri, last_plan(session, place)))
+            _require_fitting(settings, Plan(place.uri, read_last_plan(session, place)))
     except UserError:
         stop_session(session)
         raise

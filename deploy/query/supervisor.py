@@ -20,7 +20,7 @@ from deploy.query.clock_notes import ClockNotes
 from deploy.query.health import QueryHealth
 from policies.errors import UserError
 from streaming.host import PolicyHost
-from streaming.progress import BatchProgress, ProgressListener
+from streaming.progress import BatchProgress, listen
 from streaming.query import Wiring, start_query
 from streaming.session import is_alive, kill_jvm, stop_session
 from streaming.settings import StreamSettings
@@ -179,7 +179,7 @@ class QuerySupervisor:
             self._close_session()
         if self._session is None:
             self._session = self._open_session()
-            self._session.streams.addListener(ProgressListener(self._on_batch))
+            listen(self._session, self._on_batch, self._settings.spark_internals)
         return self._session
 
     def _on_batch(self, batch: BatchProgress) -> None:

@@ -15,10 +15,11 @@ from policies.registry import AUDIT, COMMANDS, POLICIES, topic_of
 from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_event, timer_key
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
-from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, reading_reader
-from streaming.letter_box import LETTERS_A_WINDOW, WINDOW_MS, LetterBook, LetterBox
-from streaming.standing import LastStanding, emit_standing
+from streaming.dead_letters import LETTERS_A_WINDOW, WINDOW_MS, DeadLetterCounts, DeadLetterLimiter
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from streaming.host import PolicyHost
+from streaming.intake import reading_reader
+from streaming.records import ObservedRecord
 
 
 class Example(NamedTuple):
@@ -93,9 +94,9 @@ def _dead_letters() -> Iterator[Example]:
     try:
         reading_reader().read(record.value or b"")
     except BadRecordError as error:
-        box = LetterBox("throttle", "payments", LetterBook(), to_millis(START))
-        written = [letter for _ in range(LETTERS_A_WINDOW + 2) for letter in box.put(record, error)][:1]
-        later = LetterBox("throttle", "payments", box.book(), to_millis(START) + WINDOW_MS)
+        limiter = DeadLetterLimiter("throttle", "payments", DeadLetterCounts(), to_millis(START))
+        written = [letter for _ in range(LETTERS_A_WINDOW + 2) for letter in limiter.put(record, error)][:1]
+        later = DeadLetterLimiter("throttle", "payments", limiter.counts(), to_millis(START) + WINDOW_MS)
         for topic, key, value in (*written, *later.counted()):
             yield Example(topic, key, json.loads(value))
 
@@ -123,7 +124,7 @@ def _commands() -> Iterator[Example]:
 
 
 def _standing() -> Iterator[Example]:
-    _, (topic, key, value) = emit_standing(
-        PolicyHost().issuer("throttle", "payments"), LastStanding(), to_millis(START)
+    _, (topic, key, value) = emit_heartbeat(
+        PolicyHost().issuer("throttle", "payments"), LastHeartbeat(), to_millis(START)
     )
     yield Example(topic, key, json.loads(value))

@@ -38,10 +38,9 @@ from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, at_once
 from policies.throttle.policy import NAME as THROTTLE
-from streaming.checkpoint_place import CheckpointPlace
+from streaming.checkpoint import CheckpointPlace
 from streaming.host import PolicyHost
-from streaming.master import is_loopback, is_on_this_machine
-from streaming.settings import StreamSettings
+from streaming.settings import StreamSettings, is_loopback, is_on_this_machine
 
 
 class SettingsBlock(BaseModel):
@@ -330,7 +329,7 @@ class Settings(BaseSettings):
 
     def checkpoint(self) -> CheckpointPlace:
         """Where the query keeps its state and position."""
-        return self.stream.checkpoint or CheckpointPlace.of(self.data_dir / "checkpoint")
+        return self.stream.checkpoint or CheckpointPlace.parse(self.data_dir / "checkpoint")
 
     def checkpoint_dir(self) -> Path:
         """The same as a folder of this machine.

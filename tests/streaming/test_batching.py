@@ -16,9 +16,9 @@ from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.state import KafkaClusterState, ThrottleState
 from policies.units import to_millis
 from policies.wire import observation_event
-from streaming.batch_clock import BatchClock
-from streaming.dead_letters import ObservedRecord
+from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
+from streaming.records import ObservedRecord
 from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
 from tests.streaming.records import rows, tick_row

@@ -26,8 +26,8 @@ from policies.switching.references import LedgerKind, Reference
 from policies.units import from_millis
 from policies.wire import observation_event
 from streaming.collisions import Collisions, Incomplete, Question, find_collisions
-from streaming.conf import OF_SMALL_BATCHES
-from streaming.session import set_unless_said, start_session, stop_session
+from streaming.conf import SMALL_BATCH_TUNING
+from streaming.session import set_defaults, start_session, stop_session
 from streaming.settings import StreamSettings
 from tests.examples import examples
 
@@ -46,7 +46,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     jars = ensure_jars("spark", default_cache_dir())  # an archive of classes is for all of its class path
     session = start_session(StreamSettings(driver_memory="512m"), jars, tmp_path_factory.mktemp("spark") / "spark.log")
     # Not as for millions of records (`tune`): what takes long here is to plan a job, and to plan it anew.
-    set_unless_said(session, OF_SMALL_BATCHES)
+    set_defaults(session, SMALL_BATCH_TUNING)
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session

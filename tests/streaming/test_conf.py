@@ -6,9 +6,9 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from streaming.conf import OF_SMALL_BATCHES, RESTS_ON, TUNING, at_launch, in_force
-from streaming.session import set_unless_said
-from streaming.settings import StreamSettings
+from streaming.conf import SMALL_BATCH_TUNING, TUNING, launch_properties, session_properties
+from streaming.session import set_defaults
+from streaming.settings import FIXED_PROPERTIES, StreamSettings
 
 LOG = Path("/srv/headgate/spark.log")
 RUN = Path("/srv/headgate/spark-tmp/run-1")
@@ -22,48 +22,40 @@ def settings(**given: object) -> StreamSettings:
 
 
 def test_executors_elsewhere_get_the_jars_and_one_process_needs_no_copies() -> None:
-    assert "spark.jars" not in at_launch(settings(), JARS, LOG, RUN)
-    assert at_launch(settings(**ELSEWHERE), JARS, LOG, RUN)["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    assert "spark.jars" not in launch_properties(settings(), JARS, LOG, RUN)
+    assert launch_properties(settings(**ELSEWHERE), JARS, LOG, RUN)["spark.jars"] == "/jars/a.jar,/jars/b.jar"
 
 
 def test_what_small_batches_want_gives_way_to_who_said_otherwise() -> None:
-    said, *others = OF_SMALL_BATCHES
+    said, *others = SMALL_BATCH_TUNING
     session = MagicMock()
     session.sparkContext.getConf().contains = {said}.__contains__
-    set_unless_said(session, OF_SMALL_BATCHES)
-    assert session.conf.set.call_args_list == [call(name, OF_SMALL_BATCHES[name]) for name in others]
+    set_defaults(session, SMALL_BATCH_TUNING)
+    assert session.conf.set.call_args_list == [call(name, SMALL_BATCH_TUNING[name]) for name in others]
 
 
 def test_spark_draws_no_bar_that_it_would_draw_in_a_shell() -> None:
-    assert at_launch(settings(), JARS, LOG)["spark.ui.showConsoleProgress"] == "false"
+    assert launch_properties(settings(), JARS, LOG)["spark.ui.showConsoleProgress"] == "false"
 
 
 def test_what_the_file_adds_to_ours_comes_after_it_and_what_else_it_says_counts() -> None:
     added = {"spark.jars": "/own.jar", "spark.driver.extraClassPath": "/conf", "spark.driver.extraJavaOptions": "-Dx=1"}
-    options = at_launch(settings(**ELSEWHERE, spark={**added, "spark.executor.cores": 4}), JARS, LOG, RUN)
+    options = launch_properties(settings(**ELSEWHERE, spark={**added, "spark.executor.cores": 4}), JARS, LOG, RUN)
     assert options["spark.jars"] == "/jars/a.jar,/jars/b.jar,/own.jar"
     assert options["spark.driver.extraClassPath"] == "/jars/a.jar:/jars/b.jar:/conf"
     assert re.search(f"-Djava.io.tmpdir={RUN} .*-Dx=1$", options["spark.driver.extraJavaOptions"])
     assert options["spark.executor.cores"] == "4"
 
 
-@pytest.mark.parametrize("name", RESTS_ON)
+@pytest.mark.parametrize("name", FIXED_PROPERTIES)
 def test_what_decisions_rest_on_is_ours_whoever_says_otherwise(name: str) -> None:
-    assert in_force(settings(), "local[2]", {name: "other"}, RUN)[name] == RESTS_ON[name]
+    assert session_properties(settings(), "local[2]", {name: "other"}, RUN)[name] == FIXED_PROPERTIES[name]
 
 
 @pytest.mark.parametrize("name", [*TUNING, MANAGER])
 def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
-    assert name in in_force(settings(), "local[2]", {}, RUN)
-    assert name not in in_force(settings(), "local[2]", {name: "other"}, RUN)
-
-
-def test_workers_are_forked_with_our_code_loaded_where_it_is_at_hand() -> None:
-    module = "spark.python.daemon.module"
-    given = settings(**ELSEWHERE)
-    assert in_force(settings(), "local[2]", {}, RUN)[module] == "streaming.worker_daemon"
-    assert module not in in_force(settings(), "local[2]", {module: "other"}, RUN)
-    assert module not in in_force(given, given.master, {}, RUN)
+    assert name in session_properties(settings(), "local[2]", {}, RUN)
+    assert name not in session_properties(settings(), "local[2]", {name: "other"}, RUN)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +69,18 @@ def test_workers_are_forked_with_our_code_loaded_where_it_is_at_hand() -> None:
     ids=["short", "as long as Spark takes", "too long for a socket", "Python looks for it in small letters"],
 )
 def test_sockets_are_never_in_the_folder_of_all(folder: str, expected: str | None) -> None:
-    options = in_force(settings(), "local[2]", {}, Path(folder))
+    options = session_properties(settings(), "local[2]", {}, Path(folder))
     assert options.get("spark.python.unix.domain.socket.dir") == expected
     assert options.get("spark.python.unix.domain.socket.enabled", "false") == str(expected is not None).lower()
     assert options["spark.local.dir"] == folder
     assert (options["spark.authenticate"], options["spark.driver.bindAddress"]) == ("true", "127.0.0.1")
-    launch = at_launch(settings(), JARS, LOG, Path(folder))
+    launch = launch_properties(settings(), JARS, LOG, Path(folder))
     assert f"-Djava.io.tmpdir={folder}" in launch["spark.driver.extraJavaOptions"]
 
 
 def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver() -> None:
     given = settings(**ELSEWHERE)
-    options = {**at_launch(given, JARS, LOG, RUN), **in_force(given, given.master, {}, RUN)}
+    options = {**launch_properties(given, JARS, LOG, RUN), **session_properties(given, given.master, {}, RUN)}
     ours_alone = {"spark.local.dir", "spark.authenticate", "spark.driver.host", "spark.python.unix.domain.socket.dir"}
     assert not ours_alone & options.keys()
 
@@ -105,5 +97,5 @@ def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver
     ],
 )
 def test_the_storage_of_the_checkpoint_decides_how_its_files_appear(folder: str | None, manager: str | None) -> None:
-    chosen = in_force(settings(checkpoint_dir=folder), "local[2]", {}, RUN).get(MANAGER)
+    chosen = session_properties(settings(checkpoint_dir=folder), "local[2]", {}, RUN).get(MANAGER)
     assert (chosen or "").rpartition(".")[2] == (manager or "")

@@ -9,7 +9,8 @@ import pytest
 
 from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason
-from streaming.dead_letters import KEPT_BYTES, DeadLetter, ObservedRecord, dead_letter
+from streaming.dead_letters import DeadLetter, dead_letter
+from streaming.records import KEPT_BYTES, ObservedRecord
 from tests.policies.scenario import at
 
 ERROR = BadRecordError(DeadLetterReason.INVALID, "data.broker: Input should be a valid integer")

@@ -18,8 +18,8 @@ from policies.registry import POLICIES, decision_types
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
 from policies.wire import AUDIT_TYPE, MAX_DECISION_BYTES, EventReader
-from streaming.host import PolicyHost, Remembered, UnreadableStateError, outputs, recall, remember
-from streaming.packing import unpacked
+from streaming.host import PolicyHost, outputs
+from streaming.key_state import KeyState, UnreadableStateError, decode, decompress, encode
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
@@ -76,11 +76,11 @@ def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POLICIES, "toy", TOY)
 
 
-def kept(version: int, state: Any, *, seconds: float = 0) -> Remembered:
-    return Remembered(1, version, to_millis(at(seconds)), None, msgspec.Raw(msgspec.msgpack.encode(state)))
+def kept(version: int, state: Any, *, seconds: float = 0) -> KeyState:
+    return KeyState(1, version, to_millis(at(seconds)), None, msgspec.Raw(msgspec.msgpack.encode(state)))
 
 
-def toy(remembered: Remembered | None, seconds: float = 1, *, observations: int = 0) -> CountV3:
+def toy(remembered: KeyState | None, seconds: float = 1, *, observations: int = 0) -> CountV3:
     seen = [log_dirs(seconds, number, GB) for number in range(observations)]
     _, step, _, _ = PolicyHost().step("toy", CLUSTER, remembered, seen, at(seconds))
     state: CountV3 = step.state
@@ -92,12 +92,12 @@ def toy(remembered: Remembered | None, seconds: float = 1, *, observations: int 
 
 def test_what_is_remembered_is_recalled() -> None:
     remembered, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    assert recall(remember(remembered)) == remembered
+    assert decode(encode(remembered)) == remembered
 
 
 def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
     first, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    second, following, _, _ = HOST.step("throttle", CLUSTER, recall(remember(first)), [log_dirs(9, 3, 2 * GB)], at(9))
+    second, following, _, _ = HOST.step("throttle", CLUSTER, decode(encode(first)), [log_dirs(9, 3, 2 * GB)], at(9))
     kind = POLICIES["throttle"]
     unbroken = kind.build(CLUSTER, throttle(SOFT_AND_HARD)).step(step.state, [log_dirs(9, 3, 2 * GB)], at(9))
     assert following == unbroken
@@ -173,8 +173,8 @@ def test_the_state_of_an_earlier_version_is_upgraded_step_by_step(version: int, 
 
 
 def test_bytes_written_by_the_first_version_are_read() -> None:
-    written = remember(kept(1, CountV1(seen=6)))
-    assert toy(recall(written), observations=2).pairs == 4.0
+    written = encode(kept(1, CountV1(seen=6)))
+    assert toy(decode(written), observations=2).pairs == 4.0
 
 
 def test_an_upgraded_state_is_kept_as_the_present_version() -> None:
@@ -189,9 +189,9 @@ def test_the_state_of_a_newer_version_is_refused() -> None:
 
 
 def test_another_format_around_the_state_is_refused() -> None:
-    written = remember(Remembered(2, 1, 0, None, msgspec.Raw(msgspec.msgpack.encode([1]))))
+    written = encode(KeyState(2, 1, 0, None, msgspec.Raw(msgspec.msgpack.encode([1]))))
     with pytest.raises(UnreadableStateError, match="state format 2 is newer than 1"):
-        recall(written)
+        decode(written)
 
 
 # What comes out
@@ -263,7 +263,7 @@ def fragile(monkeypatch: pytest.MonkeyPatch) -> PolicyHost:
 def test_a_policy_that_raises_keeps_its_state_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     host = fragile(monkeypatch)
     good, _, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
-    bad, step, failure, _ = host.step("toy", CLUSTER, recall(remember(good)), [log_dirs(1, 13, 1)], at(1))
+    bad, step, failure, _ = host.step("toy", CLUSTER, decode(encode(good)), [log_dirs(1, 13, 1)], at(1))
     assert failure is not None
     assert re.fullmatch(r"ValueError at test_host.py:\d+: unlucky", failure)
     assert bytes(bad.state) == bytes(good.state)
@@ -271,9 +271,9 @@ def test_a_policy_that_raises_keeps_its_state_and_says_so_once(monkeypatch: pyte
     assert isinstance(alert, Alert)
     assert (alert.alert, alert.status, alert.severity) == ("policy-failed", "firing", "critical")
     assert alert.summary == f"policy toy fails for {CLUSTER}, what it decided last stays in force: {failure}"
-    again, silent, _, _ = host.step("toy", CLUSTER, recall(remember(bad)), [log_dirs(2, 13, 1)], at(2))
+    again, silent, _, _ = host.step("toy", CLUSTER, decode(encode(bad)), [log_dirs(2, 13, 1)], at(2))
     assert silent.decisions == ()
-    mended, said, failure, _ = host.step("toy", CLUSTER, recall(remember(again)), [log_dirs(3, 3, 1)], at(3))
+    mended, said, failure, _ = host.step("toy", CLUSTER, decode(encode(again)), [log_dirs(3, 3, 1)], at(3))
     assert failure is None
     assert [(a.status, a.alert_id) for a in said.decisions if isinstance(a, Alert)] == [("resolved", alert.alert_id)]
     assert mended.failures == 0
@@ -294,15 +294,15 @@ def test_a_failing_policy_is_tried_again_with_back_off(monkeypatch: pytest.Monke
 def test_a_policy_that_fails_at_first_begins_anew_once_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     host = fragile(monkeypatch)
     bad, _, _, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 13, 1)], at(0))
-    good, _, failure, _ = host.step("toy", CLUSTER, recall(remember(bad)), [log_dirs(1, 3, 1)], at(1))
+    good, _, failure, _ = host.step("toy", CLUSTER, decode(encode(bad)), [log_dirs(1, 3, 1)], at(1))
     assert failure is None
     assert msgspec.msgpack.decode(good.state, type=CountV3).pairs == 0.5
 
 
 def test_what_an_earlier_version_remembered_is_read() -> None:
     first, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    before_failures = msgspec.msgpack.encode(msgspec.msgpack.decode(unpacked(remember(first)))[:5])
-    assert recall(before_failures) == first
+    before_failures = msgspec.msgpack.encode(msgspec.msgpack.decode(decompress(encode(first)))[:5])
+    assert decode(before_failures) == first
 
 
 def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

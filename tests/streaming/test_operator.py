@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+import streaming.host
 import streaming.operator
 from policies.isolation import Bookies
 from policies.observations import Observation, Outcome
@@ -26,14 +27,13 @@ from policies.throttle import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
-from streaming.batch_clock import BatchClock
-from streaming.continuity import Continuity, PartitionBatch
-from streaming.dead_letters import KEPT_BYTES, DeadLetter
-from streaming.host import PolicyHost, Remembered, recall
-from streaming.letter_box import LetterBook
+from streaming.clocks import BatchClock
+from streaming.dead_letters import DeadLetter, DeadLetterCounts
+from streaming.host import PolicyHost
+from streaming.key_state import KeyState, StateCache, decode
 from streaming.operator import PolicyOperator
+from streaming.records import KEPT_BYTES
 from streaming.transition import KeyTransition, reconcile
-from streaming.warm import Kept
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 
@@ -97,9 +97,9 @@ class Query:
         return self.tester.peekValueState("state", self.key)
 
     @property
-    def remembered(self) -> Remembered:
+    def key_state(self) -> KeyState:
         assert self.kept is not None
-        return recall(self.kept[0])
+        return decode(self.kept[0])
 
     @property
     def timers(self) -> list[int]:
@@ -198,56 +198,22 @@ def test_everything_is_kept_in_one_variable() -> None:
     assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state"], {}, {})
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
-    """The states that are read; what this process has stepped and written before is forgotten."""
-    read: list[Remembered] = []
-
-    def reading(value: bytes) -> Remembered:
-        read.append(recall(value))
-        return read[-1]
-
-    monkeypatch.setattr(streaming.operator, "recall", reading)
-    monkeypatch.setattr(streaming.operator, "_WRITTEN", Kept())
-    monkeypatch.setattr(streaming.operator, "_CONTINUITY", Continuity())
-    return read
-
-
-def step(monkeypatch: pytest.MonkeyPatch, query: Query, number: int, seen: Observation, run: str = "a run") -> None:
-    """A task of a query's run does one batch, as Spark has its processor do it."""
-    monkeypatch.setattr(streaming.operator, "batch_in_hand", lambda: PartitionBatch(run, 0, number))
-    query.tester.processor.init(query.tester.handle)
-    query.run(Batch(number, rows(seen)))
-    query.tester.processor.close()
-
-
-OF_ONE, OF_ANOTHER = log_dirs(0, 3, 4 * GB), log_dirs(1, 4, 90 * GB)
-
-
-def test_a_state_that_this_process_wrote_last_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, reads: list[Remembered]
+def test_a_partition_that_comes_back_is_stepped_from_what_another_process_stored(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    query = Query()
-    for number in range(3):
-        step(monkeypatch, query, number, log_dirs(number, number, 4 * GB))
-    assert reads == []
-    assert brokers_of(query) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("number", "run"), [(2, "a run"), (0, "a run"), (1, "another run")])
-def test_a_state_that_another_process_may_have_written_meanwhile_is_read(
-    monkeypatch: pytest.MonkeyPatch, reads: list[Remembered], number: int, run: str
-) -> None:
-    """A batch is missing here, or is repeated, or it is not the same run."""
-    query = Query()
-    step(monkeypatch, query, 0, OF_ONE)
-    step(monkeypatch, query, number, OF_ANOTHER, run)
-    assert len(reads) == 1
-    assert brokers_of(query) == [3, 4]
+    """Each process has a cache of decoded states; the partition moves to another process and back."""
+    query, caches = Query(), (StateCache(), StateCache())
+    for number, cache in enumerate((caches[0], caches[0], caches[1], caches[0], caches[1], caches[1])):
+        monkeypatch.setattr(streaming.host, "STATE_CACHE", cache)
+        batch = Batch(number, rows(log_dirs(number, number, 4 * GB)))
+        if number in (1, 3):
+            query.crashed().run(batch)  # the batch fails, and is repeated
+        query.run(batch)
+    assert brokers_of(query) == [0, 1, 2, 3, 4, 5]
 
 
 def brokers_of(query: Query) -> list[int]:
-    known = msgspec.msgpack.decode(query.remembered.state, type=ThrottleState)
+    known = msgspec.msgpack.decode(query.key_state.state, type=ThrottleState)
     return [broker.broker for broker in known.cluster.brokers]
 
 
@@ -297,13 +263,13 @@ def test_a_bad_record_becomes_a_dead_letter(value: bytes | None, reason: str) ->
 def test_bad_records_alone_leave_no_state_of_the_policy_and_no_timer(value: bytes | None, reason: str) -> None:
     query = Query()
     query.run(Batch(1, [row(value)]))
-    assert not query.remembered.has_stepped
-    assert [kind.reason for kind in query.remembered.letters.kinds] == [reason]
+    assert not query.key_state.has_stepped
+    assert [kind.reason for kind in query.key_state.letters.kinds] == [reason]
     assert query.timers == []
 
 
-def replace_letters(remembered: Remembered) -> Remembered:
-    return msgspec.structs.replace(remembered, letters=LetterBook())
+def replace_letters(remembered: KeyState) -> KeyState:
+    return msgspec.structs.replace(remembered, letters=DeadLetterCounts())
 
 
 @bad
@@ -311,7 +277,7 @@ def test_a_bad_record_changes_no_decision(value: bytes | None, reason: str) -> N
     with_it, without = Query(), Query()
     out = with_it.run(Batch(1, [row(value), *rows(READING), row(value)]))
     assert [r for r in out if r.topic != "headgate.dead-letters"] == without.run(Batch(1, rows(READING)))
-    assert replace_letters(with_it.remembered) == replace_letters(without.remembered)
+    assert replace_letters(with_it.key_state) == replace_letters(without.key_state)
 
 
 @pytest.mark.parametrize("appended_ms", [2**62, -(2**62), 253_402_300_800_000], ids=["far", "long ago", "year 10000"])
@@ -424,8 +390,8 @@ def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only
 def test_a_timer_is_set_for_when_the_policy_wants_to_be_woken() -> None:
     query = Query()
     query.run(Batch(0, rows(READING)))
-    assert query.remembered.wake_ms is not None
-    assert query.timers == [query.remembered.wake_ms]
+    assert query.key_state.wake_ms is not None
+    assert query.timers == [query.key_state.wake_ms]
     assert seconds_of(query.timers[0]) == 60
 
 
@@ -606,7 +572,7 @@ def test_a_clock_that_jumps_back_takes_no_decision_along() -> None:
     out = query.run(Batch(40, rows(log_dirs(101, 3, 2 * GB))))
     (decision,) = data(out, "decided.throttle")
     assert decision["decided_at"] == "2026-11-21T08:01:40.000Z"
-    assert seconds_of(query.remembered.now_ms) == 100
+    assert seconds_of(query.key_state.now_ms) == 100
 
 
 def test_what_a_failing_policy_was_given_becomes_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:

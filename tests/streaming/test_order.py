@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from policies.signatures import REPEATED_MS, Author, Signatures
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.dead_letters import ObservedRecord
-from streaming.order import FARTHEST_MS, LEAP_MS, Order, Place
+from streaming.clocks import CLOCK_JUMP_MS
+from streaming.order import FARTHEST_MS, Order, ReadPosition
+from streaming.records import ObservedRecord
 
 NOW = 1_800_000_000_000
 SIGNED_TOPIC = "headgate.observed.log-dirs"
@@ -22,9 +23,9 @@ def record(offset: int, appended_ms: int, partition: int = 0) -> ObservedRecord:
     return ObservedRecord("t", partition, offset, appended_ms, b"")
 
 
-def times(*appended_ms: int, places: tuple[Place, ...] = (), now_ms: int = NOW, first: int = 0) -> list[int]:
+def times(*appended_ms: int, places: tuple[ReadPosition, ...] = (), now_ms: int = NOW, first: int = 0) -> list[int]:
     order = Order(places, now_ms)
-    return [order.at_ms(record(first + n, ms)) for n, ms in enumerate(appended_ms)]
+    return [order.effective_ms(record(first + n, ms)) for n, ms in enumerate(appended_ms)]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def times(*appended_ms: int, places: tuple[Place, ...] = (), now_ms: int = NOW, 
         ([-1000, -2000, 0], [-1000, -999, 0]),
         ([-1000, -1000 - DAY_MS, -DAY_MS, -500], [-1000, 0, 1, 2]),
         ([-DAY_MS, -1000], [-DAY_MS, -1000]),
-        ([LEAP_MS, -1000, 0], [1000, 1001, 1002]),
+        ([CLOCK_JUMP_MS, -1000, 0], [1000, 1001, 1002]),
     ],
     ids=["true", "ties", "a little back", "a day back", "a day of silence", "ahead"],
 )
@@ -43,22 +44,22 @@ def test_times_grow_with_offsets(appended: list[int], expected: list[int]) -> No
     assert [at - NOW for at in times(*(NOW + ms for ms in appended))] == expected
 
 
-@given(st.lists(st.integers(-2 * DAY_MS, LEAP_MS), max_size=40), st.integers(1, 39))
+@given(st.lists(st.integers(-2 * DAY_MS, CLOCK_JUMP_MS), max_size=40), st.integers(1, 39))
 def test_no_record_counts_from_before_an_earlier_offset_wherever_batches_are_cut(appended: list[int], cut: int) -> None:
     order, found = Order((), NOW), []
     for offset, ms in enumerate(appended):
         if offset == cut:
-            order = Order(order.places(), NOW)
-        found.append(order.at_ms(record(offset, NOW + ms)))
+            order = Order(order.positions(), NOW)
+        found.append(order.effective_ms(record(offset, NOW + ms)))
     assert all(before < after for before, after in pairwise(found))
     assert all(at <= NOW + FARTHEST_MS for at in found)
 
 
 def test_records_that_are_read_again_count_from_when_they_did() -> None:
     order = Order((), NOW)
-    first = [order.at_ms(record(n, NOW - 1_000_000 + n)) for n in range(10)]
-    again = Order(order.places(), NOW + 5000)
-    assert [again.at_ms(record(n, NOW - 1_000_000 + n)) for n in range(10)] == first
+    first = [order.effective_ms(record(n, NOW - 1_000_000 + n)) for n in range(10)]
+    again = Order(order.positions(), NOW + 5000)
+    assert [again.effective_ms(record(n, NOW - 1_000_000 + n)) for n in range(10)] == first
 
 
 def signed(offset: int, signed_ms: int, appended_ms: int) -> ObservedRecord:
@@ -80,46 +81,48 @@ def test_a_record_signed_long_before_what_came_earlier_is_a_repetition(
     signed_at: int, appended: int, believed: bool
 ) -> None:
     first = Order((), NOW, SIGNATURES)
-    first.at_ms(signed(0, NOW, NOW))
-    order = Order(first.places(), NOW, SIGNATURES)
+    first.effective_ms(signed(0, NOW, NOW))
+    order = Order(first.positions(), NOW, SIGNATURES)
     refused = contextlib.nullcontext() if believed else pytest.raises(BadRecordError, match=r"unsigned: .* repeated")
     with refused:
-        order.believe(signed(1, NOW + signed_at, NOW + appended))
+        order.require_signed(signed(1, NOW + signed_at, NOW + appended))
 
 
 def test_one_clock_that_is_ahead_makes_no_other_record_old() -> None:
     first = Order((), NOW, SIGNATURES)
-    first.at_ms(signed(0, NOW + 250_000, NOW))
-    Order(first.places(), NOW, SIGNATURES).believe(signed(1, NOW + 1, NOW + 2))
+    first.effective_ms(signed(0, NOW + 250_000, NOW))
+    Order(first.positions(), NOW, SIGNATURES).require_signed(signed(1, NOW + 1, NOW + 2))
 
 
 def test_what_nobody_checked_leaves_no_mark() -> None:
     """Else a forged time would shut out whoever signs, once signatures are required."""
     first = Order((), NOW, Signatures(SIGNATURES.keys, required=False))
-    first.at_ms(signed(0, NOW, NOW))
-    assert [place.signed_ms for place in first.places()] == [0]
+    first.effective_ms(signed(0, NOW, NOW))
+    assert [place.signed_ms for place in first.positions()] == [0]
 
 
 def test_partitions_have_clocks_of_their_own() -> None:
     order = Order((), NOW)
-    order.at_ms(record(5, NOW, partition=0))
-    assert order.at_ms(record(6, NOW - 1000, partition=1)) == NOW - 1000
+    order.effective_ms(record(5, NOW, partition=0))
+    assert order.effective_ms(record(6, NOW - 1000, partition=1)) == NOW - 1000
 
 
-@pytest.mark.parametrize(("ahead_ms", "refused"), [(0, False), (LEAP_MS, False), (LEAP_MS + 1, True), (DAY_MS, True)])
+@pytest.mark.parametrize(
+    ("ahead_ms", "refused"), [(0, False), (CLOCK_JUMP_MS, False), (CLOCK_JUMP_MS + 1, True), (DAY_MS, True)]
+)
 def test_what_is_appended_in_the_future_is_refused(ahead_ms: int, refused: bool) -> None:
     order = Order((), NOW)
     if not refused:
-        order.check(record(0, NOW + ahead_ms))
+        order.require_past(record(0, NOW + ahead_ms))
         return
     with pytest.raises(BadRecordError) as error:
-        order.check(record(0, NOW + ahead_ms))
+        order.require_past(record(0, NOW + ahead_ms))
     assert error.value.reason is DeadLetterReason.FROM_THE_FUTURE
 
 
 def test_what_is_kept_of_places_is_bounded() -> None:
     order = Order((), NOW)
     for partition in range(1000):
-        order.at_ms(record(0, NOW + partition, partition=partition))
-    assert len(order.places()) == 64
-    assert order.places()[-1].partition == 999
+        order.effective_ms(record(0, NOW + partition, partition=partition))
+    assert len(order.positions()) == 64
+    assert order.positions()[-1].partition == 999

@@ -2,11 +2,15 @@
 
 import copy
 import json
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
+import pyspark
 import pytest
 
-from streaming.progress import BatchProgress, ProgressListener, read_progress
+from streaming.progress import BatchProgress, ProgressListener, RawProgressListener, listen, read_progress
+from streaming.settings import SparkInternals
 
 # As Spark 4.2 gives it for this query, shortened in the middle.
 RECORDED: dict[str, Any] = {
@@ -148,3 +152,28 @@ def test_a_batch_of_a_rehearsal_is_none_of_the_querys() -> None:
     batches: list[BatchProgress] = []
     ProgressListener(batches.append).onQueryProgress(Event("headgate-rehearsal"))
     assert batches == []
+
+
+def test_pysparks_own_event_has_the_progress_as_an_attribute() -> None:
+    batches: list[BatchProgress] = []
+    progress = SimpleNamespace(json=Event("headgate").json())
+    ProgressListener(batches.append).onQueryProgress(SimpleNamespace(progress=progress))
+    assert [batch.batch_id for batch in batches] == [3]
+
+
+@pytest.mark.parametrize(
+    ("setting", "version", "kind"),
+    [
+        (SparkInternals.AUTO, "4.2.1", RawProgressListener),
+        (SparkInternals.AUTO, "9.9.9", ProgressListener),
+        (SparkInternals.OFF, "4.2.1", ProgressListener),
+    ],
+)
+def test_the_jvms_own_events_are_used_with_tested_versions_only(
+    monkeypatch: pytest.MonkeyPatch, setting: SparkInternals, version: str, kind: type
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    session = MagicMock()
+    listen(session, lambda batch: None, setting)
+    (added,) = session.streams.addListener.call_args.args
+    assert type(added) is kind

@@ -4,7 +4,7 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from streaming.query import look_every
+from streaming.query import set_polling_interval
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
@@ -24,5 +24,5 @@ def test_batches_wait_for_records_or_for_the_interval_and_not_for_both(
 ) -> None:
     session = MagicMock()
     session.sparkContext.getConf().contains.return_value = False
-    assert look_every(session, interval_ms) == apart_ms
+    assert set_polling_interval(session, interval_ms) == apart_ms
     assert session.conf.set.call_args_list == ([] if waits is None else [call(POLLING_DELAY, waits)])

@@ -5,8 +5,8 @@ import pytest
 from policies.batches import Batch, Range
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES
-from streaming.dead_letters import KEPT_BYTES, ObservedRecord
-from streaming.recording import needed, recording
+from streaming.recording import make_recording, needed_offsets
+from streaming.records import KEPT_BYTES, ObservedRecord
 
 NAME, TOPIC = "observed.log-dirs", "h.observed.log-dirs"
 
@@ -21,13 +21,13 @@ def records(*offsets: int) -> list[ObservedRecord]:
 
 
 def offsets_of(told: list[Batch], *offsets: int) -> list[list[int]]:
-    return [[r.offset for r in each.records] for each in recording(told, records(*offsets), "h").batches]
+    return [[r.offset for r in each.records] for each in make_recording(told, records(*offsets), "h").batches]
 
 
 def test_each_batch_gets_its_records_whatever_order_they_are_read_in() -> None:
     told = [batch(0, None, 3), batch(1, 3, 3), batch(2, 3, 5)]
     assert offsets_of(told, 4, 0, 3, 1, 2, 9) == [[0, 1, 2], [], [3, 4]]
-    found = recording(told, records(4, 0, 3, 1, 2), "h")
+    found = make_recording(told, records(4, 0, 3, 1, 2), "h")
     assert found.flaws == []
     assert [each.begins_run for each in found.batches] == [True, False, False]
     assert [each.now_ms for each in found.batches] == [1000, 1001, 1002]
@@ -41,7 +41,12 @@ def test_what_is_told_again_after_a_restart_counts_once() -> None:
 def test_a_new_checkpoint_begins_a_run_that_takes_everything_again() -> None:
     told = [batch(0, None, 1), batch(1, 1, 2), batch(0, None, 2, at=5000), batch(1, 2, 3, at=5001)]
     assert offsets_of(told, 0, 1, 2) == [[0], [1], [0, 1], [2]]
-    assert [each.begins_run for each in recording(told, records(0, 1, 2), "h").batches] == [True, False, True, False]
+    assert [each.begins_run for each in make_recording(told, records(0, 1, 2), "h").batches] == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,17 +58,17 @@ def test_a_new_checkpoint_begins_a_run_that_takes_everything_again() -> None:
     ],
 )
 def test_why_it_may_differ_from_live_is_said(told: list[Batch], offsets: tuple[int, ...], flaw: str) -> None:
-    (said,) = recording(told, records(*offsets), "h").flaws
+    (said,) = make_recording(told, records(*offsets), "h").flaws
     assert flaw in said
 
 
 def test_of_a_record_that_is_too_large_the_head_alone_is_taken() -> None:
     large = ObservedRecord(TOPIC, 0, 0, 900, b"x" * (MAX_RECORD_BYTES + 1))
-    ((taken,),) = (each.records for each in recording([batch(0, None, 1)], [large], "h").batches)
+    ((taken,),) = (each.records for each in make_recording([batch(0, None, 1)], [large], "h").batches)
     assert taken.cut is not None
     assert (taken.cut.bytes, len(taken.value or b"")) == (MAX_RECORD_BYTES + 1, KEPT_BYTES)
 
 
 def test_only_what_the_batches_took_needs_to_be_read() -> None:
-    assert needed([batch(0, None, 3), batch(1, 3, 5)], "h") == {(TOPIC, 0): (None, 5)}
-    assert needed([batch(8, 20, 30), batch(9, 30, 35)], "h") == {(TOPIC, 0): (20, 35)}
+    assert needed_offsets([batch(0, None, 3), batch(1, 3, 5)], "h") == {(TOPIC, 0): (None, 5)}
+    assert needed_offsets([batch(8, 20, 30), batch(9, 30, 35)], "h") == {(TOPIC, 0): (20, 35)}

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from streaming import rehearsal
+from streaming import query as rehearsal
 from streaming.host import PolicyHost
-from streaming.query import Wiring
-from streaming.rehearsal import rehearse
+from streaming.query import Wiring, rehearse
 from streaming.settings import StreamSettings
 
 
@@ -62,8 +61,8 @@ class Query:
 def rehearsed(
     monkeypatch: pytest.MonkeyPatch, scratch: Path, query: Query, over: threading.Event | None = None
 ) -> bool:
-    monkeypatch.setattr(rehearsal, "decided", query.decided)
-    monkeypatch.setattr(rehearsal, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(rehearsal, "decide", query.decided)
+    monkeypatch.setattr(rehearsal, "_REHEARSAL_POLL_SECONDS", 0.0)
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(_gateway=SimpleNamespace(scratch=SimpleNamespace(path=scratch)))
     )
@@ -98,6 +97,6 @@ def test_it_is_given_up_when_the_query_is_to_start(monkeypatch: pytest.MonkeyPat
 def test_it_ends_where_no_batch_comes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: Query, longest_seconds: float
 ) -> None:
-    monkeypatch.setattr(rehearsal, "_LONGEST_SECONDS", longest_seconds)
+    monkeypatch.setattr(rehearsal, "_LONGEST_REHEARSAL_SECONDS", longest_seconds)
     assert not rehearsed(monkeypatch, tmp_path, query)
     assert query.is_stopped

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from streaming.scratch import Scratch
+from streaming.session import Scratch
 
 SHORT = "/srv/headgate/spark-tmp/run-12345678"
 _HOLD = """
 import sys
 from pathlib import Path
-from streaming.scratch import Scratch
+from streaming.session import Scratch
 scratch = Scratch(Path(sys.argv[1]))
 (scratch.path / ".a.sock").touch()
 print(scratch.path, flush=True)

@@ -49,7 +49,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "timers": (
         {"spark": {"spark.sql.streaming.noDataMicroBatches.enabled": True}},
         "spark",
-        "what is decided, and when, rests on it",
+        "decisions depend on it",
     ),
     "a secret": ({"spark": {"spark.authenticate.secret": "x"}}, "spark", "is a secret: put it into"),
     "a key of S3": ({"spark": {"spark.hadoop.fs.s3a.secret.key": "x"}}, "spark", "is a secret: put it into"),

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streaming.shipped import packed_code
+from streaming.session import zip_code
 
 _WORKER = """
 import sys
@@ -20,7 +20,7 @@ print(*POLICIES)
 
 
 def test_an_executor_without_headgate_decides_with_it(tmp_path: Path) -> None:
-    packed = packed_code(tmp_path)
+    packed = zip_code(tmp_path)
     worker = subprocess.run(
         [sys.executable, "-c", _WORKER, str(packed)], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
     )
@@ -29,5 +29,5 @@ def test_an_executor_without_headgate_decides_with_it(tmp_path: Path) -> None:
 
 
 def test_the_same_code_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = packed_code(tmp_path).read_bytes()
-    assert packed_code(tmp_path).read_bytes() == first
+    first = zip_code(tmp_path).read_bytes()
+    assert zip_code(tmp_path).read_bytes() == first

@@ -16,8 +16,10 @@ from connectors.kafka.tail import Record
 from policies.decisions import Decision
 from policies.registry import POLICIES, decision_types
 from policies.wire import EventReader
-from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, read_record, recall, remember
+from streaming.host import PolicyHost
+from streaming.intake import read_record
+from streaming.key_state import decode, encode
+from streaming.records import ObservedRecord
 from streaming.transition import reconcile
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "upgrade").glob("*.json"))
@@ -40,17 +42,17 @@ def test_there_is_something_of_every_policy() -> None:
 def test_state_of_an_earlier_version_is_gone_on_from(policy: str, left: dict[str, Any]) -> None:
     kind = POLICIES[policy]
     host = PolicyHost({policy: kind.examples().settings}, frozenset({left["cluster"]}))
-    before = recall(base64.b64decode(left["remembered"]))
+    before = decode(base64.b64decode(left["remembered"]))
     now_ms = left["now_ms"] + 60_000
     last = [
         ObservedRecord(f"headgate.{topic}", 0, n, now_ms - 100, value.encode())
         for n, (topic, value) in enumerate(left["observed"])
     ]
     transition = reconcile(host, "headgate", (policy, left["cluster"]), before, last, now_ms)
-    assert transition.remembered is not None
-    assert transition.remembered.failures == 0
+    assert transition.key_state is not None
+    assert transition.key_state.failures == 0
     assert not [key for topic, key, _ in transition.outputs if topic == "dead-letters"]
-    assert recall(remember(transition.remembered)) == transition.remembered
+    assert decode(encode(transition.key_state)) == transition.key_state
     known = {(d.topic, d.record_key()): d.sequence for d in decided(left)}
     assert known
     again = [d for d in transition.decisions if (d.topic, d.record_key()) in known]
@@ -61,7 +63,7 @@ def test_state_of_an_earlier_version_is_gone_on_from(policy: str, left: dict[str
 @of_each
 def test_state_of_an_earlier_version_is_woken_in_time(policy: str, left: dict[str, Any]) -> None:
     host = PolicyHost({policy: POLICIES[policy].examples().settings})
-    before = recall(base64.b64decode(left["remembered"]))
+    before = decode(base64.b64decode(left["remembered"]))
     transition = reconcile(host, "headgate", (policy, left["cluster"]), before, [], left["now_ms"] + 86_400_000)
     assert transition.wake_ms is not None, "a timer, so that a cluster that is watched no longer ends"
 

@@ -7,8 +7,9 @@ from typing import Any
 from policies.observations import Observation, Reading
 from policies.units import to_millis
 from policies.wire import observation_event
-from streaming.dead_letters import ObservedRecord
-from streaming.host import PolicyHost, Remembered, recall, remember
+from streaming.host import PolicyHost
+from streaming.key_state import KeyState, decode, encode
+from streaming.records import ObservedRecord
 from streaming.transition import KeyTransition, reconcile
 from tests.policies.scenario import CLUSTER, at
 from tests.streaming.records import TOPIC, event
@@ -31,9 +32,9 @@ class Transitions:
 
     def take(self, seconds: float, *records: ObservedRecord) -> KeyTransition:
         """The transition of a batch at so many seconds."""
-        before = None if self.kept is None else recall(self.kept)
+        before = None if self.kept is None else decode(self.kept)
         transition = reconcile(self.host, "headgate", self.key, before, records, to_millis(at(seconds)))
-        self.kept = None if transition.remembered is None else remember(transition.remembered)
+        self.kept = None if transition.key_state is None else encode(transition.key_state)
         return transition
 
     def record(
@@ -51,10 +52,10 @@ class Transitions:
         return self.record(value, appended=appended, topic=f"headgate.{topic}")
 
     @property
-    def remembered(self) -> Remembered:
+    def key_state(self) -> KeyState:
         """What is kept."""
         assert self.kept is not None
-        return recall(self.kept)
+        return decode(self.kept)
 
 
 def told(transition: KeyTransition, topic: str) -> list[dict[str, Any]]:

@@ -278,7 +278,7 @@ def play_examples(topics: Topics) -> None:
                 topics.write(Record(topic_of(type(reading)), reading.cluster.encode(), event, 0))
             seen = [Observation(each.id, each.time + later, each.reading) for each in batch]
             stepped = host.step(kind.name, seen[0].reading.cluster, kept, seen, max(o.at for o in seen))
-            kept = stepped.remembered
+            kept = stepped.key_state
             topics.write(*(Record(t, k.encode(), v, 0) for t, k, v in stepped.outputs if t.startswith("decided.")))
 
 

@@ -24,7 +24,7 @@ from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.timers import Tick, TickReason, tick_event
 from policies.wire import MAX_RECORD_BYTES, observation_event
-from streaming.dead_letters import KEPT_BYTES
+from streaming.records import KEPT_BYTES
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
 from tests.system.loop import (

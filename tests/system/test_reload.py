@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streaming.letter_box import LETTERS_A_WINDOW
+from streaming.dead_letters import LETTERS_A_WINDOW
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, series, write_settings
 from tests.system.test_loop_recovery import reading
 from tests.system.waiting import eventually

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from policies.batches import BATCHES
 from policies.registry import POLICIES, decided_topics, observed_topics, topic_of
 from policies.wire import observation_event
-from streaming.dead_letters import KEPT_BYTES
+from streaming.records import KEPT_BYTES
 from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
 

@@ -20,8 +20,8 @@ from deploy.switch import collisions_command
 from deploy.switch.collisions_command import show_collisions
 from policies.switching.ledger_paths import Layout, path_of
 from policies.wire import observation_event
-from streaming.conf import OF_SMALL_BATCHES
-from streaming.session import set_unless_said, start_session, stop_session
+from streaming.conf import SMALL_BATCH_TUNING
+from streaming.session import set_defaults, start_session, stop_session
 from tests.connectors.bookkeeper.test_ledgers import captured
 from tests.connectors.pulsar.znodes import cursor_info
 from tests.system.bookkeeper import init_cluster
@@ -121,7 +121,7 @@ def spark(fleet: Fleet) -> Iterator[SparkSession]:
     """A session for what is asked in this process; the join is asked of the command, which starts its own."""
     settings = load_settings(fleet.settings)
     session = start_session(settings.stream, ensure_jars("spark", default_cache_dir()), fleet.folder / "spark.log")
-    set_unless_said(session, OF_SMALL_BATCHES)
+    set_defaults(session, SMALL_BATCH_TUNING)
     yield session
     stop_session(session)
 

@@ -11,8 +11,8 @@ from bench.faults.matrix import plan
 from bench.faults.records import Kept
 from policies.batches import BATCHES, Batch, Range, batch_event
 from policies.units import from_millis
-from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
+from streaming.records import ObservedRecord
 from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event

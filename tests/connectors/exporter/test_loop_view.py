@@ -20,8 +20,8 @@ from policies.throttle.judge.brokers import judge_brokers
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
-from streaming.standing import LastStanding, emit_standing
 from tests.connectors.exporter.loop import (
     ALERTS,
     DEAD_LETTERS,
@@ -466,7 +466,7 @@ def test_a_forged_decision_fences_no_true_one_out() -> None:
 
 
 def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
-    said = emit_standing(PolicyHost().issuer(policy, cluster), LastStanding(), to_millis(at))[1]
+    said = emit_heartbeat(PolicyHost().issuer(policy, cluster), LastHeartbeat(), to_millis(at))[1]
     return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 
 

@@ -16,7 +16,7 @@ from policies.decisions import Issuer, Mode, Standing
 from policies.errors import UserError
 from policies.maintenance import PauseCommand, Quiet
 from policies.units import to_millis
-from streaming.standing import LastStanding, emit_standing
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -87,7 +87,7 @@ class Reader:
     def heartbeats(self) -> list[Standing]:
         issuer = Issuer("isolation", "messaging", Mode.SHADOW if self.answered else Mode.ACTIVE, "cafe")
         quiet = Quiet(to_millis(NOON) + 3_600_000, "paused") if self.answered else None
-        _, said = emit_standing(issuer, LastStanding(), to_millis(NOON) + self.answered, quiet)
+        _, said = emit_heartbeat(issuer, LastHeartbeat(), to_millis(NOON) + self.answered, quiet)
         return [Standing.model_validate(json.loads(said.value)["data"])]
 
 

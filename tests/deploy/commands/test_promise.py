@@ -18,7 +18,7 @@ from policies.isolation import IsolationPolicy, IsolationSettings, IsolationStat
 from policies.isolation.settings import RuleSet
 from policies.observations import Observation
 from policies.wire import decision_event
-from streaming.host import reading_reader
+from streaming.intake import reading_reader
 from tests.policies.isolation.scenario import GROUPS, START, everything
 
 SETTINGS = Settings.model_validate(

@@ -11,8 +11,8 @@ from policies.decisions import Alert, Decision, Severity
 from policies.registry import decision_types
 from policies.units import to_millis
 from policies.wire import decision_event
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
-from streaming.standing import LastStanding, emit_standing
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
 from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, decided, log_dirs, members
 
@@ -109,5 +109,5 @@ def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in
 
 def watched(policy: str, cluster: str, at: datetime) -> Record:
     """The record that says so."""
-    _, said = emit_standing(PolicyHost({}).issuer(policy, cluster), LastStanding(), to_millis(at))
+    _, said = emit_heartbeat(PolicyHost({}).issuer(policy, cluster), LastHeartbeat(), to_millis(at))
     return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.query.clock_notes import ClockNotes
-from streaming.batch_clock import BatchClock
+from streaming.clocks import BatchClock
 
 DAY_MS = 86_400_000
 

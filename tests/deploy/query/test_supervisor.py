@@ -20,7 +20,7 @@ from deploy.query.health import QueryHealth
 from deploy.query.supervisor import QuerySupervisor
 from policies.errors import UserError
 from policies.units import parse_duration
-from streaming.batch_clock import BatchClock
+from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
 from streaming.query import Wiring

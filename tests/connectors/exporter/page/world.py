@@ -14,7 +14,7 @@ from policies.switching.state import SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
-from streaming.standing import LastStanding, emit_standing
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter import loop as throttle
 from tests.connectors.isolation import test_view as isolation
 from tests.connectors.sessions import test_view as sessions
@@ -64,7 +64,7 @@ class World:
 
     def watched(self, policy: str, cluster: str) -> None:
         """Let the query say that it watches."""
-        _, said = emit_standing(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastStanding(), to_millis(self.now))
+        _, said = emit_heartbeat(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(self.now))
         self._take(said.topic, said.key, said.value)
 
     def everything(self) -> "World":

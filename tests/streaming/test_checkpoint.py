@@ -1,4 +1,4 @@
-"""Where a checkpoint cannot be reached one sentence says why, and what to do."""
+"""A checkpoint's URI always has its scheme; if it cannot be reached, one sentence says why and what to do."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,34 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from streaming.checkpoint_place import CheckpointPlace
-from streaming.remote_checkpoint import why_unreachable
+from streaming.checkpoint import CheckpointPlace, explain_unreachable
+
+
+@pytest.mark.parametrize(
+    ("text", "uri", "folder"),
+    [
+        ("/srv/check point", "file:///srv/check%20point", Path("/srv/check point")),
+        (Path("/srv/x"), "file:///srv/x", Path("/srv/x")),
+        ("file:///srv/x", "file:///srv/x", Path("/srv/x")),
+        ("file:/srv/x", "file:///srv/x", Path("/srv/x")),
+        ("file://localhost/srv/x", "file:///srv/x", Path("/srv/x")),
+        ("hdfs://n:8020/a/b/", "hdfs://n:8020/a/b", None),
+        ("hdfs:///a/b", "hdfs:///a/b", None),
+        ("s3a://bucket/a", "s3a://bucket/a", None),
+    ],
+)
+def test_a_path_is_a_folder_and_a_uri_names_its_storage(text: str | Path, uri: str, folder: Path | None) -> None:
+    place = CheckpointPlace.parse(text)
+    assert (place.uri, place.folder) == (uri, folder)
+
+
+@pytest.mark.parametrize("text", ["hdfs:/a", "s3a://bucket", "s3a://bucket/", "file://elsewhere/a"])
+def test_half_a_uri_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="URI"):
+        CheckpointPlace.parse(text)
+
+
+# Remote ones
 
 MISSING = "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem"
 OTHER_VERSION = "java.lang.NoSuchMethodError: org.apache.hadoop.util.Lists.of"
@@ -26,7 +52,7 @@ REFUSED = "java.net.ConnectException: Connection refused"
     ],
 )
 def test_who_lacks_a_connector_is_told_which_and_in_what_version(uri: str, said: str, remedy: str) -> None:
-    sentence = why_unreachable(CheckpointPlace.of(uri), said, "3.5.0")
+    sentence = explain_unreachable(CheckpointPlace.parse(uri), said, "3.5.0")
     assert sentence.startswith("stream.checkpoint_dir: ")
     assert remedy in sentence
 

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.serializers import TransformWithStateInPySparkRowSeriali
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasFuncMode as Mode
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from streaming.rows import use_columns
+from streaming.spark_internals.arrow_rows import convert_rows_by_column
 
 IN = ("policy", "cluster", "value")
 OUT = StructType([StructField("topic", StringType()), StructField("value", BinaryType())])
@@ -26,7 +26,7 @@ def serializer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A worker's, of rows that are keyed by their first two columns."""
     for name in ("load_stream", "dump_stream"):
         monkeypatch.setattr(TransformWithStateInPySparkRowSerializer, name, None)
-    use_columns()
+    convert_rows_by_column()
     return _serializer()
 
 

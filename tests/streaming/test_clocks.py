@@ -11,7 +11,7 @@ from policies.policy import PolicyKind
 from policies.registry import POLICIES
 from policies.succession import FARTHEST_AHEAD
 from policies.units import InstantMs, millis_of
-from streaming.leap import turned_back
+from streaming.clocks import move_instants_back
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -45,7 +45,7 @@ def test_instants_of_the_leap_go_back_with_the_clock_and_nothing_else_changes() 
         (leapt, "id"), (NOW, leapt), {"b": leapt},
         sequence=leapt, usable_bytes=leapt, until=NOW + 1000, length_ms=leapt,
     )  # fmt: skip
-    assert turned_back(before, NOW, DAY_MS) == Outer(
+    assert move_instants_back(before, NOW, DAY_MS) == Outer(
         Inner(NOW), ((NOW - 5, leapt), (NOW - 5, leapt + 10**12)), {"a": Inner(NOW + 60_000)},
         (NOW, "id"), (NOW, NOW), {"b": NOW},
         sequence=leapt, usable_bytes=leapt, until=NOW + 1000, length_ms=leapt,
@@ -73,12 +73,12 @@ def test_every_instant_of_a_policys_state_is_declared_as_one(kind: PolicyKind) -
 
 def test_a_state_without_such_instants_is_the_same_object() -> None:
     state = Outer(None, (), {}, sequence=NOW)
-    assert turned_back(state, NOW, DAY_MS) == state
-    assert turned_back(None, NOW, DAY_MS) is None
+    assert move_instants_back(state, NOW, DAY_MS) == state
+    assert move_instants_back(None, NOW, DAY_MS) is None
 
 
 def test_alerts_that_fired_in_the_leap_are_repeated_in_time() -> None:
     entry = AlertEntry("a", "s", "warning", "r", "t", {"n": "x"}, NOW + YEAR_MS, NOW + YEAR_MS)
-    book = turned_back(AlertBook((entry,), NOW + YEAR_MS), NOW, YEAR_MS)
+    book = move_instants_back(AlertBook((entry,), NOW + YEAR_MS), NOW, YEAR_MS)
     assert (book.entries[0].since_ms, book.entries[0].said_ms) == (NOW, NOW)
     assert NOW + DAY_MS < book.sequence < NOW + millis_of(FARTHEST_AHEAD), "as great as consumers believe"

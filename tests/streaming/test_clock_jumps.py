@@ -18,9 +18,9 @@ from policies.registry import POLICIES, topic_of
 from policies.succession import succeeds
 from policies.units import to_millis
 from policies.wire import observation_event
-from streaming.dead_letters import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
+from streaming.records import ObservedRecord
 from streaming.transition import KeyTransition
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from streaming.dead_letters import LETTERS_A_WINDOW, MOST_KINDS
 from streaming.host import PolicyHost
-from streaming.letter_box import LETTERS_A_WINDOW, MOST_KINDS
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.records import changed_data
 from tests.streaming.transitions import Transitions, counted, letters, reasons
@@ -27,7 +27,7 @@ def test_a_reading_of_a_cluster_that_nobody_named_is_a_dead_letter_and_has_no_st
     transition = transitions.take(1, transitions.record(of("paymnets"), appended=1))
     assert reasons(transition) == ["unknown-cluster"]
     assert letters(transition)[0]["detail"] == "data.cluster: 'paymnets' is not among the clusters of the settings"
-    assert not transitions.remembered.has_stepped
+    assert not transitions.key_state.has_stepped
     assert len(transition.outputs) == 1
 
 

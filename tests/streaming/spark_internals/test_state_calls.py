@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,12 @@ from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcesso
 from pyspark.sql.streaming.value_state_client import ValueStateClient
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from streaming.state_calls import StateCalls
+from streaming.spark_internals import state_calls
+
+
+def put_off_calls(client: StatefulProcessorApiClient) -> state_calls.StateCalls:
+    return state_calls.StateCalls(SimpleNamespace(_statefulProcessorApiClient=client))
+
 
 KEYS = StructType([StructField("policy", StringType()), StructField("cluster", StringType())])
 VALUES = StructType([StructField("n", LongType())])
@@ -107,7 +113,7 @@ def test_a_key_waits_once_whatever_it_says_and_all_is_said_in_order(
     server: Server, client: StatefulProcessorApiClient
 ) -> None:
     state = ValueStateClient(client, VALUES)
-    update = StateCalls(client).put_off(lambda n: state.update("state", (n,)))
+    update = put_off_calls(client).put_off(lambda n: state.update("state", (n,)))
     read = []
     for cluster, n in (("a", 1), ("b", 2), ("a", 3), ("b", 4)):
         client.set_implicit_key(("throttle", cluster))
@@ -129,17 +135,17 @@ def test_what_went_wrong_with_a_call_put_off_ends_the_batch(
 ) -> None:
     server.fails = wrong
     state = ValueStateClient(client, VALUES)
-    update = StateCalls(client).put_off(lambda n: state.update("state", (n,)))
+    update = put_off_calls(client).put_off(lambda n: state.update("state", (n,)))
     client.set_implicit_key(("throttle", "a"))
     client.delete_timer(5)
     client.register_timer(7)
     update(1)
-    with pytest.raises(PySparkRuntimeError, match="of a call before: no"):
+    with pytest.raises(PySparkRuntimeError, match="of an earlier call to the state: no"):
         client.remove_implicit_key()
 
 
 def test_what_is_asked_for_is_given_as_without(server: Server, client: StatefulProcessorApiClient) -> None:
-    StateCalls(client)
+    put_off_calls(client)
     server.fails = "get"
     with pytest.raises(PySparkRuntimeError, match="Error getting value state: no"):
         ValueStateClient(client, VALUES).get("state")
@@ -147,14 +153,14 @@ def test_what_is_asked_for_is_given_as_without(server: Server, client: StatefulP
 
 def test_the_value_is_sent_as_spark_sends_it(server: Server, client: StatefulProcessorApiClient) -> None:
     state = ValueStateClient(client, VALUES)
-    StateCalls(client).put_off(lambda: state.update("state", (9,)))()
+    put_off_calls(client).put_off(lambda: state.update("state", (9,)))()
     client.remove_implicit_key()
     (sent,) = server._kept.values()
     assert pickle.loads(sent) == (9,)
 
 
 def test_the_connection_of_a_batch_that_is_over_is_closed(server: Server, client: StatefulProcessorApiClient) -> None:
-    calls = StateCalls(client)
+    calls = put_off_calls(client)
     client.set_implicit_key(("throttle", "a"))
     client.remove_implicit_key()
     calls.close()
@@ -167,7 +173,7 @@ def test_a_batch_leaves_no_cycle_a_key_behind(server: Server, tmp_path: Path) ->
 
     def batch() -> None:
         client = StatefulProcessorApiClient(str(tmp_path / "state.sock"), KEYS)
-        calls, state = StateCalls(client), ValueStateClient(client, VALUES)
+        calls, state = put_off_calls(client), ValueStateClient(client, VALUES)
         update = calls.put_off(lambda n: state.update("state", (n,)))
         for n in range(100):
             client.set_implicit_key(("throttle", "a"))
@@ -187,7 +193,7 @@ def test_a_batch_leaves_no_cycle_a_key_behind(server: Server, tmp_path: Path) ->
 def test_no_more_answers_are_owed_than_the_connection_holds(server: Server, client: StatefulProcessorApiClient) -> None:
     """Else the server would wait for us to read, and we for it."""
     state = ValueStateClient(client, VALUES)
-    update = StateCalls(client).put_off(lambda n: state.update("state", (n,)))
+    update = put_off_calls(client).put_off(lambda n: state.update("state", (n,)))
     server.answers_at = 64
     for n in range(100):
         client.set_implicit_key(("throttle", "a"))
@@ -209,7 +215,7 @@ class _Schema:
 
 
 def test_the_schema_that_comes_with_each_row_is_parsed_once(client: StatefulProcessorApiClient) -> None:
-    StateCalls(client)
+    put_off_calls(client)
     first, second = (client._deserialize_from_bytes(pickle.dumps(_Schema(VALUES))) for _ in range(2))
     assert first == VALUES
     assert first is second

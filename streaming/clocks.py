@@ -1,32 +1,71 @@
-"""Moves the instants of a stored state back after a clock that had jumped ahead was set right.
+"""Two clocks: the driver's, which gives a batch its time, and Kafka's, by which ages are measured.
 
-Steps were taken at times that have not come yet. The instants stored then (since when, published when, until when)
-would block everything until those times come. So each of them moves back by as much as the clock.
-
-The types in a struct's annotations say which numbers are instants: `policies.units.InstantMs`, also within tuples and
-dicts.
+Where they differ, the time of each batch is corrected (`BatchClock`). After a clock that had jumped ahead was set
+right, the instants of a stored state lie in the future: since when, published when, until when. They would block
+everything until those times come, so each of them moves back by as much as the clock (`move_instants_back`). The types
+in a struct's annotations say which numbers are instants: `policies.units.InstantMs`, also within tuples and dicts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import repeat
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from policies.succession import FARTHEST_AHEAD
 from policies.units import INSTANT_MARK, millis_of
-from streaming.order import LEAP_MS
+
+CLOCK_JUMP_MS = 300_000
+"""The clocks of two machines may differ by this much; a time further ahead proves that a clock jumped."""
+_ROOM_MS = 7 * 86_400_000
+"""No deadline that was set during the jump lies further beyond it."""
+_FARTHEST_SEQUENCE_MS = millis_of(FARTHEST_AHEAD) - 60_000
 
 Value = TypeVar("Value")
+
+
+class BatchClock(NamedTuple):
+    """The correction of a batch's time. A repeated batch needs its first correction, or it decides differently."""
+
+    ahead_ms: int = 0
+    """How far the driver's clock is ahead of Kafka's; 0 while they agree well enough."""
+    repeated_at_ms: int | None = None
+    """When the last batch of an earlier run began, by the driver's clock; None if it had the same correction."""
+    repeated_ahead_ms: int = 0
+    """The correction of that batch."""
+
+    def ahead_ms_at(self, began_ms: int) -> int:
+        """The correction for the batch that began at this time."""
+        return self.repeated_ahead_ms if began_ms == self.repeated_at_ms else self.ahead_ms
+
+
+def next_timer_ms(wake_ms: int | None, timer_ms: int | None, began_ms: int, ahead_ms: int) -> int | None:
+    """Return the due time, by the driver's clock, of the timer that a key needs after a step.
+
+    Args:
+        wake_ms: when to step the key again, by Kafka's clock; None: only when records come.
+        timer_ms: the last timer that was set; it may have fired.
+        began_ms: when the batch began, by the driver's clock.
+        ahead_ms: the correction of that time.
+
+    Returns:
+        `timer_ms` if that timer is pending and early enough, else a timer to set; None if none is needed.
+    """
+    if wake_ms is None:
+        return timer_ms
+    due_ms = max(wake_ms + ahead_ms, began_ms + 1)
+    is_early_enough = timer_ms is not None and began_ms < timer_ms <= due_ms
+    return timer_ms if is_early_enough else due_ms
+
 
 _ROOM_MS = 7 * 86_400_000
 """No deadline that was set during the jump lies further beyond it."""
 _FARTHEST_SEQUENCE_MS = millis_of(FARTHEST_AHEAD) - 60_000
 
 
-def turned_back(state: Value, now_ms: int, by_ms: int) -> Value:
+def move_instants_back(state: Value, now_ms: int, by_ms: int) -> Value:
     """Return the state with every instant that lies further ahead than clocks differ moved back by `by_ms`.
 
     Sequences may only grow, because consumers have seen them. A sequence that no consumer can have believed, because it
@@ -39,8 +78,8 @@ def turned_back(state: Value, now_ms: int, by_ms: int) -> Value:
 class _Jump:
     def __init__(self, now_ms: int, by_ms: int) -> None:
         self._by_ms = by_ms
-        self._first_ms = now_ms + LEAP_MS + 1
-        self._last_ms = now_ms + LEAP_MS + by_ms + _ROOM_MS
+        self._first_ms = now_ms + CLOCK_JUMP_MS + 1
+        self._last_ms = now_ms + CLOCK_JUMP_MS + by_ms + _ROOM_MS
         self._greatest_sequence = now_ms + _FARTHEST_SEQUENCE_MS
 
     def move(self, value: Any, hint: Any) -> Any:

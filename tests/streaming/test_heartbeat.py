@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from policies.throttle import ThrottlePolicy
+from streaming.heartbeat import INTERVAL_MS, LastHeartbeat
 from streaming.host import PolicyHost
-from streaming.standing import INTERVAL_MS, LastStanding
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.transitions import Transitions, told
 
@@ -25,7 +25,7 @@ def test_it_is_said_each_minute_whether_anything_is_read_or_not() -> None:
         said += told(transitions.take(second), "decided.standing")
     assert len(said) == 5
     assert [s["sequence"] for s in said] == sorted({s["sequence"] for s in said})
-    assert transitions.remembered.last_standing.due_ms % INTERVAL_MS == 0, "all clusters share a batch"
+    assert transitions.key_state.last_heartbeat.due_ms % INTERVAL_MS == 0, "all clusters share a batch"
 
 
 def test_it_lapses_before_a_fourth_is_missed() -> None:
@@ -55,4 +55,4 @@ def test_it_is_not_said_by_a_policy_that_fails(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(("now_ms", "due"), [(119_999, False), (120_000, True), (59_999, True), (60_000, False)])
 def test_a_clock_that_is_set_back_does_not_silence_it(now_ms: int, due: bool) -> None:
-    assert LastStanding(60_000, 1).is_due(now_ms) is due
+    assert LastHeartbeat(60_000, 1).is_due(now_ms) is due

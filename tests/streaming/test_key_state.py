@@ -1,0 +1,151 @@
+"""The stored state of a key: smaller than its msgpack, the same when it is read, and decoded once."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.registry import POLICIES
+from policies.throttle import ThrottleSettings
+from streaming import host as hosting
+from streaming.host import PolicyHost
+from streaming.key_state import NEVER_STEPPED, KeyState, StateCache, compress, decode, decompress, encode
+from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs
+
+MSGPACK = st.binary(min_size=1).map(lambda rest: b"\x9b" + rest)
+"""Arrays, as states are."""
+
+
+@given(MSGPACK, st.integers(1, 3000))
+def test_what_is_packed_is_unpacked_as_it_was(value: bytes, times: int) -> None:
+    assert decompress(compress(value * times)) == value * times
+
+
+@given(MSGPACK)
+def test_nothing_gets_larger(value: bytes) -> None:
+    assert len(compress(value)) <= len(value)
+
+
+def test_what_repeats_itself_gets_much_smaller() -> None:
+    assert len(compress(b"\x9b" + 40_000 * b"volume")) < 2000
+
+
+@given(MSGPACK)
+def test_a_state_of_an_earlier_version_which_did_not_pack_is_read_as_it_is(value: bytes) -> None:
+    assert decompress(value) == value
+
+
+def test_what_is_kept_of_a_key_is_recalled() -> None:
+    assert decode(encode(NEVER_STEPPED)) == NEVER_STEPPED
+
+
+# The cache of decoded states
+
+THROTTLE = POLICIES["throttle"]
+SETTINGS = ThrottleSettings.model_validate(SOFT_AND_HARD)
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A state whose size a test chooses."""
+
+    text: str
+
+
+TEXTS = replace(THROTTLE, state=Text)
+
+
+def put(cache: StateCache, cluster: str, size: int) -> KeyState:
+    """Store a state of about this size, and return it as the checkpoint has it."""
+    state = Text(f"{cluster}{'x' * size}"[:size])
+    encoded = msgspec.msgpack.encode(state)
+    cache.store(TEXTS, cluster, encoded, state)
+    return msgspec.structs.replace(NEVER_STEPPED, state_version=TEXTS.state_version, state=msgspec.Raw(encoded))
+
+
+def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the state need not be decoded; if it is found it is stored again."""
+    with monkeypatch.context() as patch:
+        patch.setattr("streaming.key_state.decode_policy_state", lambda kind, state: None)
+        state = cache.decode(TEXTS, cluster, stored)
+    if state is not None:
+        cache.store(TEXTS, cluster, bytes(stored.state), state)
+    return state is not None
+
+
+def test_the_cache_never_exceeds_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = StateCache(most_bytes=200)
+    a, b, c = (put(cache, name, 80) for name in "abc")
+    assert [is_found(cache, name, stored, monkeypatch) for name, stored in zip("abc", (a, b, c), strict=True)] == [
+        True,
+        True,
+        False,
+    ]
+    huge = put(cache, "a", 400)
+    assert not is_found(cache, "a", huge, monkeypatch)
+    assert is_found(cache, "c", put(cache, "c", 80), monkeypatch), "its room is free again"
+
+
+def test_in_a_fleet_slightly_larger_than_the_cache_most_states_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch goes through all keys: to evict the oldest would be to evict each before its next step."""
+    cache, found = StateCache(most_bytes=1100), 0
+    for _ in range(20):
+        for number in range(11):
+            stored = msgspec.structs.replace(
+                NEVER_STEPPED,
+                state_version=TEXTS.state_version,
+                state=msgspec.Raw(msgspec.msgpack.encode(Text(f"c{number}{'x' * 100}"[:100]))),
+            )
+            if is_found(cache, f"c{number}", stored, monkeypatch):
+                found += 1
+            else:
+                put(cache, f"c{number}", 100)
+    assert found > 0.7 * 20 * 11
+
+
+def test_a_key_that_comes_late_and_stays_replaces_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = StateCache(most_bytes=1100)
+    for number in range(10):
+        put(cache, f"gone{number}", 100)
+    for _ in range(8 * 10):
+        late = [put(cache, f"late{number}", 100) for number in range(5)]
+    assert all(is_found(cache, f"late{number}", stored, monkeypatch) for number, stored in enumerate(late))
+
+
+def test_a_state_of_another_type_is_not_taken_for_that_of_the_policy() -> None:
+    """A test, or a package, may register another policy of the same name; equal bytes may be another state."""
+    cache = StateCache()
+    stored = put(cache, CLUSTER, 10)
+    other: Any = replace(TEXTS, state=msgspec.defstruct("Other", [("text", str)], frozen=True))
+    assert type(cache.decode(other, CLUSTER, stored)) is other.state
+
+
+def decided(cache: StateCache, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """A course with a new host for each batch, as Spark has it, and its state as bytes."""
+    monkeypatch.setattr(hosting, "STATE_CACHE", cache)
+    stored: bytes | None = None
+    written: list[bytes] = []
+    for number in range(40):
+        free = 6 * GB - number * GB // 8
+        stepped = PolicyHost({"throttle": SETTINGS}).step(
+            "throttle", CLUSTER, decode(stored) if stored else None, [log_dirs(number * 10, 1, free)], at(number * 10)
+        )
+        stored = encode(stepped.key_state)
+        written += [stored, *(output.value for output in stepped.outputs)]
+    return written
+
+
+def test_a_process_with_the_cache_decides_byte_for_byte_as_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decided(StateCache(), monkeypatch) == decided(StateCache(most_bytes=0), monkeypatch)
+
+
+def test_a_state_that_another_process_wrote_is_used_and_not_the_cached_one() -> None:
+    host = PolicyHost({"throttle": SETTINGS})
+    first = host.step("throttle", CLUSTER, None, [log_dirs(0, 1, 6 * GB)], at(0)).key_state
+    elsewhere = host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 3 * GB)], at(10))
+    host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 9 * GB)], at(10))
+    after = host.step("throttle", CLUSTER, elsewhere.key_state, [], at(11))
+    assert after.step.state.cluster.brokers[0].volumes[0].usable_bytes == 3 * GB
+    assert after.step.state.gate.factor == 0.5
