@@ -1,1 +1,1 @@
-"""The I/O of the isolation policy: collectors of bookies, metrics, its page section, and quarantine."""
+"""The I/O of the isolation policy: collectors of bookies, the quarantine actuator, metrics and page section."""

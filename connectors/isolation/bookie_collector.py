@@ -1,4 +1,4 @@
-"""What all collectors of bookies share, however they reach a cluster: when they read, and what they publish."""
+"""The base of both collectors of bookies: when they read, and how they publish."""
 
 import threading
 import time
@@ -17,29 +17,28 @@ from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 
 DEBOUNCE_SECONDS = 0.1
-"""However often something hints at a change, the bookies are read no more often than this."""
+"""Shortest time between two readings of the bookies, however many hints arrive."""
 
 LeftSeconds = Callable[[], float]
-"""How long a reading may still take; nothing when the collector is to stop."""
-
+"""Returns the time left for a reading; 0 once the collector must stop."""
 
 Source = TypeVar("Source")
-"""What one reading, or two that share a time limit, are read from."""
+"""The client of one reading, or of two that share a time limit."""
 
 
 class BookieCollector(ABC, Generic[Source]):
-    """Reads one cluster over and over, at once when something hints at a change, and hands on what it read.
+    """Reads one cluster periodically, and at once after a hint at a change; publishes each reading, failures included.
 
-    Three readings, failures included: the bookies and their groups one after the other, and the namespaces' affinity in
-    a thread of its own, because thousands of namespaces must delay no reading of the bookies.
+    The bookies and their groups are read one after the other. The namespaces' affinity is read in a thread of its own,
+    because thousands of namespaces must not delay the readings of bookies.
 
     Args:
         cluster: its name in the settings.
-        poll_seconds: from one reading of the bookies and their groups to the next.
-        poll_limit_seconds: how long both may take.
-        affinity_seconds: from one reading of the affinity to the next, and how long one may take.
-        errors: what reading may raise.
-        publish: takes each reading as soon as it is known, from several threads; must not block.
+        poll_seconds: interval between readings of the bookies and their groups.
+        poll_limit_seconds: time limit of both together.
+        affinity_seconds: interval between readings of the affinity, and time limit of each.
+        errors: the exceptions of a failed reading.
+        publish: called with each reading from several threads; must not block.
         metrics: shared by all collectors of a process.
     """
 
@@ -69,34 +68,34 @@ class BookieCollector(ABC, Generic[Source]):
 
     @abstractmethod
     def connect(self, left_seconds: LeftSeconds) -> Source:
-        """What the next readings are read from."""
+        """Return the client of the next readings."""
 
     @abstractmethod
     def read_bookies(self, source: Source) -> Bookies:
-        """Which bookies are registered."""
+        """Read the registered bookies."""
 
     @abstractmethod
     def read_racks(self, source: Source) -> BookieRacks:
-        """In which groups they are."""
+        """Read the groups of the bookies."""
 
     @abstractmethod
     def read_affinity(self, source: Source) -> BookieAffinity:
-        """Which groups the namespaces may use."""
+        """Read the groups that the namespaces may use."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close what the collector opened itself."""
+        """Close the connections that the collector itself has opened."""
 
     def hint(self, _event: object = None) -> None:
-        """Something may have changed: what is said of it is not relied upon. From any thread; never blocks."""
+        """Request a reading, because something may have changed. From any thread; never blocks."""
         self._hints.put(item=True)
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
         helpers = [
-            threading.Thread(target=target, name=f"{what} {self.cluster}", daemon=True)
-            for what, target in (("hints", self._follow_hints), ("affinity", self._poll_affinity))
+            threading.Thread(target=target, name=f"{name} {self.cluster}", daemon=True)
+            for name, target in (("hints", self._follow_hints), ("affinity", self._poll_affinity))
         ]
         for helper in helpers:
             helper.start()
@@ -111,29 +110,28 @@ class BookieCollector(ABC, Generic[Source]):
             self.close()
 
     def poll_once(self) -> None:
-        """Read the bookies and their groups, and publish both; each fails by itself."""
+        """Read and publish the bookies and their groups. One can fail without the other."""
         with self._polling:
             self._polled_at = time.monotonic()
             self._read(self._poll_limit_seconds, ((Bookies, self.read_bookies), (BookieRacks, self.read_racks)))
 
     def poll_affinity_once(self) -> None:
-        """Read the affinity of all namespaces, and publish it."""
+        """Read and publish the affinity of all namespaces."""
         self._read(self._affinity_seconds, ((BookieAffinity, self.read_affinity),))
 
     def _read(self, limit_seconds: float, wanted: Sequence[tuple[type[Reading], Callable[[Source], Reading]]]) -> None:
-        """Read several things within one time limit."""
         started = time.monotonic()
         try:
             source = self.connect(lambda: 0.0 if self._stop.is_set() else started + limit_seconds - time.monotonic())
         except self._errors.expected as error:
             for kind, _ in wanted:
-                self._announce(self._failure(kind, error))
+                self._publish_reading(self._failure(kind, error))
         else:
             for kind, read in wanted:
-                self._announce(self._attempt(kind, read, source))
+                self._publish_reading(self._read_one(kind, read, source))
         self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
 
-    def _attempt(self, kind: type[Reading], read: Callable[[Source], Reading], source: Source) -> Reading:
+    def _read_one(self, kind: type[Reading], read: Callable[[Source], Reading], source: Source) -> Reading:
         try:
             return read(source)
         except self._errors.expected as error:
@@ -145,10 +143,10 @@ class BookieCollector(ABC, Generic[Source]):
     def _failure(self, kind: type[Reading], error: BaseException) -> Reading:
         return kind(cluster=self.cluster, **self._errors.failure(error))
 
-    def _announce(self, reading: Reading) -> None:
-        """Publish a reading, and log it when it ended in another way than the one before."""
+    def _publish_reading(self, reading: Reading) -> None:
+        """Publish a reading, and log a change of its outcome."""
         if self._stop.is_set():
-            return  # it was cut short
+            return  # the reading was interrupted
         self._publish(reading)
         self._metrics.polls.labels(self.cluster, reading.outcome.value).inc()
         self._outcome_log.note(reading.event_type, reading, reading=reading.event_type)
@@ -156,12 +154,12 @@ class BookieCollector(ABC, Generic[Source]):
     def _follow_hints(self) -> None:
         while self._hints.get():
             self._stop.wait(max(0.0, self._polled_at + DEBOUNCE_SECONDS - time.monotonic()))
-            if self._stop.is_set() or not self._drain():
+            if self._stop.is_set() or not self._drop_hints():
                 return
             self._metrics.run_poll(self.cluster, self.poll_once)
 
-    def _drain(self) -> bool:
-        """Take the hints that the next poll covers; false when among them was the one to end."""
+    def _drop_hints(self) -> bool:
+        """Drop the hints that the next poll covers. Returns False if one of them was the signal to end."""
         try:
             while self._hints.get_nowait():
                 pass

@@ -1,4 +1,4 @@
-"""The collector for a cluster whose ZooKeeper is out of reach: bookies, groups and affinity, all over HTTP."""
+"""The collector for a cluster without access to its ZooKeeper: bookies, groups and affinity over HTTP."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,41 +17,41 @@ from policies.observations import Outcome, Reading
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/pulsar"
-"""The CloudEvents `source` of what this collector reads."""
+"""The CloudEvents `source` of this collector's readings."""
 
 
 class WatchedPulsarBookies(RedactedBlock):
-    """What is watched over HTTP, and how often."""
+    """Settings of the collector over HTTP."""
 
     poll_interval: PositiveDuration = Field(
-        default=parse_duration("5s"), description="From one reading of the bookies and their groups to the next."
+        default=parse_duration("5s"), description="Interval between readings of the bookies and their groups."
     )
     affinity_interval: PositiveDuration = Field(
         default=parse_duration("1m"),
-        description="From one reading of the namespaces' affinity to the next, and how long one may take: each "
-        "namespace is a request or two.",
+        description="Interval between readings of the namespaces' affinity, and time limit of each: a namespace takes "
+        "one or two requests.",
     )
     bookie_url: str = Field(
-        description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that leads to "
-        "any live one: Pulsar's admin REST does not tell which bookies are registered.",
+        description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that resolves to "
+        "any live bookie: Pulsar's admin REST API does not list the registered bookies.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """An address that is none."""
+        """Yield the problems of the address."""
         yield from url_problems("bookie_url", self.bookie_url)
 
 
 class PulsarBookieCollector(BookieCollector[LeftSeconds]):
     """Reads a cluster over HTTP.
 
-    Neither sessions nor transactions of the registrations are known there, so a bookie that joins again between two
-    readings is not seen to; and a missing znode `/bookies` looks like one without groups.
+    HTTP shows neither session nor transaction of a registration, so a bookie that registers again between two readings
+    is not noticed. A missing znode `/bookies` looks like one without groups.
 
     Args:
         cluster: its name in the settings.
-        settings: what is watched.
-        admin: how to reach it; shared with others, so not closed here.
-        publish: takes each reading as soon as it is known, from two threads; must not block.
+        settings: the collector's settings.
+        admin: the admin REST API; shared with others, so not closed here.
+        publish: called with each reading from two threads; must not block.
         metrics: shared by all collectors of a process.
     """
 
@@ -78,15 +78,15 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
         self._bookies = BookieHttp(settings.bookie_url, admin.settings)
 
     def close(self) -> None:
-        """Close the connections to the bookies' own endpoint; the next poll opens new ones."""
+        """Close the connections to the bookies' endpoint; the next poll opens new ones."""
         self._bookies.close()
 
     def connect(self, left_seconds: LeftSeconds) -> LeftSeconds:
-        """Each request connects by itself, and has its own time-out."""
+        """Return the time left. Each request connects by itself, with its own timeout."""
         return left_seconds
 
     def read_bookies(self, source: LeftSeconds) -> Bookies:  # noqa: ARG002 - see `connect`
-        """Who is registered, from a bookie's own endpoint; who ever was, from the admin REST."""
+        """Read the registered bookies from a bookie's endpoint, and all known ones from the admin REST API."""
         return Bookies(
             cluster=self.cluster,
             outcome=Outcome.OK,
@@ -96,9 +96,9 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
         )
 
     def read_racks(self, source: LeftSeconds) -> BookieRacks:  # noqa: ARG002 - see `connect`
-        """The groups, from the admin REST."""
+        """Read the groups from the admin REST API."""
         return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups=self._admin.racks())
 
     def read_affinity(self, source: LeftSeconds) -> BookieAffinity:
-        """A request or two for each namespace."""
+        """Read the affinity with one or two requests for each namespace."""
         return AffinityReader(self._admin, self._affinity_limit_seconds, source).read(self.cluster)

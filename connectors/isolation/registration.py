@@ -43,7 +43,7 @@ _WATCHED: Mapping[str, type[BaseModel]] = {"bookies": WatchedBookies, "pulsar_bo
 
 
 def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> IsolationSettings:
-    """Whether anything carries a quarantine out: a decision's sentence says so."""
+    """Add whether an actuator can carry out quarantines, which the decisions' sentences state."""
     return settings.with_defaults(
         {
             name: {"has_actuator": any(cluster.setting(kind) is not None for kind in _WATCHED.values())}
@@ -53,7 +53,7 @@ def _informed(settings: IsolationSettings, clusters: Mapping[str, ClusterSources
 
 
 def _warnings(settings: IsolationSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
-    """Quarantine where no bookies are watched (a block of defaults counts when nobody's are), and too few readings."""
+    """Warn of quarantine without watched bookies, and of intervals that are too long."""
     without = [name for name, each in clusters.items() if all(each.setting(kind) is None for kind in _WATCHED.values())]
     asked = [name for name in clusters if settings.for_cluster(name).quarantine is Quarantine.ON]
     if asked and set(asked) <= set(without):
@@ -113,7 +113,7 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
     watched = [
         WatchedRacks(name, racks, isolation.for_cluster(name).max_quarantined)
         for name in context.clusters
-        if (racks := _racks(context, name)) is not None
+        if (racks := _open_racks(context, name)) is not None
     ]
     if watched:
         topics = context.loop_topics(BookieQuarantine)
@@ -127,8 +127,8 @@ def _acts_on(settings: IsolationSettings, name: str, cluster: ClusterSources) ->
     return settings.for_cluster(name).quarantine is Quarantine.ON and (by_zookeeper or over_http)
 
 
-def _racks(context: ActuatorContext, name: str) -> RackStore | None:
-    """Where the groups of a cluster's bookies are kept; None when nothing is to be done there."""
+def _open_racks(context: ActuatorContext, name: str) -> RackStore | None:
+    """Return the store of a cluster's groups; None if quarantine is off there."""
     cluster = context.clusters[name]
     if not _acts_on(context.settings, name, cluster):
         return None
@@ -151,13 +151,13 @@ CONNECTORS = PolicyConnectors(
     cluster_settings={
         "bookies": ClusterSetting(
             WatchedBookies,
-            "Present: its bookies, their groups and the namespaces' affinity are read through `zookeeper`, and "
+            "If present, the bookies, their groups and the namespaces' affinity are read through `zookeeper`, and "
             "`policies.isolation.quarantine` acts on its `/bookies`.",
             needs=("zookeeper.servers",),
         ),
         "pulsar_bookies": ClusterSetting(
             WatchedPulsarBookies,
-            "The same through `pulsar`, for a cluster whose ZooKeeper is out of reach: with less certainty.",
+            "The same through `pulsar`, with less certainty, for a cluster without access to its ZooKeeper.",
             needs=("pulsar.admin_url",),
         ),
     },

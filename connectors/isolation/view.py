@@ -1,7 +1,7 @@
-"""Metrics of the isolation policy: which bookies are registered, and where each namespace's data may lie.
+"""Metrics of the isolation policy: the registered bookies, and the bookies that each namespace may use.
 
-Knowledge about bookies comes from the policy's own code, fed with the same readings. Values about namespaces come from
-their last decisions alone, so that metrics never disagree with decisions.
+The state of the bookies comes from the policy's own fold of the same readings. Values about namespaces come from their
+latest decisions alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter
@@ -20,45 +20,45 @@ from policies.observations import Observation
 
 BOOKIES = Family(
     "headgate_bookies",
-    "Bookies by state (writable, read_only, offline) and by whether they are in a group; one that is in the quarantine "
-    "group alone is not assigned.",
+    "Bookies by state (writable, read_only, offline) and by whether they are in a group. A bookie in the quarantine "
+    "group alone counts as not assigned.",
     ("cluster", "state", "assigned"),
 )
 UNASSIGNED = Family(
     "headgate_unassigned_bookie",
-    "1 for each writable bookie that nobody put into a group, the quarantined ones included.",
+    "1 for each writable bookie without a group, quarantined ones included.",
     ("cluster", "bookie"),
 )
 CANDIDATES = Family(
     "headgate_namespace_candidates",
-    "How many bookies the namespace may use now; the tier says how far it must reach to find enough.",
+    "Bookies that the namespace may use now; the tier shows how far it must reach to find enough.",
     ("cluster", "namespace", "tier"),
 )
 HEADROOM = Family(
     "headgate_namespace_headroom",
-    "How many more losses until the next tier; 0 when the namespace cannot place its data.",
+    "Further losses of bookies until the next tier; 0 if the namespace cannot place its data.",
     ("cluster", "namespace"),
 )
 LEAK = Family(
     "headgate_isolation_leak",
-    "How many bookies the cluster lets the namespace use that the promise forbids.",
+    "Bookies that the cluster lets the namespace use although the promise forbids them.",
     ("cluster", "namespace"),
 )
 
 
 @dataclass(slots=True)
 class _IsolatedCluster:
-    """What is shown of one cluster."""
+    """The state of one cluster."""
 
     settings: IsolationSettings
-    known: BookieClusterState = field(default_factory=BookieClusterState)
+    state: BookieClusterState = field(default_factory=BookieClusterState)
 
 
 class IsolationView:
-    """The present picture of all clusters.
+    """The present state of all clusters.
 
     Args:
-        settings: the policy's block.
+        settings: the policy's settings.
     """
 
     families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)
@@ -72,19 +72,19 @@ class IsolationView:
 
     @property
     def history(self) -> timedelta:
-        """As far back as a reading counts anywhere."""
+        """The longest validity of a reading in any cluster."""
         return max(settings.validity for settings in self._settings.everywhere())
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings in as one step of the policy does."""
+        """Fold readings as a step of the policy does."""
         for name, readings in by_cluster(observations):
             if name not in self._clusters:
                 self._clusters[name] = _IsolatedCluster(self._settings.for_cluster(name))
             cluster = self._clusters[name]
-            cluster.known = fold(cluster.known, readings, cluster.settings)
+            cluster.state = fold(cluster.state, readings, cluster.settings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
-        """Take a namespace's next placement."""
+        """Fold the next placement of a namespace."""
         if not isinstance(decision, Placement):
             return False
         self._placements[decision.record_key()] = decision
@@ -95,18 +95,18 @@ class IsolationView:
         self._placements.pop(key, None)
 
     def forget_cluster(self, cluster: str) -> None:
-        """Drop all that is shown of it."""
+        """Drop the cluster's bookies."""
         self._clusters.pop(cluster, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
-        """Every series of every cluster and namespace."""
+        """Yield the samples of all clusters and namespaces."""
         for name, cluster in sorted(self._clusters.items()):
-            yield from _of_bookies(name, cluster.known.bookies)
+            yield from _bookie_samples(name, cluster.state.bookies)
         for _, placement in sorted(self._placements.items()):
-            yield from _of_placement(placement)
+            yield from _placement_samples(placement)
 
 
-def _of_bookies(cluster: str, bookies: Sequence[BookieState]) -> Iterator[Sample]:
+def _bookie_samples(cluster: str, bookies: Sequence[BookieState]) -> Iterator[Sample]:
     counts = Counter((b.presence, bool(b.assigned)) for b in bookies if b.assigned is not None)
     for state in Presence:
         for assigned in (True, False):
@@ -116,13 +116,13 @@ def _of_bookies(cluster: str, bookies: Sequence[BookieState]) -> Iterator[Sample
             yield Sample(UNASSIGNED, (cluster, bookie.bookie), 1.0)
 
 
-def _of_placement(placement: Placement) -> Iterator[Sample]:
+def _placement_samples(placement: Placement) -> Iterator[Sample]:
     labels = (placement.cluster, placement.namespace)
     yield Sample(CANDIDATES, (*labels, placement.tier.value), _count(placement.candidate_count, placement.candidates))
     yield Sample(HEADROOM, labels, placement.headroom)
     yield Sample(LEAK, labels, _count(placement.leak_count, placement.leak))
 
 
-def _count(told: int | None, listed: Sequence[str]) -> int:
-    """Lists are cut; older decisions say no count."""
-    return len(listed) if told is None else told
+def _count(count: int | None, listed: Sequence[str]) -> int:
+    """Return the count, because lists are cut; decisions of older versions have none."""
+    return len(listed) if count is None else count

@@ -1,4 +1,4 @@
-"""The collector of one watched BookKeeper cluster: its bookies, their groups, and the namespaces' affinity."""
+"""The collector that reads bookies, their groups and the namespaces' affinity from ZooKeeper."""
 
 from collections.abc import Callable
 
@@ -17,38 +17,38 @@ from policies.observations import Reading
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/zookeeper"
-"""The CloudEvents `source` of what this collector reads."""
+"""The CloudEvents `source` of this collector's readings."""
 
 
 class WatchedBookies(BaseModel):
-    """What is watched in a cluster's metadata, and how often."""
+    """Settings of the collector from ZooKeeper."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     poll_interval: PositiveDuration = Field(
         default=parse_duration("5s"),
-        description="From one reading of the bookies and their groups to the next; changes are mostly seen at once.",
+        description="Interval between readings of the bookies and their groups; watches show most changes at once.",
     )
     affinity_interval: PositiveDuration = Field(
         default=parse_duration("30s"),
-        description="From one reading of the namespaces' affinity to the next; with thousands of namespaces not short.",
+        description="Interval between readings of the namespaces' affinity; with thousands of namespaces not short.",
     )
     ledgers_root: ZnodePath = Field(
-        default="/ledgers", description="Where BookKeeper keeps its metadata, below the chroot."
+        default="/ledgers", description="Root of BookKeeper's metadata, below the chroot."
     )
     bookies_path: ZnodePath = Field(
-        default="/bookies", description="The node with the groups of bookies, below the chroot."
+        default="/bookies", description="The znode with the groups of bookies, below the chroot."
     )
 
 
 class ZooKeeperBookieCollector(BookieCollector[Reader]):
-    """Reads a cluster from its ZooKeeper; watches tell when something may have changed.
+    """Reads a cluster from its ZooKeeper; watches hint at changes.
 
     Args:
         cluster: its name in the settings.
-        settings: what is watched.
-        session: how to reach it; shared with others, so not closed here.
-        publish: takes each reading as soon as it is known, from several threads; must not block.
+        settings: the collector's settings.
+        session: the ZooKeeper session; shared with others, so not closed here.
+        publish: called with each reading from several threads; must not block.
         metrics: shared by all collectors of a process.
     """
 
@@ -76,20 +76,20 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         session.listen(self.hint)
 
     def connect(self, left_seconds: LeftSeconds) -> Reader:
-        """A reader on the session."""
+        """Return a reader of the session."""
         return self._session.reader(left_seconds)
 
     def read_bookies(self, source: Reader) -> Bookies:
-        """The registration tree."""
+        """Read the registration tree."""
         return read_bookies(source, self.cluster, self._settings.ledgers_root, self.hint)
 
     def read_racks(self, source: Reader) -> BookieRacks:
-        """The node with the groups."""
+        """Read the znode with the groups."""
         return read_racks(source, self.cluster, self._settings.bookies_path, self.hint)
 
     def read_affinity(self, source: Reader) -> BookieAffinity:
-        """The policies of all namespaces."""
+        """Read the policies of all namespaces."""
         return self._affinity.read(source, self.cluster)
 
     def close(self) -> None:
-        """Nothing is opened here: the session is shared."""
+        """Do nothing: the session is shared."""
