@@ -33,9 +33,7 @@ class WatchedBookies(BaseModel):
         default=parse_duration("30s"),
         description="Interval between readings of the namespaces' affinity; with thousands of namespaces not short.",
     )
-    ledgers_root: ZnodePath = Field(
-        default="/ledgers", description="Root of BookKeeper's metadata, below the chroot."
-    )
+    ledgers_root: ZnodePath = Field(default="/ledgers", description="Root of BookKeeper's metadata, below the chroot.")
     bookies_path: ZnodePath = Field(
         default="/bookies", description="The znode with the groups of bookies, below the chroot."
     )

@@ -1,1 +1,1 @@
-"""The I/O of the sessions policy: collectors of sessions and ownership, the agent, and unloads."""
+"""The I/O of the sessions policy: collectors, the unload actuator, the ownership agent, metrics and page section."""

@@ -1,4 +1,4 @@
-"""Reads all servers of an ensemble at once: the leader's sessions, and the connections of each server."""
+"""Reads all servers of an ensemble in parallel: the leader's sessions, and the connections of each server."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,18 +19,18 @@ from connectors.zookeeper.server_status import (
 )
 from policies.observations import Outcome
 
-_SLACK_SECONDS = 0.5  # each request has a limit of its own; this is for what has none, such as finding out an address
+_SLACK_SECONDS = 0.5  # for steps without a limit of their own, such as resolving an address
 
 Found = TypeVar("Found")
 
 
 class Ensemble:
-    """Asks all servers at once. For one thread; close it.
+    """Asks all servers in parallel. For one thread; must be closed.
 
     Args:
-        sources: how to ask each server, by `host:port`.
-        timeout_seconds: what the sources were given for one answer.
-        clock: seconds, never going backwards.
+        sources: the status of each server, by `host:port`.
+        timeout_seconds: the sources' time limit for one answer.
+        clock: seconds that never go backwards.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Ensemble:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.unread: dict[str, BaseException] = {}
-        """The servers that did not answer everything in the last look, and why."""
+        """The servers with a missing answer in the last snapshot, and the reason."""
         self._sources = dict(sources)
         self._timeout_seconds = timeout_seconds
         self._clock = clock
@@ -49,37 +49,39 @@ class Ensemble:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """All that are asked."""
+        """All servers of the ensemble."""
         return tuple(self._sources)
 
     def close(self) -> None:
-        """End the threads, without waiting for a server that does not answer, and close what is open."""
+        """Close all connections. Threads that wait for a silent server end later."""
         self._workers.shutdown(wait=False, cancel_futures=True)
         for source in self._sources.values():
             source.close()
 
     def snapshot(self, keep: KeepPath) -> EnsembleSnapshot:
-        """Ask who leads and for the sessions, and after that who is connected: who is new has a connection by then.
+        """Read the leader's sessions, and after them the connections, so that each new session has its connection.
 
         Args:
-            keep: which ephemeral nodes are of interest.
+            keep: selects ephemeral nodes by path.
 
         Raises:
-            StatusError: nobody told of the sessions.
+            StatusError: no server listed the sessions.
         """
         self.unread = {}
         began_at = self._clock()
-        tables = self._all(self._sources, lambda source: _role_and_table(source, keep))
+        tables = self._ask_all(self._sources, lambda source: _read_table(source, keep))
         leading = [(role.zxid, table) for role, table in tables.values() if table is not None]
         if not leading:
-            raise self._no_table({server: role for server, (role, _) in tables.items()})
-        # A leader that lost its followers believes for some seconds that it still leads; it misses what happens now.
+            raise self._explain_no_table({server: role for server, (role, _) in tables.items()})
+        # A leader that lost its followers still calls itself leader for some seconds, but its sessions are outdated.
         table = max(leading, key=lambda each: each[0])[1]
-        answers = self._all({server: self._sources[server] for server in tables}, lambda source: source.connections())
-        return EnsembleSnapshot(began_at, self._clock(), table, _session_connections(answers), complete=not self.unread)
+        answers = self._ask_all(
+            {server: self._sources[server] for server in tables}, lambda source: source.connections()
+        )
+        return EnsembleSnapshot(began_at, self._clock(), table, _group_connections(answers), complete=not self.unread)
 
-    def _all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Found]) -> dict[str, Found]:
-        """The answers of those that gave one; the others are noted as unread."""
+    def _ask_all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Found]) -> dict[str, Found]:
+        """Return the answers by server; servers without one are added to `unread`."""
         asked: dict[str, Future[Found]] = {}
         for server, source in sources.items():
             if server in self._asked and not self._asked[server].done():
@@ -97,7 +99,7 @@ class Ensemble:
                 self.unread[server] = error
         return answers
 
-    def _no_table(self, roles: Mapping[str, ServerRole]) -> StatusError:
+    def _explain_no_table(self, roles: Mapping[str, ServerRole]) -> StatusError:
         others = f"asked were {', '.join(f'{server} ({role.mode})' for server, role in roles.items())}" if roles else ""
         if not self.unread:
             return StatusError(
@@ -108,12 +110,12 @@ class Ensemble:
         return StatusError(outcome, "; ".join([*details, *([others] if others else [])])[:DETAIL_LENGTH])
 
 
-def _role_and_table(source: StatusSource, keep: KeepPath) -> tuple[ServerRole, SessionTable | None]:
+def _read_table(source: StatusSource, keep: KeepPath) -> tuple[ServerRole, SessionTable | None]:
     role = source.role()
     return role, source.sessions(keep) if role.lists_all_sessions else None
 
 
-def _session_connections(answers: Mapping[str, tuple[Connection, ...]]) -> dict[int, SessionConnections]:
+def _group_connections(answers: Mapping[str, tuple[Connection, ...]]) -> dict[int, SessionConnections]:
     found: dict[int, SessionConnections] = {}
     for server, connections in answers.items():
         for each in connections:

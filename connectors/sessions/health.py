@@ -1,7 +1,7 @@
-"""The collector of brokers' health: what each broker reports of itself, and whether its cluster lists it.
+"""The collector of brokers' health: each broker's own health check, and whether its cluster lists the broker.
 
-A broker that reports itself healthy but is not listed is the zombie that the sessions policy looks for. So brokers are
-remembered: one that drops off the list is still polled.
+A broker that reports itself healthy but is not listed is the zombie that the sessions policy looks for. So a broker
+that drops off the list is still polled.
 """
 
 import errno
@@ -29,61 +29,62 @@ from policies.sessions.readings import MemberHealth
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/pulsar-health"
-"""The CloudEvents `source` of what this collector reads."""
+"""The CloudEvents `source` of this collector's readings."""
 
 CONCURRENCY = 16
-"""Brokers asked at once."""
+"""Number of brokers asked in parallel."""
 
-_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
+_NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
 
 _Answer = tuple[Outcome, str | None, bool | None]
+"""The outcome, its detail, and whether the broker is healthy."""
 
 _log = structlog.get_logger(__name__)
 
 
-def _member(member: str) -> str:
+def _validate_member(member: str) -> str:
     if not is_member(member):
         raise ValueError(f"'{member}' is not host:port, as a broker registers itself")
     return member
 
 
 class WatchedHealth(BaseModel):
-    """Whether and how brokers are asked for their health."""
+    """Settings of the health collector."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     poll_interval: PositiveDuration = Field(
         default=parse_duration("10s"),
-        description="From one question to the next; for each, a broker writes and reads a message of its own.",
+        description="Interval between checks; for each, a broker writes and reads a message of its own.",
     )
-    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="How long a broker may take to answer.")
+    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="Time limit for a broker's answer.")
     member_url: MemberUrl = Field(
         default="http://{member}",
         description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
     )
-    members: tuple[Annotated[str, AfterValidator(_member)], ...] = Field(
-        default=(), description="Brokers that are always asked, as `host:port`, beside those the cluster has listed."
+    members: tuple[Annotated[str, AfterValidator(_validate_member)], ...] = Field(
+        default=(), description="Brokers that are always asked, as `host:port`, in addition to the listed ones."
     )
     republish: PositiveDuration = Field(
-        default=parse_duration("15s"), description="A reading that has not changed is published again after this."
+        default=parse_duration("15s"), description="An unchanged reading is published again after this time."
     )
     forget_after: PositiveDuration = Field(
         default=parse_duration("1h"),
-        description="A broker that neither is listed nor answers is no longer asked after this.",
+        description="A broker that is not listed and does not answer is no longer asked after this time.",
     )
 
 
 class MemberHealthCollector:
-    """Asks who is listed, and all brokers that are or were, over and over, and hands on what each of them said.
+    """Reads the list of brokers and each broker's health periodically, and publishes one reading per broker.
 
     Args:
         cluster: its name in the settings.
-        settings: how often, and where.
-        admin: where the cluster's list is asked for, and how to be let in anywhere.
-        publish: takes each reading as soon as it is known; must not block.
+        settings: the intervals and addresses.
+        admin: the admin REST API with the list of brokers, and the credentials for all brokers.
+        publish: called with each reading; must not block.
         metrics: shared by all collectors of a process.
-        recall: what was last read before this start: who is not listed now is known by that alone.
-        clock: seconds, never going backwards.
+        history: returns the last readings from before this start, with brokers that are not listed any more.
+        clock: seconds that never go backwards.
         transport: in place of the network, for tests.
     """
 
@@ -95,7 +96,7 @@ class MemberHealthCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
-        recall: ReadingHistory[MemberHealth] = no_history,
+        history: ReadingHistory[MemberHealth] = no_history,
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -103,7 +104,7 @@ class MemberHealthCollector:
         self._settings = settings
         self._admin = admin
         self._metrics = metrics
-        self._recall = recall
+        self._history = history
         self._clock = clock
         self._transport = transport
         self._list = AdminApi(admin, transport)
@@ -113,37 +114,37 @@ class MemberHealthCollector:
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        """Poll until `stop` is set, whatever goes wrong in a poll."""
         try:
-            self.begin(self._recall(self._settings.forget_after, stop))
+            self.recall(self._history(self._settings.forget_after, stop))
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
                 self._metrics.run_poll(self._cluster, self.poll_once)
         finally:
             self.close()
 
-    def begin(self, readings: Iterable[MemberHealth]) -> None:
-        """Ask those that were asked before, whether listed now or not."""
+    def recall(self, readings: Iterable[MemberHealth]) -> None:
+        """Add the brokers of readings from before this start."""
         names = {each.member for each in readings if each.cluster == self._cluster and is_member(each.member)}
         self._seen_at.update(dict.fromkeys(names, self._clock()))
 
     def poll_once(self) -> None:
-        """Ask for the list and each broker for its health, and publish what has changed or is due."""
+        """Read the list and each broker's health, and publish the readings that have changed or are due."""
         started, began_at = time.monotonic(), self._clock()
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="broker health") as workers:
-            # The list is one more question: whom it adds is asked after it.
-            listing = workers.submit(self._listed)
-            asked = {member: workers.submit(_ask, self._apis[member]) for member in self._members(None)}
+            # The list is read in parallel with the known brokers; new brokers on it are asked afterwards.
+            listing = workers.submit(self._list_brokers)
+            asked = {member: workers.submit(_check_health, self._apis[member]) for member in self._update_members(None)}
             listed = listing.result()
-            for member in self._members(listed):
+            for member in self._update_members(listed):
                 if member not in asked:
-                    asked[member] = workers.submit(_ask, self._apis[member])
-            # Lists lag behind each other, by minutes at times: who is missing on one is asked for its own.
+                    asked[member] = workers.submit(_check_health, self._apis[member])
+            # Brokers' lists can lag behind each other by minutes, so a missing broker is asked for its own list.
             missing = [m for m in asked if listed is not None and m not in listed and asked[m].result()[2]]
             own = {member: workers.submit(self._lists_itself, member) for member in missing}
             if listed is not None:
                 listed = listed.union(member for member, answer in own.items() if answer.result())
         for member, answer in asked.items():
-            self._announce(self._reading(member, answer.result(), listed), began_at)
+            self._publish_due(member, answer.result(), listed, began_at)
         self._changed.keep_only(f"{self._cluster}/{member}" for member in asked)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
@@ -153,17 +154,17 @@ class MemberHealthCollector:
         while self._apis:
             self._apis.popitem()[1].close()
 
-    def _listed(self) -> frozenset[str] | None:
-        """Who is listed; None when nobody could say."""
+    def _list_brokers(self) -> frozenset[str] | None:
+        """Return the listed brokers; None if the list cannot be read."""
         try:
             listed = frozenset(self._list.brokers(self._cluster))
         except READ_ERRORS.expected as error:
             if self._is_listing:
-                _log.warning("no list of brokers", cluster=self._cluster, detail=detail_of(error))
+                _log.warning("the list of brokers cannot be read", cluster=self._cluster, detail=detail_of(error))
             self._is_listing = False
             return None
         if not self._is_listing:
-            _log.info("a list of brokers again", cluster=self._cluster)
+            _log.info("the list of brokers can be read again", cluster=self._cluster)
         self._is_listing = True
         return listed
 
@@ -173,8 +174,8 @@ class MemberHealthCollector:
         except READ_ERRORS.expected:
             return False
 
-    def _members(self, listed: frozenset[str] | None) -> list[str]:
-        """Whom to ask: the configured, the listed, and those remembered."""
+    def _update_members(self, listed: frozenset[str] | None) -> list[str]:
+        """Return the brokers to ask (configured, listed or remembered), and keep one client for each."""
         now = self._clock()
         self._seen_at.update(dict.fromkeys((member for member in listed or () if is_member(member)), now))
         forgotten_at = now - self._settings.forget_after.total_seconds()
@@ -184,16 +185,14 @@ class MemberHealthCollector:
             self._apis.pop(member).close()
         for member in members:
             if member not in self._apis:
-                self._apis[member] = self._api(member)
+                url = url_of_member(self._settings.member_url, member)
+                own = self._admin.model_copy(update={"admin_url": url, "timeout": self._settings.timeout})
+                self._apis[member] = AdminApi(own, self._transport)
         return members
 
-    def _api(self, member: str) -> AdminApi:
-        where = {"admin_url": url_of_member(self._settings.member_url, member), "timeout": self._settings.timeout}
-        return AdminApi(self._admin.model_copy(update=where), self._transport)
-
-    def _reading(self, member: str, answer: _Answer, listed: frozenset[str] | None) -> MemberHealth:
+    def _publish_due(self, member: str, answer: _Answer, listed: frozenset[str] | None, fetched_at: float) -> None:
         outcome, detail, healthy = answer
-        return MemberHealth(
+        reading = MemberHealth(
             cluster=self._cluster,
             member=member,
             outcome=outcome,
@@ -201,39 +200,34 @@ class MemberHealthCollector:
             healthy=healthy,
             listed=None if listed is None else member in listed,
         )
-
-    def _announce(self, reading: MemberHealth, fetched_at: float) -> None:
-        if reading.healthy:
-            self._seen_at[reading.member] = self._clock()
+        if healthy:
+            self._seen_at[member] = self._clock()
         self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-        # What is decided on who is unwell or missing takes fresh readings: each is published.
+        # Decisions about an unhealthy or missing broker need fresh readings, so each of them is published.
         every = math.inf if reading.healthy and reading.listed else 0.0
         self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=fetched_at)
 
 
-def _ask(api: AdminApi) -> _Answer:
-    """How asking ended, why, and what the broker says."""
+def _check_health(api: AdminApi) -> _Answer:
     try:
         api.check_health()
     except AdminError as error:
         if error.status is not None and error.status >= httpx.codes.INTERNAL_SERVER_ERROR:
-            # It answers, and what it says is that it is not well.
+            # The broker answers that it is not healthy.
             return Outcome.OK, detail_of(error), False
         return error.outcome, detail_of(error), None
     except READ_ERRORS.expected as error:
-        return _outcome_of(error), detail_of(error), None
+        outcome = outcome_of(error)
+        # `unreachable` must mean that the host refuses connections; a broken route does not show a dead process.
+        if outcome is Outcome.UNREACHABLE and _is_no_route(error):
+            outcome = Outcome.TIMEOUT
+        return outcome, detail_of(error), None
     return Outcome.OK, None, True
 
 
-def _outcome_of(error: BaseException) -> Outcome:
-    """As ever, but `unreachable` only where the host says that nobody is there: a lost way there is no dead process."""
-    outcome = outcome_of(error)
-    return Outcome.TIMEOUT if outcome is Outcome.UNREACHABLE and _is_no_way(error) else outcome
-
-
-def _is_no_way(error: BaseException | None) -> bool:
+def _is_no_route(error: BaseException | None) -> bool:
     while error is not None:
-        if isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _NO_WAY):
+        if isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _NO_ROUTE):
             return True
         error = error.__cause__ or error.__context__
     return False

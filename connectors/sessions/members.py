@@ -1,4 +1,4 @@
-"""Maps sessions to members: a member is known by its registration znode, and its session by that znode's owner."""
+"""Maps sessions to members: a registration znode names the member, and its ephemeral owner is the session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from policies.sessions.readings import MAX_NAME, SessionState
 
 @dataclass(frozen=True, slots=True)
 class RegistrationTree:
-    """Where members of one role register."""
+    """The tree of znodes in which members of one role register."""
 
     path: str
-    """The whole path, chroot included."""
+    """The path with the chroot."""
     role: str
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSession:
-    """A member's session as of one look."""
+    """A member's session in one snapshot."""
 
     member: str
     role: str
@@ -36,14 +36,14 @@ class _Member:
 
 
 class MemberTracker:
-    """The members of a cluster and their sessions, from one look to the next.
+    """The members of a cluster and their sessions, from one snapshot to the next.
 
-    A member whose node has gone is remembered with the session it had: as long as that lives, and for
-    `forget_after_seconds` after its end, unless the member comes back.
+    A member whose znode is gone keeps its last session while that lives, and for `forget_after_seconds` after its end,
+    unless the member registers again.
 
     Args:
-        trees: where members register; of two nodes of one name, the one in the tree named first counts.
-        forget_after_seconds: as above.
+        trees: the trees of registrations. If a name occurs in several trees, the first tree counts.
+        forget_after_seconds: see above.
     """
 
     def __init__(self, trees: Sequence[RegistrationTree], forget_after_seconds: float) -> None:
@@ -53,22 +53,22 @@ class MemberTracker:
         self._members: dict[str, _Member] = {}
 
     def is_registration(self, path: str) -> bool:
-        """Whether an ephemeral node's whole path is that of a member's registration."""
+        """Whether an ephemeral node is a member's registration, by its path with the chroot."""
         return path.rpartition("/")[0] in self._trees and len(path) <= MAX_NAME
 
     def recall(self, last: MemberSession) -> None:
-        """A member that was known before this start, and has not registered again since."""
+        """Add a member from before this start."""
         if last.member not in self._members:
             session = int(last.session, 16)
             self._members[last.member] = _Member(last.role, session)
             self._states.recall(session, last.state, last.timeout_ms)
 
     def update(self, snapshot: EnsembleSnapshot) -> tuple[MemberSession, ...]:
-        """Take in what was seen, and tell of all members that are known."""
+        """Process a snapshot, and return the sessions of all members."""
         self._states.update(snapshot)
-        self._members.update(self._registered(snapshot.table))
+        self._members.update(self._find_registrations(snapshot.table))
         self._forget(snapshot)
-        self._states.forget_ended_but({member.session for member in self._members.values()})
+        self._states.keep_ended({member.session for member in self._members.values()})
         return tuple(
             MemberSession(
                 name,
@@ -80,7 +80,7 @@ class MemberTracker:
             for name, member in self._members.items()
         )
 
-    def _registered(self, table: SessionTable) -> dict[str, _Member]:
+    def _find_registrations(self, table: SessionTable) -> dict[str, _Member]:
         found: dict[str, tuple[int, _Member]] = {}
         for session, paths in table.ephemerals.items():
             for path in filter(self.is_registration, paths):

@@ -1,8 +1,8 @@
-"""The ephemeral znodes of a tree, over many readings: listed each time, and read where something has changed.
+"""The ephemeral znodes of a tree, over many readings: each reading lists them, and reads only those that may differ.
 
 A listing shows the transaction of the last change among a znode's children, so a child that was deleted and created
-again under the same name between two readings is noticed. A listing does not show that a child's value was set: watches
-hint at that, and if a watch was lost, it is found when all are read again.
+again under the same name between two readings is noticed. A listing does not show that a child's value was set. Watches
+hint at that; after a lost watch, the next reading of all nodes finds it.
 """
 
 import threading
@@ -19,12 +19,12 @@ from policies.sessions.readings import MAX_NAME, NodeKind, OwnedNode
 @dataclass(slots=True)
 class _Parent:
     last_change: tuple[int, int]
-    """Of its children: the transaction, and how many changes there were before."""
+    """Of its children: the transaction (pzxid), and the number of changes (cversion)."""
     children: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class _Found:
+class _Listing:
     parents: dict[str, _Parent] = field(default_factory=dict)
     leaves: set[str] = field(default_factory=set)
 
@@ -34,8 +34,8 @@ class OwnedNodes:
 
     Args:
         root: the tree's path, below the chroot.
-        kind: what its leaves stand for.
-        is_leaf: whether a node is one, by its name; others are looked into.
+        kind: of its leaves.
+        is_leaf: whether a node is a leaf, by its name; other nodes are listed, too.
     """
 
     def __init__(self, root: str, kind: NodeKind, is_leaf: Callable[[str], bool]) -> None:
@@ -46,47 +46,47 @@ class OwnedNodes:
         self._nodes: dict[str, OwnedNode] = {}
         self._lock = threading.Lock()
         self._hinted: set[str] = set()
-        self._all_doubtful = False
+        self._read_all = False
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """The paths of the root's children that have children of their own, as of the last reading."""
+        """The paths of the root's children that have children of their own, by the last reading."""
         parents = self._parents
         return tuple(sorted(path for path in parents if path != self.root and path.rpartition("/")[0] == self.root))
 
     def forget_watches(self) -> None:
-        """Watches may have been lost: read all nodes again next time."""
+        """Read all nodes next time, because watches may have been lost."""
         with self._lock:
-            self._all_doubtful = True
+            self._read_all = True
 
     def read(self, reader: Reader) -> tuple[OwnedNode, ...]:
-        """All nodes, by path; none when there is no such tree.
+        """Return all nodes in order of their paths; no nodes if the tree does not exist.
 
         Raises:
-            UnreadError: some node cannot be read: then nothing is said of any.
+            UnreadError: some node cannot be read.
         """
         with self._lock:
             hinted, self._hinted = self._hinted, set()
-            all_doubtful, self._all_doubtful = self._all_doubtful, False
+            read_all, self._read_all = self._read_all, False
         try:
             found = self._list(reader)
-            stale = self._stale(found, hinted, all_doubtful=all_doubtful)
+            stale = self._find_stale(found, hinted, read_all=read_all)
             good = found.leaves - stale
             self._nodes = {path: node for path, node in self._nodes.items() if path in good}
-            self._read(reader, sorted(stale))
+            self._read_nodes(reader, sorted(stale))
         except BaseException:
             with self._lock:
                 self._hinted |= hinted
-                self._all_doubtful |= all_doubtful
+                self._read_all |= read_all
             raise
         self._parents = found.parents
         return tuple(self._nodes[path] for path in sorted(self._nodes))
 
-    def _list(self, reader: Reader) -> _Found:
+    def _list(self, reader: Reader) -> _Listing:
         def ask(path: str) -> Any:
             return reader.client.get_children_async(path, include_data=True)
 
-        found, level = _Found(), [self.root]
+        found, level = _Listing(), [self.root]
         while level:
             below: list[str] = []
             for path, answer in reader.each(ask, level):
@@ -100,8 +100,8 @@ class OwnedNodes:
             level = below
         return found
 
-    def _stale(self, found: _Found, hinted: set[str], *, all_doubtful: bool) -> set[str]:
-        if all_doubtful:
+    def _find_stale(self, found: _Listing, hinted: set[str], *, read_all: bool) -> set[str]:
+        if read_all:
             return set(found.leaves)
         stale = (found.leaves & hinted) | {path for path in found.leaves if path not in self._nodes}
         for path, parent in found.parents.items():
@@ -110,24 +110,24 @@ class OwnedNodes:
                 stale.update(found.leaves.intersection(parent.children))
         return stale
 
-    def _read(self, reader: Reader, paths: list[str]) -> None:
+    def _read_nodes(self, reader: Reader, paths: list[str]) -> None:
         def ask(path: str) -> Any:
             return reader.client.get_async(path, watch=self._hint)
 
         for path, answer in reader.each(ask, paths):
             if answer is not None:
-                self._nodes[path] = owned_node(path, self._kind, *answer)
+                self._nodes[path] = parse_node(path, self._kind, *answer)
 
     def _hint(self, event: Any) -> None:
         with self._lock:
             if event.path is None:
-                self._all_doubtful = True
+                self._read_all = True
             else:
                 self._hinted.add(event.path)
 
 
-def owned_node(path: str, kind: NodeKind, value: bytes, stat: Any) -> OwnedNode:
-    """A node as it was read; a broker's registration is named after it."""
+def parse_node(path: str, kind: NodeKind, value: bytes, stat: Any) -> OwnedNode:
+    """Return a node from its value and stat. A broker's registration has the broker's name in its path."""
     is_ephemeral = stat.ephemeralOwner != 0
     return OwnedNode(
         path=path,

@@ -1,4 +1,4 @@
-"""The sessions policy's I/O: reads sessions, ownership and health; unloads bundles through the admin REST API."""
+"""The sessions policy's I/O: reads sessions, ownership and health, and unloads bundles through the admin REST API."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -38,8 +38,8 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
     zookeeper = context.clients.zookeeper(name)
     if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
         publish = context.sink(ZkSession, connectors.sessions.zookeeper_sessions.SOURCE)
-        known = context.history(ZkSession)
-        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, recall=known)
+        history = context.history(ZkSession)
+        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, history=history)
         yield Component(f"session collector of {name}", sessions.run)
     if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
         publish = context.sink(Ownerships, connectors.sessions.zookeeper_ownership.SOURCE)
@@ -47,8 +47,8 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
         yield Component(f"ownership collector of {name}", ownership.run)
     if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
         publish = context.sink(MemberHealth, connectors.sessions.health.SOURCE)
-        asked_before = context.history(MemberHealth)
-        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, recall=asked_before)
+        earlier = context.history(MemberHealth)
+        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, history=earlier)
         yield Component(f"health collector of {name}", health.run)
 
 
@@ -114,22 +114,22 @@ CONNECTORS = PolicyConnectors(
     cluster_settings={
         "sessions": ClusterSetting(
             WatchedSessions,
-            "Present: the ZooKeeper sessions of its brokers, or of other members, are watched.",
+            "If present, the ZooKeeper sessions of its brokers, or of other members, are watched.",
             needs=("zookeeper.servers",),
         ),
         "ownership": ClusterSetting(
             WatchedOwnership,
-            "Present: which broker owns which bundle is read through `zookeeper`.",
+            "If present, the owners of bundles are read through `zookeeper`.",
             needs=("zookeeper.servers",),
         ),
         "health": ClusterSetting(
             WatchedHealth,
-            "Present: each broker is asked for its health; zombies are found by this.",
+            "If present, each broker's health is checked, which finds zombies.",
             needs=("pulsar.admin_url",),
         ),
         "unload": ClusterSetting(
             UnloadSettings,
-            "Present: decisions about bundles are carried out through `pulsar`, by `headgate run` or `headgate act`.",
+            "If present, `headgate run` or `headgate act` carries out decisions about bundles through `pulsar`.",
             needs=("pulsar.admin_url",),
         ),
     },

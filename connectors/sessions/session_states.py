@@ -1,17 +1,17 @@
-"""What can be known of other clients' sessions from outside, from repeated readings of an ensemble. No I/O, no clock.
+"""The states of other clients' sessions, inferred from repeated snapshots of an ensemble. No I/O, no clock.
 
-A session lives while the leader's table has it. While it lives:
+A session lives while the leader's table lists it. T is its timeout. While it lives:
 
-- It is connected when some server has it among its connections and something came from its client within T/2 (T: its
-  timeout). Clients ping every T/3. A frozen process keeps its connection, but its server counts no more packets.
+- It is connected if a server lists a connection of it and has received a packet from its client within T/2. Clients
+  ping every T/3. A frozen process keeps its connection, but its server counts no more packets.
 - A session without a known connection is disconnected, with two exceptions. If its expiry still moves, it is connected
-  to a server that we do not ask. If some server could not be asked just now, it has the benefit of the doubt for 5T/6,
-  in which its expiry would have moved if it were connected there.
+  to a server that is not asked. If a server did not answer just now, the session may be connected there. So it counts
+  as connected for 5T/6, in which its expiry would have moved.
 
-When it is gone from the table, it was closed if its time cannot have been up, and expired otherwise. A session does not
-expire before T has passed since its last sign of life, and that sign came after the reading that preceded the one which
-showed it. So a session that is ended from elsewhere with its password counts as closed, and one whose timeout is
-unknown counts as expired.
+When the table does not list it any more, it was closed if its timeout cannot have passed, and it has expired otherwise.
+A session does not expire before T has passed since its last sign of life. That sign came after the snapshot before the
+one that showed it. So a session that another client ends with its password counts as closed, and a session with an
+unknown timeout counts as expired.
 """
 
 from collections.abc import Mapping
@@ -21,41 +21,41 @@ from connectors.zookeeper.server_status import SessionTable
 from policies.sessions.readings import SessionState
 
 _ASSUMED_TIMEOUT_SECONDS = 30.0
-"""Pulsar's own default, for a session that was never seen connected: only connections tell their timeout."""
+"""Pulsar's default, for a session without a known connection, because only connections show the timeout."""
 
 _SILENT_AFTER = 1 / 2
 _DOUBT_ENDS_AFTER = 5 / 6
-"""Shares of T. An expiry moves with every ping, but in steps of a tick, which is T/2 at most."""
+"""Fractions of T. An expiry moves with every ping, but in steps of a tick, which is at most T/2."""
 
 _MOVED_MS = 1500
-"""Dates in four-letter words are a second off at times; a moved expiry is more than that."""
+"""Smallest move of an expiry that counts, because dates in four-letter words can be a second off."""
 
 _FORWARDING_SECONDS = 2.5
-"""Followers hand signs of life on to the leader only now and then: what moves an expiry may be as old as this."""
+"""Followers forward signs of life to the leader in intervals, so the sign that moves an expiry may be this old."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConnections:
-    """A session as the servers have it that it is connected to: one, or two for a moment while it moves."""
+    """A session's connections: one, or two for a moment while it moves to another server."""
 
     timeout_ms: int
     received: frozenset[tuple[str, int]]
-    """Each server with its count of packets from the client: one that was not there before is a sign of life."""
+    """(server, number of packets received from the client): a new pair is a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnsembleSnapshot:
-    """One look at the whole ensemble."""
+    """The state of the whole ensemble, read once."""
 
     began_at: float
-    """Seconds on the collector's clock; what was seen is not older."""
+    """Seconds on the collector's clock: the data is not older."""
     ended_at: float
-    """And not newer."""
+    """The data is not newer."""
     table: SessionTable
     connections: Mapping[int, SessionConnections]
-    """By session; those that are connected to some server."""
+    """The connected sessions."""
     complete: bool
-    """Whether every server told who is connected to it."""
+    """Whether every server listed its connections."""
 
 
 @dataclass(slots=True)
@@ -63,17 +63,17 @@ class _SessionHistory:
     timeout_ms: int | None
     expiry_ms: int
     connections: SessionConnections | None
-    """As last told."""
+    """The last known ones."""
     seen_alive_at: float
-    """The end of the look that saw its last sign of life: that sign is not later."""
+    """End of the snapshot with its last sign of life: that sign is not later."""
     alive_after: float | None
-    """The beginning of the look before: that sign is not earlier. None when there was none before."""
+    """Beginning of the snapshot before: that sign is not earlier. None if there was none."""
     alone_since: float | None = None
-    """Since when no server has told of a connection; None while one does."""
+    """Time since which no server lists a connection; None while one does."""
     is_elsewhere: bool = False
-    """It shows signs of life, but on no server that we ask."""
+    """It shows signs of life, but no server that is asked lists a connection."""
     is_lost: bool = False
-    """It had no connection when all servers were asked, and has shown no sign of life since."""
+    """It had no connection in a complete snapshot, and has shown no sign of life since."""
 
     @property
     def timeout_seconds(self) -> float:
@@ -81,7 +81,7 @@ class _SessionHistory:
 
 
 class SessionStates:
-    """The states of sessions, from one look to the next."""
+    """The states of sessions, from one snapshot to the next."""
 
     def __init__(self) -> None:
         self._live: dict[int, _SessionHistory] = {}
@@ -89,39 +89,39 @@ class SessionStates:
         self._before: EnsembleSnapshot | None = None
 
     def update(self, snapshot: EnsembleSnapshot) -> None:
-        """Take in what was seen. Looks come in order of time."""
+        """Process a snapshot. Snapshots come in order of time."""
         for session in [session for session in self._live if session not in snapshot.table.expiries_ms]:
-            end = _end_of(session, self._live[session], snapshot)
+            end = _judge_end(session, self._live[session], snapshot)
             if end is not None:
                 self._ended[session] = (end, self._live.pop(session).timeout_ms)
         for session, expiry_ms in snapshot.table.expiries_ms.items():
             connections = snapshot.connections.get(session)
             if session in self._live:
-                self._go_on(self._live[session], expiry_ms, connections, snapshot)
+                self._continue(self._live[session], expiry_ms, connections, snapshot)
             else:
                 self._ended.pop(session, None)
                 self._live[session] = self._begin(expiry_ms, connections, snapshot)
         self._before = snapshot
 
     def state(self, session: int) -> SessionState:
-        """Its state as of the last look; one that was never seen has expired."""
+        """Return its state in the last snapshot; an unknown session has expired."""
         history = self._live.get(session)
         if history is not None and self._before is not None:
             return SessionState.CONNECTED if _is_connected(history, self._before) else SessionState.DISCONNECTED
         return self._ended.get(session, (SessionState.EXPIRED, None))[0]
 
     def timeout_ms(self, session: int) -> int | None:
-        """Its timeout; None as long as it was not seen connected."""
+        """Return its timeout; None before its first known connection."""
         history = self._live.get(session)
         return self._ended.get(session, (None, None))[1] if history is None else history.timeout_ms
 
     def recall(self, session: int, state: SessionState, timeout_ms: int | None) -> None:
-        """What was last told of a session before this start: while it lives that does not count."""
+        """Add the last state of a session from before this start. It is ignored while the session lives."""
         ended = SessionState.CLOSED if state is SessionState.CLOSED else SessionState.EXPIRED
         self._ended.setdefault(session, (ended, timeout_ms))
 
-    def forget_ended_but(self, sessions: set[int]) -> None:
-        """Keep how a session ended for these only."""
+    def keep_ended(self, sessions: set[int]) -> None:
+        """Drop the ends of all sessions but these."""
         self._ended = {session: end for session, end in self._ended.items() if session in sessions}
 
     def _before_began_at(self) -> float | None:
@@ -137,7 +137,7 @@ class SessionStates:
             history.timeout_ms = connections.timeout_ms
         return history
 
-    def _go_on(
+    def _continue(
         self,
         history: _SessionHistory,
         expiry_ms: int,
@@ -145,7 +145,7 @@ class SessionStates:
         snapshot: EnsembleSnapshot,
     ) -> None:
         if connections is not None:
-            # A server that could not be asked for a while has the same old connection afterwards: that says nothing.
+            # A connection without new packets is no sign of life, even if its server had not answered for a while.
             before = history.connections
             is_alive = history.is_lost or before is None or not connections.received <= before.received
             history.connections = connections
@@ -178,12 +178,12 @@ def _is_connected(history: _SessionHistory, snapshot: EnsembleSnapshot) -> bool:
     return in_doubt and silent_seconds <= history.timeout_seconds * _DOUBT_ENDS_AFTER
 
 
-def _end_of(session: int, history: _SessionHistory, snapshot: EnsembleSnapshot) -> SessionState | None:
-    """How a session that the table lacks has ended; None: it has not.
+def _judge_end(session: int, history: _SessionHistory, snapshot: EnsembleSnapshot) -> SessionState | None:
+    """Return how a session that the table does not list has ended; None if it has not.
 
-    A server moves a session that shows signs of life from one expiry to the next, and may list it under neither for a
-    moment. While it is connected it has not ended, nor while its time cannot be up and it has nodes: who closes a
-    session has its nodes deleted.
+    A server moves a living session from one expiry to the next, and may list it under neither for a moment. So it has
+    not ended while it is connected. Nor has it ended while its timeout cannot have passed and it still has nodes,
+    because a close deletes them.
     """
     if session in snapshot.connections:
         return None

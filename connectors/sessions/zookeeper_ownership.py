@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.collection.change_filter import ChangeFilter
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
-from connectors.sessions.owned_nodes import OwnedNodes, owned_node
+from connectors.sessions.owned_nodes import OwnedNodes, parse_node
 from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
@@ -22,16 +22,16 @@ from policies.units import PositiveDuration, parse_duration
 from policies.wire import MAX_RECORD_BYTES
 
 SOURCE = "headgate/collector/zookeeper-ownership"
-"""The CloudEvents `source` of what this collector reads."""
+"""The CloudEvents `source` of this collector's readings."""
 
 READING_SECONDS = 30.0
-"""How long one reading of all trees may take: enough for a hundred thousand nodes."""
+"""Time limit for one reading of all trees: enough for 100,000 nodes."""
 
 RECHECK_SECONDS = 60.0
-"""All values are read anew after this, should a watch have been lost."""
+"""Interval after which all values are read again, in case a watch was lost."""
 
 _BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
-# What a node takes up in a record beyond its path and its owner, and a record beyond its nodes; both are less.
+# Upper bounds of a node's bytes in a record without its path and owner, and of a record's bytes without its nodes.
 _NODE_BYTES = 300
 _ENVELOPE_BYTES = 4096
 
@@ -39,30 +39,30 @@ _log = structlog.get_logger(__name__)
 
 
 class WatchedOwnership(BaseModel):
-    """How often a cluster's nodes of ownership are read."""
+    """Settings of the ownership collector."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     poll_interval: PositiveDuration = Field(
-        default=parse_duration("2s"), description="From one reading to the next; what has not changed costs little."
+        default=parse_duration("2s"), description="Interval between readings; unchanged nodes cost little."
     )
     republish: PositiveDuration = Field(
         default=parse_duration("5s"),
-        description="A tree that has not changed is published again after this: so long a member that is back may have "
-        "to wait for news of its bundles.",
+        description="An unchanged tree is published again after this time. A member that has come back may wait this "
+        "long for decisions about its bundles.",
     )
 
 
 class OwnershipCollector:
-    """Reads two trees and the leader over and over, and hands on a whole reading of each when it has changed or is due.
+    """Reads two trees and the leader periodically, and publishes each as a whole when it has changed or is due.
 
     Args:
         cluster: its name in the settings.
-        settings: how often.
-        session: how to reach the ensemble; shared with others, so not closed here.
-        publish: takes each reading as soon as it is known; must not block.
+        settings: the intervals.
+        session: the ZooKeeper session; shared with others, so not closed here.
+        publish: called with each reading; must not block.
         metrics: shared by all collectors of a process.
-        clock: seconds, never going backwards.
+        clock: seconds that never go backwards.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class OwnershipCollector:
         session.listen(self._forget_watches)
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
         for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
             self._metrics.run_poll(self._cluster, self.poll_once)
 
     def poll_once(self) -> None:
-        """Read all trees, and publish what has changed or is due."""
+        """Read all trees and the leader, and publish those that have changed or are due."""
         started, began_at = time.monotonic(), self._clock()
         if self._clock() - self._rechecked_at >= RECHECK_SECONDS:
             self._rechecked_at = self._clock()
@@ -104,14 +104,14 @@ class OwnershipCollector:
         try:
             reader = self._session.reader(lambda: self._left_seconds(started))
         except READ_ERRORS.expected as error:
-            self._announce([self._tree_failure(tree, error) for tree in self._trees], began_at)
-            self._announce([self._leader_failure(error)], began_at)
+            self._publish_due([self._tree_failure(tree, error) for tree in self._trees], began_at)
+            self._publish_due([self._leader_failure(error)], began_at)
         else:
             for tree in self._trees:
                 began_at = self._clock()
-                self._announce(self._read_tree(tree, reader), began_at)
+                self._publish_due(self._read_tree(tree, reader), began_at)
             began_at = self._clock()
-            self._announce([self._read_leader(reader)], began_at)
+            self._publish_due([self._read_leader(reader)], began_at)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def _left_seconds(self, started: float) -> float:
@@ -122,7 +122,7 @@ class OwnershipCollector:
             nodes = tree.read(reader)
         except READ_ERRORS.expected as error:
             return [self._tree_failure(tree, error)]
-        return list(in_records(self._cluster, tree.root, nodes, tree.branches))
+        return list(split_reading(self._cluster, tree.root, nodes, tree.branches))
 
     def _read_leader(self, reader: Reader) -> Ownership:
         try:
@@ -131,7 +131,7 @@ class OwnershipCollector:
             return self._leader_failure(error)
         if answer is None:
             return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, exists=False)
-        node = owned_node(LEADER, NodeKind.LEADER, *answer)
+        node = parse_node(LEADER, NodeKind.LEADER, *answer)
         return Ownership(cluster=self._cluster, **node.model_dump())
 
     def _tree_failure(self, tree: OwnedNodes, error: BaseException) -> Ownerships:
@@ -140,9 +140,9 @@ class OwnershipCollector:
     def _leader_failure(self, error: BaseException) -> Ownership:
         return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, **READ_ERRORS.failure(error))
 
-    def _announce(self, readings: Sequence[Ownership | Ownerships], fetched_at: float) -> None:
+    def _publish_due(self, readings: Sequence[Ownership | Ownerships], fetched_at: float) -> None:
         if self._stop.is_set():
-            return  # they were cut short
+            return  # the readings were interrupted
         for reading in readings:
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             key = reading.tree if isinstance(reading, Ownerships) else reading.path
@@ -153,13 +153,13 @@ class OwnershipCollector:
             tree.forget_watches()
 
 
-def in_records(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:
-    """The reading of a tree; where one record cannot hold it, a reading of each of its branches.
+def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:
+    """Yield the reading of a tree, or of each of its branches if one record cannot hold it.
 
     Args:
         cluster: its name.
-        tree: the path that was listed.
-        nodes: all in it.
+        tree: the path of the tree.
+        nodes: all its nodes.
         branches: the paths of the tree's children, with and without nodes.
     """
     if _fits(nodes):

@@ -1,4 +1,4 @@
-"""The collector of one cluster's sessions, seen from outside: connected, disconnected, expired or gone."""
+"""The collector of one cluster's sessions, from the outside: connected, disconnected, expired or closed."""
 
 import math
 import re
@@ -26,10 +26,10 @@ from policies.sessions.readings import BROKERS, MAX_NAME, MAX_TIMEOUT_MS, Sessio
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/zookeeper-sessions"
-"""The CloudEvents `source` of what this collector reads."""
+"""The CloudEvents `source` of this collector's readings."""
 
 TROUBLED_SECONDS = 2.0
-"""Who is cut off or has lost its session is told of at least so often: what is decided on it takes fresh readings."""
+"""Longest time between two readings of a disconnected or expired session, because decisions need fresh readings."""
 
 _TROUBLED = (SessionState.DISCONNECTED, SessionState.EXPIRED)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
@@ -40,69 +40,71 @@ _HOST = "{host}"
 _log = structlog.get_logger(__name__)
 
 
-def _server(server: str) -> str:
+def _validate_server(server: str) -> str:
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise ValueError(f"'{server}' is not host:port, such as zk-1.example.org:2181")
     return server
 
 
-def _admin_url(url: str) -> str:
+def _validate_admin_url(url: str) -> str:
     if url.count(_HOST) != 1 or not _ADMIN_URL.fullmatch(url.replace(_HOST, "host")):
-        raise ValueError("is not http(s)://{host}:port, such as http://{host}:8080, with {host} as it stands here")
+        raise ValueError("is not http(s)://{host}:port, such as http://{host}:8080, with a literal {host}")
     return url
 
 
 class Registrations(BaseModel):
-    """A tree where members of one role register: each child is an ephemeral node, named as the member is."""
+    """A tree in which members of one role register: each child is an ephemeral node with the member's name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: ZnodePath = Field(description="The tree's root, below the chroot.")
-    role: str = Field(min_length=1, max_length=MAX_NAME, description="What its members are: the fleet they belong to.")
+    role: str = Field(
+        min_length=1, max_length=MAX_NAME, description="The role of its members, which names their fleet."
+    )
 
 
 class WatchedSessions(BaseModel):
-    """Whose ZooKeeper sessions are watched, and how.
+    """Settings of the session collector.
 
-    The servers are asked for `srvr`, `dump` and `cons`, which their `4lw.commands.whitelist` must allow, or the same of
-    their admin servers.
+    It sends the four-letter words `srvr`, `dump` and `cons`, which the servers' `4lw.commands.whitelist` must allow, or
+    the same commands to their admin servers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     poll_interval: PositiveDuration = Field(
-        default=parse_duration("1s"), description="From one look at the sessions to the next; short against a timeout."
+        default=parse_duration("1s"), description="Interval between readings; short compared to a session timeout."
     )
     timeout: PositiveDuration = Field(
-        default=parse_duration("2s"), description="How long each server may take for one answer."
+        default=parse_duration("2s"), description="Time limit for one answer of a server."
     )
-    servers: tuple[Annotated[str, AfterValidator(_server)], ...] | None = Field(
+    servers: tuple[Annotated[str, AfterValidator(_validate_server)], ...] | None = Field(
         default=None,
         min_length=1,
-        description="All servers of the ensemble, as `host:port`, observers too: who is connected to one that is not "
-        "named looks cut off at first. Default: those of the connection.",
+        description="All servers of the ensemble, as `host:port`, observers included: a session that is connected to a "
+        "server not listed here looks disconnected at first. Default: the servers of the connection.",
     )
-    admin_url: Annotated[str, AfterValidator(_admin_url)] | None = Field(
+    admin_url: Annotated[str, AfterValidator(_validate_admin_url)] | None = Field(
         default=None,
-        description="Where each server's admin server is, such as `http://{host}:8080`; `{host}` is the host in "
-        "`servers`. Default: four-letter words are used.",
+        description="Address of each server's admin server, such as `http://{host}:8080`; `{host}` is the host in "
+        "`servers`. Default: four-letter words are used instead.",
     )
     members: tuple[Registrations, ...] = Field(
         default=(Registrations(path=BROKERS, role="broker"),),
         min_length=1,
-        description="Where members register; a name that occurs twice counts in the first tree only.",
+        description="The trees in which members register; a name that occurs twice counts in the first tree only.",
     )
     republish: PositiveDuration = Field(
-        default=parse_duration("15s"), description="A reading that has not changed is published again after this."
+        default=parse_duration("15s"), description="An unchanged reading is published again after this time."
     )
     forget_after: PositiveDuration = Field(
         default=parse_duration("1h"),
-        description="A member whose session has ended and who has not come back is no longer reported after this.",
+        description="A member whose session has ended is no longer reported after this time, unless it comes back.",
     )
 
     def sources(self, connection: ZooKeeperConnection) -> dict[str, StatusSource]:
-        """How to ask each server."""
+        """Return the status source of each server."""
         seconds = self.timeout.total_seconds()
         if self.admin_url is None:
             servers = self.servers or connection.hosts()
@@ -114,19 +116,19 @@ class WatchedSessions(BaseModel):
 
 
 class SessionCollector:
-    """Looks at one ensemble over and over and hands on the sessions of the members, failures included.
+    """Reads one ensemble periodically, and publishes the members' sessions, failures included.
 
-    One `headgate.zk-session.v1` for each member, and one without a member for the ensemble as a whole: it is not `ok`
-    when no session can be read, and then nothing is said of any member.
+    It publishes one `headgate.zk-session.v1` for each member, and one without a member for the ensemble as a whole. The
+    latter is not `ok` if no session can be read; then no member's reading is published.
 
     Args:
         cluster: its name in the settings.
-        settings: what is watched.
-        connection: where the ensemble is; no session of our own is needed.
-        publish: takes each reading as soon as it is known; must not block.
+        settings: the collector's settings.
+        connection: the ensemble; the collector needs no session of its own.
+        publish: called with each reading; must not block.
         metrics: shared by all collectors of a process.
-        recall: what was last read before this start: who has no session now is known by that alone.
-        clock: seconds, never going backwards.
+        history: returns the last readings from before this start, with members that have no session any more.
+        clock: seconds that never go backwards.
     """
 
     def __init__(
@@ -137,10 +139,10 @@ class SessionCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
-        recall: ReadingHistory[ZkSession] = no_history,
+        history: ReadingHistory[ZkSession] = no_history,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._recall = recall
+        self._history = history
         self._cluster = cluster
         self._settings = settings
         self._metrics = metrics
@@ -152,23 +154,23 @@ class SessionCollector:
         self._unread: dict[str, Outcome] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set; nothing that goes wrong in a poll ends it."""
+        """Poll until `stop` is set, whatever goes wrong in a poll."""
         try:
-            self.begin(self._recall(self._settings.forget_after, stop))
+            self.recall(self._history(self._settings.forget_after, stop))
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
                 self._metrics.run_poll(self._cluster, self.poll_once)
         finally:
             self.close()
 
-    def begin(self, readings: Iterable[ZkSession]) -> None:
-        """Know the members that were read before, by their last readings."""
+    def recall(self, readings: Iterable[ZkSession]) -> None:
+        """Add the members of readings from before this start."""
         for each in readings:
             if each.cluster == self._cluster and each.member and each.state and _SESSION.fullmatch(each.session or ""):
                 last = MemberSession(each.member, each.role, each.session or "", each.state, each.timeout_ms)
                 self._members.recall(last)
 
     def poll_once(self) -> None:
-        """Look at all servers, and publish what has changed or is due."""
+        """Read all servers, and publish the readings that have changed or are due."""
         started, began_at = time.monotonic(), self._clock()
         try:
             snapshot = self._ensemble.snapshot(self._members.is_registration)
@@ -178,34 +180,40 @@ class SessionCollector:
             self._changed.publish_if_due(self._cluster, failure)
         else:
             readings = [ZkSession(cluster=self._cluster, outcome=Outcome.OK)]
-            readings += [session_reading(self._cluster, each) for each in self._members.update(snapshot)]
+            readings += [make_reading(self._cluster, each) for each in self._members.update(snapshot)]
             for reading in readings:
                 every = TROUBLED_SECONDS if reading.state in _TROUBLED else math.inf
                 self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=began_at)
             self._changed.keep_only(reading.subject() for reading in readings)
-        self._tell_of_servers()
+        self._report_servers()
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def close(self) -> None:
-        """End the threads, and close what is open."""
+        """Close all connections."""
         self._ensemble.close()
 
-    def _tell_of_servers(self) -> None:
-        """Count each server's answer, and log when it ended in another way than the one before."""
+    def _report_servers(self) -> None:
+        """Count the outcome for each server, and log its changes."""
         now = {server: outcome_of(error) for server, error in self._ensemble.unread.items()}
         for server in self._ensemble.servers:
             outcome = now.get(server, Outcome.OK)
             self._metrics.polls.labels(self._cluster, outcome.value).inc()
             if outcome is not self._unread.get(server, Outcome.OK):
                 error = self._ensemble.unread.get(server)
-                say = _log.info if error is None else _log.warning
+                log = _log.info if error is None else _log.warning
                 detail = None if error is None else detail_of(error)
-                say("server answers otherwise", cluster=self._cluster, server=server, outcome=outcome, detail=detail)
+                log(
+                    "a server's outcome has changed",
+                    cluster=self._cluster,
+                    server=server,
+                    outcome=outcome,
+                    detail=detail,
+                )
         self._unread = now
 
 
-def session_reading(cluster: str, each: MemberSession) -> ZkSession:
-    """The reading of one member's session."""
+def make_reading(cluster: str, each: MemberSession) -> ZkSession:
+    """Return the reading of one member's session."""
     return ZkSession(
         cluster=cluster,
         member=each.member,

@@ -1,1 +1,1 @@
-"""The I/O of the throttle policy: collectors' settings, metrics, its page section, and quotas."""
+"""The I/O of the throttle policy: the quota actuator, metrics and page section; Kafka's collector is in `kafka`."""

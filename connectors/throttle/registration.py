@@ -1,4 +1,4 @@
-"""The throttle policy's I/O: reads log dirs through Kafka's admin API; applies factors as client quotas."""
+"""The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -33,7 +33,7 @@ from policies.units import counted
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
-    """Whether anything carries the factor out: a decision's sentence says so."""
+    """Add whether an actuator carries out the factor, which the decisions' sentences state."""
     return settings.with_defaults(
         {name: {"has_actuator": cluster.setting(QuotaSettings) is not None} for name, cluster in clusters.items()}
     )
@@ -68,12 +68,12 @@ _NO_LIMIT = (
 def _probes(context: ProbeContext) -> Iterator[Probe]:
     kafka, quotas = context.cluster.kafka, context.cluster.setting(QuotaSettings)
     if kafka is not None and quotas is not None:
-        yield Probe(f"{context.name}: Kafka", "quotas", lambda: _read_quotas(kafka, quotas))
-        yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _quota_rights(kafka))
+        yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
+        yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))
 
 
-def _read_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
-    """Whether quotas can be read, and whether the brokers heed them."""
+def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
+    """Check whether quotas can be read, and whether the brokers apply them."""
     try:
         with closing(QuotaClient(kafka, kafka.timeout_seconds)) as client:
             client.describe()
@@ -89,7 +89,7 @@ def _read_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     return ProbeResult(Outcome.OK, f"{counted(len(rates), 'quota')} read, and heeded by every broker")
 
 
-def _quota_rights(kafka: WatchedKafka) -> ProbeResult:
+def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:
     try:
         lacking = [each for each in _QUOTA_RIGHTS if each not in cluster_operations(kafka)]
     except (UserError, TimeoutError) as error:
@@ -107,7 +107,7 @@ def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
     if cluster.kafka is not None and reading.outcome is Outcome.UNAUTHORIZED and isinstance(reading, LogDirs):
         yield cluster_acl(cluster.kafka, "Describe")
     if reading.outcome is Outcome.UNSUPPORTED:
-        yield "Kafka 3.3 or newer tells how large and how full its volumes are; older brokers do not"
+        yield "upgrade to Kafka 3.3 or newer: older brokers do not report the size and free space of their volumes"
 
 
 def _collectors(context: CollectorContext) -> Iterator[Component]:
@@ -120,9 +120,9 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    watched = [each for each in _watched(context) if each.settings is not None]
+    watched = [each for each in _list_watched(context) if each.settings is not None]
     if watched:
-        actuator = _actuator(context, watched)
+        actuator = _make_actuator(context, watched)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
 
 
@@ -131,15 +131,15 @@ def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> 
 
 
 def release_quotas(context: ActuatorContext) -> None:
-    """Put back what was there before Headgate on every watched cluster, those without `quotas` (any more) too.
+    """Restore the original quotas of every watched cluster, including those without `quotas` (any more).
 
     Raises:
-        UserError: not everything could be put back.
+        UserError: some could not be restored.
     """
-    _actuator(context, _watched(context)).release()
+    _make_actuator(context, _list_watched(context)).release()
 
 
-def _watched(context: ActuatorContext) -> list[WatchedQuotas]:
+def _list_watched(context: ActuatorContext) -> list[WatchedQuotas]:
     throttle: ThrottleSettings = context.settings
     return [
         WatchedQuotas(name, cluster.kafka, cluster.setting(QuotaSettings), throttle.for_cluster(name).fallback)
@@ -148,7 +148,7 @@ def _watched(context: ActuatorContext) -> list[WatchedQuotas]:
     ]
 
 
-def _actuator(context: ActuatorContext, watched: Sequence[WatchedQuotas]) -> QuotaActuator:
+def _make_actuator(context: ActuatorContext, watched: Sequence[WatchedQuotas]) -> QuotaActuator:
     topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
     metrics = QuotaMetrics(context.registry)
     return QuotaActuator(topics, applied, watched, context.publish, metrics, elsewhere=context.elsewhere)
@@ -158,8 +158,8 @@ CONNECTORS = PolicyConnectors(
     cluster_settings={
         "quotas": ClusterSetting(
             QuotaSettings,
-            "Present: its throttle factor is carried out with Kafka's own client quotas, by `headgate run` or "
-            "`headgate act`. Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
+            "If present, `headgate run` or `headgate act` carries out its throttle factor with Kafka's client quotas. "
+            "Its user then needs DescribeConfigs and AlterConfigs on the cluster, too.",
             needs=("kafka.bootstrap_servers",),
         )
     },

@@ -174,7 +174,7 @@ def _loop(
     except ValidationError as error:
         raise UserError(f"--loop-kafka or --loop-prefix: {error.errors()[0]['msg']}.") from None
     source = DecisionSource(connection, topics.topic(SessionDecision.topic), f"bundle-service-{member}")
-    strategy = LoopStrategy(MemberDecisions(cluster, member), source, otherwise=local)
+    strategy = LoopStrategy(MemberDecisions(cluster, member), source, fallback=local)
     with Publisher(connection, PublisherMetrics(CollectorRegistry())) as publisher:
         topic = topics.topic("observed.sessions")
         yield strategy, observations_to(publisher.publish, topic, f"bundle-service/{member}")

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 
 from connectors.sessions.agent import OwnershipAgent, OwnershipCallbacks
-from connectors.sessions.agent.contact import session_of
+from connectors.sessions.agent.contact import read_session
 from policies.observations import Reading
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 from policies.sessions.readings import Recovery, ZkSession
@@ -78,7 +78,7 @@ class Member:
 
     @property
     def session(self) -> str | None:
-        return session_of(self.client)
+        return read_session(self.client)
 
     @property
     def calls(self) -> list[str]:

@@ -291,7 +291,7 @@ class Fleet:
 
         return eventually(f"{bundle} has an owner", owner)
 
-    def session_of(self, bundle: str) -> str | None:
+    def read_session(self, bundle: str) -> str | None:
         """The session that a bundle's node belongs to; None while there is none."""
         stat = self._client.exists(self._path(bundle))
         return None if stat is None else session_name(stat.ephemeralOwner)

@@ -121,14 +121,14 @@ def sharers(world: World) -> tuple[str, str, str]:
 def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
     loop, kept = world.loop, world.kept
     owner, _, own = sharers(world)
-    session, mark = kept.session_of(own), loop.mark()
+    session, mark = kept.read_session(own), loop.mark()
     with kept.cut(owner) as cut_at:
         held = loop.await_decision(KEPT, owner, "hold", "connection_lost", since=mark)
         assert 0 < held.data["seconds_left"] <= MONITOR_SECONDS
         kept.await_serving(owner, SHARED, cut_at + 1.0)
     loop.await_decision(KEPT, owner, "resume", "reconnected", since=mark)
     kept.services[owner].await_line("invalidate-caches", cut_at)
-    assert (kept.session_of(own), kept.session_of(SHARED)) == (session, session)
+    assert (kept.read_session(own), kept.read_session(SHARED)) == (session, session)
     assert not [line for line in kept.services[owner].lines("unload") if line["at"] > cut_at]
     assert loop.alerts(KEPT, "session-lost") == []
 
@@ -136,7 +136,7 @@ def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
 @pytest.mark.lean
 def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: World) -> None:
     owner, other, own = sharers(world)
-    before, mark = world.kept.session_of(own), world.loop.mark()
+    before, mark = world.kept.read_session(own), world.loop.mark()
     with world.kept.cut(owner) as cut_at:
         lost = world.loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
         taken_at = world.kept.await_serving(other, SHARED, cut_at)
@@ -198,7 +198,7 @@ def comes_back(world: World, member: str, own: str, mark: int, lost_at: float) -
     again = kept.services[member].await_line("preload", lost_at)
     assert (unloaded["bundle"], again["bundle"]) == (SHARED, own)
     kept.services[member].await_line("republish", again["at"])
-    assert kept.session_of(own) == kept.registered_session(member) == recover.data["session"]
+    assert kept.read_session(own) == kept.registered_session(member) == recover.data["session"]
     loop.await_alert(KEPT, "session-lost", f"{KEPT}/{member}", "resolved")
     for said in loop.alerts(KEPT, "double-ownership"):
         loop.await_alert(KEPT, "double-ownership", said.data["subject"], "resolved")
@@ -208,7 +208,7 @@ def comes_back(world: World, member: str, own: str, mark: int, lost_at: float) -
 def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(world: World) -> None:
     loop, kept = world.loop, world.kept
     owner, _, own = sharers(world)
-    old, before, mark = kept.services[owner], kept.session_of(own), loop.mark()
+    old, before, mark = kept.services[owner], kept.read_session(own), loop.mark()
     kept.start(owner)  # the platform has started its successor before the old process has ended
     waits = loop.await_decision(KEPT, owner, "wait", "old_session", bundle=own, since=mark)
     assert waits.data["node_session"] == before != waits.data["session"]
@@ -224,7 +224,7 @@ def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(wo
         [("wait", "old_session"), ("re-own", "absent"), ("keep", "own_session")],
         [("wait", "old_session"), ("keep", "own_session")],
     )
-    assert kept.session_of(own) == kept.registered_session(owner)
+    assert kept.read_session(own) == kept.registered_session(owner)
 
 
 def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody_down(world: World) -> None:

@@ -409,7 +409,7 @@ def test_without_the_loops_kafka_the_rules_at_hand_are_followed_in_time(
 ) -> None:
     source = DecisionSource(KafkaConnection(bootstrap_servers=f"127.0.0.1:{free_port}"), "headgate.decided.sessions")
     strategy = LoopStrategy(
-        MemberDecisions("local", "b1:8080"), source, otherwise=CURRENT, decision_timeout=timedelta(seconds=1)
+        MemberDecisions("local", "b1:8080"), source, fallback=CURRENT, decision_timeout=timedelta(seconds=1)
     )
     own_node_of_old_session(other)
     with member(servers, strategy=strategy) as b1:

@@ -1,4 +1,4 @@
-"""Keeps what a service owns through ephemeral ZooKeeper nodes when its session is lost; for any user of kazoo.
+"""Keeps a service's ownership of ephemeral ZooKeeper nodes through the loss of its session; for any user of kazoo.
 
     client = KazooClient("zk1:2181,zk2:2181")
     with OwnershipAgent(client, "b1:8080", MyCallbacks()) as agent:
@@ -7,7 +7,7 @@
         while agent.serving("/namespace/tenant/orders/0x00000000_0xffffffff"):
             ...
 
-See docs/ownership-agent.md for the guarantees, and deploy/examples/bundle_service.py for a service that runs.
+See docs/ownership-agent.md for the guarantees, and deploy/examples/bundle_service.py for a complete service.
 """
 
 from connectors.sessions.agent.agent import OwnershipAgent

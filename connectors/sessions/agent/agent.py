@@ -1,4 +1,4 @@
-"""The agent: the interface for an application, and the thread that does the work."""
+"""The agent: the interface for an application, and the agent's thread."""
 
 import math
 import threading
@@ -14,13 +14,12 @@ from kazoo.protocol.states import KazooState, WatchedEvent
 from connectors.closing import Closing
 from connectors.sessions.agent.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.sessions.agent.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
-from connectors.sessions.agent.configuration_store import ConfigurationStore
-from connectors.sessions.agent.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
+from connectors.sessions.agent.contact import Heartbeat, NegotiatedTimeout, boot_seconds, read_session
 from connectors.sessions.agent.nodes import ClientNodes, NoZooKeeperAnswerError
 from connectors.sessions.agent.reconciler import CurrentSession, OwnershipReconciler
 from connectors.sessions.agent.recovery import SessionRecovery
 from connectors.sessions.agent.reporter import ReadingSink, RecoveryReporter
-from connectors.sessions.agent.session_tracker import SessionTracker, StateChange
+from connectors.sessions.agent.session_tracker import ConfigurationStore, SessionTracker, StateChange
 from connectors.sessions.agent.strategy import LocalStrategy, Outage, RecoveryStrategy
 from connectors.sessions.agent.work_queue import WorkQueue
 from connectors.zookeeper.owners import owner_member
@@ -30,52 +29,53 @@ from policies.sessions.settings import SessionsSettings, monitor_ms
 
 _IDLE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
-"""After a request that was not answered: kazoo is about to tell that the connection is gone."""
+"""Pause after a request without an answer, until kazoo reports the lost connection."""
 
 _log = structlog.get_logger(__name__)
 
 
 class OwnershipAgent(Closing):
-    """Holds ephemeral nodes for an application, and brings it safely through the loss of its ZooKeeper session.
+    """Owns ephemeral nodes for an application, and recovers its ownership after the loss of its ZooKeeper session.
 
-    `serving` says whether the application may serve a bundle. How long two members may serve the same one:
+    `serving` returns whether the application may serve a bundle. How long may two members serve the same bundle?
 
-    - `fence=False` (PIP-57's choice: rather served twice for a while than not at all): what is loaded is served until
-      the agent has read that the node is another's. The other can own it at the earliest T after a server last heard
-      from this side, so both may serve for at most (the time without contact - T) + the time from the new connection
-      to the answers of two reads, whatever callbacks run. Nothing bounds the time without contact.
-    - `fence=True`: nothing is served without a node of the present session, nor later than 5T/6 after the last contact
-      as seen from here; no session expires before T after it. So never two at once, as long as the clocks of both
-      machines run equally fast to within a sixth, and what `serving` allowed is finished within T/6 or within
-      `seconds_left`. In an ensemble its leader may learn of a contact half a tick late, which the sixth covers from
-      T = 3 ticks on.
+    - `fence=False` (PIP-57 prefers that a bundle is served twice for a while to not at all): a loaded bundle is served
+      until the agent has read that the node belongs to another member. The other member can own it at the earliest T
+      after a server last heard from this one. So both may serve it for at most (the time without contact - T) + the
+      time from the new connection to the answers of two reads, whatever callbacks run. The time without contact has no
+      bound.
+    - `fence=True`: no bundle is served without a node of the present session, nor later than 5T/6 after the last
+      contact as this side measures it. No session expires before T after that contact. So two members never serve it at
+      once, on two conditions: the clocks of both machines run equally fast to within a sixth, and the application ends
+      what `serving` allowed within T/6 or within `seconds_left`. In an ensemble the leader may learn of a contact half
+      a tick late, which the sixth covers from T = 3 ticks on.
 
-    Neither holds against somebody who deletes a node by hand or closes a foreign session: that is noticed with the
-    node's watch or the next contact, and no sooner.
+    Neither bound holds if an operator deletes a node by hand or closes a foreign session. The agent notices that by the
+    node's watch or the next contact.
 
-    The client stays the application's: it starts and stops it. All of the agent's writes are conditional; where another
-    was faster, the bundle is unloaded. Use it as a context manager, or `start` and `close` it. Any thread may use it;
-    only `own` and `release` must not be called from its callbacks.
+    The application starts and stops the client. All writes of the agent are conditional; if another member was faster,
+    the bundle is unloaded. Use the agent as a context manager, or `start` and `close` it. Any thread may use it, but
+    `own` and `release` must not be called from its callbacks.
 
     Args:
-        client: of kazoo. Make the agent before it connects, else T is taken to be what the client asks for.
-        member: `host:port` or any other name, which the values of its nodes carry (see `own`).
-        callbacks: what the application does when ownership comes and goes.
-        cluster: the name reports carry: of the cluster in the loop's settings.
-        strategy: who says what to do after a loss; None: the rules that `settings` name, applied here.
-        settings: `ownership_rules`, `recovery_order` and `wait_for_deletion` count; without a strategy also
+        client: of kazoo. Make the agent before the client connects; otherwise the requested timeout counts as T.
+        member: `host:port` or any other name, which the values of its nodes contain (see `own`).
+        callbacks: the application's reactions to changes of ownership.
+        cluster: the cluster's name in the loop's settings, for reports.
+        strategy: decides after a loss; None: a `LocalStrategy` with `settings`.
+        settings: it uses `ownership_rules`, `recovery_order` and `wait_for_deletion`; without a strategy also
             `on_session_lost: shutdown`, with which `shut_down` is called after `reconnect_limit` failed attempts.
         fence: see above.
-        report: takes each `headgate.recovery.v1`, and a `headgate.zk-session.v1` with each new session after a loss,
-            from the agent's thread; such as what `connectors.kafka.publisher.observations_to` gives.
-        role: the fleet the member belongs to, as the loop's collector of sessions names it.
-        configuration: the client of a separate configuration store, where there is one. Nothing is owned there, so the
-            loss of its session touches no bundle; after one, `invalidate_caches` is called. It stays the
-            application's, too.
-        clock: seconds that go on while the machine sleeps.
+        report: called in the agent's thread with each `headgate.recovery.v1`, and with a `headgate.zk-session.v1` for
+            each new session after a loss; such as the result of `connectors.kafka.publisher.observations_to`.
+        role: the member's fleet, as in the loop's session collector.
+        configuration: the client of a separate configuration store, if there is one. The member owns no nodes there, so
+            the loss of its session affects no bundle; afterwards `invalidate_caches` is called. The application starts
+            and stops this client, too.
+        clock: seconds that continue while the machine sleeps.
 
     Raises:
-        UserError: `fence` with a client that is connected already: kazoo tells T only while it connects.
+        UserError: `fence` with a client that is connected already, because kazoo provides T only while it connects.
     """
 
     def __init__(
@@ -95,12 +95,14 @@ class OwnershipAgent(Closing):
     ) -> None:
         if fence and client.connected:
             raise UserError(
-                "fence needs to know the session's timeout, which kazoo tells only while it connects: "
+                "fence needs the session's timeout, which kazoo provides only while it connects: "
                 "make the OwnershipAgent before client.start()."
             )
         self.member = member
         self._client = client
-        self._configuration = None if configuration is None else ConfigurationStore(configuration, self._caches_are_old)
+        self._configuration = (
+            None if configuration is None else ConfigurationStore(configuration, self._on_configuration_return)
+        )
         self._settings = settings or SessionsSettings()
         self._fence = fence
         self._clock = clock
@@ -131,16 +133,16 @@ class OwnershipAgent(Closing):
 
     @property
     def status(self) -> SessionStatus | None:
-        """How the session stands, seen from here; None until there was one."""
+        """The status of the session as this side sees it; None before the first one."""
         return self._tracker.status
 
     def start(self) -> None:
-        """Begin to follow the client's session. The client may be started before or after.
+        """Start to follow the client's session. The client may be started before or after.
 
         Raises:
             UserError: the strategy cannot start.
         """
-        self._strategy.start(partial(self._work.put, self._on_news))
+        self._strategy.start(partial(self._work.put, self._on_decision))
         self._client.add_listener(self._on_state)
         if self._configuration is not None:
             self._configuration.start()
@@ -150,7 +152,7 @@ class OwnershipAgent(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """End the agent; from here on nothing may be served. Nodes stay as long as the client's session."""
+        """End the agent; no bundle may be served any more. Nodes stay as long as the client's session."""
         self._client.remove_listener(self._on_state)
         if self._configuration is not None:
             self._configuration.close()
@@ -162,56 +164,56 @@ class OwnershipAgent(Closing):
         self._strategy.close()
 
     def own(self, path: str, value: bytes, timeout_seconds: float = 30.0) -> bool:
-        """Take a bundle: `preload` is called, then its node is created, ephemeral, never in place of another's.
+        """Own a bundle: calls `preload`, then creates its ephemeral node unless another member has one.
 
         Args:
             path: the node; parents are created as needed.
             value: JSON that names the member as Pulsar's brokers do: `{"brokerId": "host:port"}`, or a URL.
-            timeout_seconds: how long to wait, callbacks included.
+            timeout_seconds: time limit, callbacks included.
 
         Returns:
-            True: it is owned. False: not yet - a node of an old session of this member is in the way, or `preload`
-            failed, or the connection went; the agent goes on trying, and calls `unload` when it gives up.
+            True if it is owned. False if not yet, because of a node of an old session of this member, a failed
+            `preload`, or a lost connection. The agent continues to try, and calls `unload` when it gives up.
 
         Raises:
-            OwnedByOtherError: its node is another's, or not ephemeral.
+            OwnedByOtherError: its node belongs to another member, or is not ephemeral.
             NoSessionError: there is no session at present.
-            OwnershipError: it is being released, or held with another value, or nothing was said in time.
-            UserError: the path or the value is not what it must be.
+            OwnershipError: it is being released, or held with another value, or the time limit was reached.
+            UserError: the path or the value is invalid.
         """
         if not _is_path(path):
             raise UserError(f"{path!r} is not the path of a node: write it as /namespace/tenant/name.")
         if owner_member(value) != self.member:
             raise UserError(
                 f"the value for {path} does not name {self.member}: "
-                f'write it as {{"brokerId": "{self.member}"}}, else nobody can tell whose node it is.'
+                f'write it as {{"brokerId": "{self.member}"}}, otherwise the owner of the node cannot be identified.'
             )
         return self._work.call(path, partial(self._own, path, value), timeout_seconds)
 
     def release(self, path: str, timeout_seconds: float = 30.0) -> None:
-        """Give a bundle back: it is not served from here on, `unload` is called, and then its node is deleted.
+        """Release a bundle: it is not served any more, `unload` is called, and then its node is deleted.
 
-        Without a session, or after failures, the node is deleted later. Harmless for what is not held.
+        Without a session, or after failures, the node is deleted later. A bundle that is not held is ignored.
 
         Raises:
-            OwnershipError: `unload` did not end in time; it goes on.
+            OwnershipError: `unload` did not end in time; it continues.
         """
         self._work.call(path, partial(self._release, path), timeout_seconds)
 
     def owned(self) -> tuple[str, ...]:
-        """The bundles whose nodes belong to the present session, as last read."""
-        return tuple(bundle.path for bundle in self._bundles.of((BundleStage.OWNED,)))
+        """Return the bundles whose nodes belonged to the present session at their last read."""
+        return tuple(bundle.path for bundle in self._bundles.select((BundleStage.OWNED,)))
 
     def held(self) -> tuple[str, ...]:
-        """The bundles that are owned or that the agent tries to own."""
-        return tuple(bundle.path for bundle in self._bundles.of(LIVE))
+        """Return the bundles that are owned or that the agent tries to own."""
+        return tuple(bundle.path for bundle in self._bundles.select(LIVE))
 
     def serving(self, path: str) -> bool:
-        """Whether this member may serve a bundle now: see the bounds above."""
+        """Whether this member may serve a bundle now; see the bounds above."""
         return self.seconds_left(path) > 0
 
     def seconds_left(self, path: str) -> float:
-        """How long this member may serve a bundle without another contact: 0 for not at all, infinite unless fenced."""
+        """Return how long this member may serve a bundle without another contact: 0 to infinite (no fence)."""
         bundle = self._bundles.get(path)
         if bundle is None or self._closed or self._tracker.status is SessionStatus.CLOSED:
             return 0.0
@@ -226,21 +228,21 @@ class OwnershipAgent(Closing):
         age_seconds = None if session is None else self._heartbeat.age_seconds(session)
         return 0.0 if age_seconds is None else max(0.0, monitor_ms(self._timeout.ms) / 1000 - age_seconds)
 
-    # From kazoo's threads, which must not wait.
+    # --- called from kazoo's threads, which must not wait
 
     def _on_state(self, state: str) -> None:
-        change = StateChange(state, self._client.client_state, session_of(self._client), self._clock())
+        change = StateChange(state, self._client.client_state, read_session(self._client), self._clock())
         self._heartbeat.beat_now()
         self._work.put(partial(self._observe, change))
 
-    def _caches_are_old(self) -> None:
-        self._work.put(self._recovery.reconnected)
+    def _on_configuration_return(self) -> None:
+        self._work.put(self._recovery.begin_reconnected)
 
     def _on_watch(self, event: WatchedEvent) -> None:
-        if event.path is not None and self._bundles.changed(event.path, event.type):
+        if event.path is not None and self._bundles.handle_watch(event.path, event.type):
             self._work.wake()
 
-    # From the thread of the heartbeat.
+    # --- called from the heartbeat's thread
 
     def _suspect_taken(self, session: str) -> bool:
         try:
@@ -249,7 +251,7 @@ class OwnershipAgent(Closing):
             return False
         return True
 
-    # All below: the agent's own thread.
+    # --- called from the agent's own thread
 
     def _wait_ms(self) -> int:
         return self._settings.wait_for_deletion_ms(self._timeout.ms)
@@ -261,8 +263,8 @@ class OwnershipAgent(Closing):
                 self._advance()
             except NoZooKeeperAnswerError:
                 self._paused_until = self._clock() + _PAUSE_SECONDS
-            except Exception:  # a mistake in here must not take the application's ownership with it
-                _log.exception("the ownership agent goes on after an error", member=self.member)
+            except Exception:  # a fault of the agent must not end the application's ownership
+                _log.exception("the ownership agent continues after an error", member=self.member)
                 self._paused_until = self._clock() + _IDLE_SECONDS
 
     def _idle_seconds(self) -> float:
@@ -298,25 +300,25 @@ class OwnershipAgent(Closing):
         reestablished = SessionEvent.SESSION_REESTABLISHED in events
         if self._current is None or self._current.session != session or reestablished:
             self._current = CurrentSession(session, change.at, self._wait_ms)
-            self._bundles.new_session()
+            self._bundles.begin_session()
         else:
-            self._bundles.look_again()  # watches do not outlive a connection
+            self._bundles.look_again()  # watches do not survive a connection
         if reestablished:
-            self._reporter.connected(session, self._timeout.ms)
+            self._reporter.report_session(session, self._timeout.ms)
             self._recovery.begin()
         elif SessionEvent.RECONNECTED in events:
-            self._recovery.reconnected()
+            self._recovery.begin_reconnected()
 
-    def _on_news(self) -> None:
+    def _on_decision(self) -> None:
         self._bundles.look_again((BundleStage.WANTED,))
 
     def _own(self, path: str, value: bytes) -> bool:
         bundle = self._bundles.get(path)
         if bundle is not None and (bundle.stage not in LIVE or bundle.value != value):
-            raise OwnershipError(path, "it is being given up, or held with another value: release it first")
+            raise OwnershipError(path, "it is being released, or held with another value: release it first")
         if bundle is None:
             if self._current is None or self._tracker.status is not SessionStatus.ESTABLISHED:
-                raise NoSessionError(path, "there is no ZooKeeper session at present, and nothing new is loaded")
+                raise NoSessionError(path, "there is no ZooKeeper session at present, so no new bundle is loaded")
             bundle = Bundle(path, value, self._clock())
             self._bundles.add(bundle)
             self._try_now(self._current)

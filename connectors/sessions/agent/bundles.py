@@ -1,6 +1,6 @@
-"""The bundles that a member owns, owned, or is about to own: the progress of each, and whether it may be served.
+"""The bundles that a member owns or tries to own: the progress of each, and whether it may be served.
 
-Used by the agent's own thread, the application's threads, and kazoo's.
+The agent's thread, the application's threads and kazoo's threads use them.
 """
 
 import math
@@ -15,16 +15,16 @@ from policies.sessions.decisions import OwnershipReason
 from policies.sessions.judge.ownership_table import BundleRuling, retry_ms
 
 MOST_ATTEMPTS = 5
-"""A callback that fails so often for one bundle is not called again."""
+"""Number of attempts of a callback for one bundle."""
 
 
 class BundleStage(StrEnum):
-    """How a bundle stands."""
+    """The stage of a bundle."""
 
     WANTED = "wanted"
-    """It is to be owned; it was served before, if it is loaded."""
+    """The member tries to own it. If it is loaded, it was served before."""
     OWNED = "owned"
-    """Its node was read, and belongs to the session named."""
+    """Its node was read and belongs to the session in `session`."""
     UNLOADING = "unloading"
     """It is given up: not served any more, and closed next."""
     DELETING = "deleting"
@@ -36,132 +36,132 @@ LIVE = (BundleStage.WANTED, BundleStage.OWNED)
 
 @dataclass(slots=True)
 class Retry:
-    """How often something failed, and when it is due again (seconds of the agent's clock)."""
+    """Counts failures, with the time of the next attempt in seconds of the agent's clock."""
 
     due: float = 0.0
     failures: int = 0
 
-    def failed(self, now: float) -> None:
-        """Once more: later each time, 100 ms doubling to 60 s."""
+    def fail(self, now: float) -> None:
+        """Count a failure, with a back-off from 100 ms, doubled each time, up to 60 s."""
         self.failures += 1
         self.due = now + retry_ms(self.failures) / 1000
 
 
 @dataclass(slots=True)
 class Bundle:
-    """What the agent knows of one bundle. Changed by the agent's thread and the watches, under the agent's lock."""
+    """The agent's state of one bundle. The agent's thread and the watches change it under the agent's lock."""
 
     path: str
     value: bytes
     claimed_at: float
-    """When the application asked for it (seconds of the agent's clock)."""
+    """Time of the application's request, in seconds of the agent's clock."""
     stage: BundleStage = BundleStage.WANTED
     session: str | None = None
     """The session its node belongs to, while it is owned."""
     loaded: bool = False
     """Whether it has been owned."""
     opened: bool = False
-    """Whether the application may have something of it open: it was to get ready, or owned."""
+    """Whether the application may hold resources for it, because it was preloaded or owned."""
     preloaded_for: str | None = None
     """The session for which it was preloaded last."""
     suspected: bool = False
-    """Somebody created its node while it was wanted, and nobody has looked yet who."""
+    """Its node was created while it was wanted, and has not been read since."""
     writing: bool = False
-    """Its node was or is being created here, and not looked at since."""
+    """This agent creates or has created its node, and has not read it since."""
     ruling: BundleRuling | None = None
-    """What is to be done next to own it, when that is known."""
+    """The next action to own it, if known."""
     reason: OwnershipReason | None = None
-    """Why it is given up; None: released by the application, or it could not get ready."""
+    """Why it is given up; None: the application released it, or `preload` failed."""
     owner: str | None = None
-    """Who owned its node when it was given up."""
+    """The owner of its node when it was given up."""
     changes: int = 0
-    """How often its watch told of a change: a reading during which it did says nothing."""
+    """Number of changes that its watch reported: a read is invalid if this number changes meanwhile."""
     look: Retry = field(default_factory=Retry)
-    """When its node is read next."""
+    """The next read of its node."""
     unreadable_times: int = 0
     callback: Retry = field(default_factory=Retry)
-    """When what the application is to do about it is due."""
+    """The next call of a callback."""
 
     @property
     def due(self) -> float:
-        """When something is to be done about it next."""
+        """Time of its next action."""
         if self.stage in (BundleStage.UNLOADING, BundleStage.DELETING):
             return self.callback.due
         return self.callback.due if self.ruling is not None else self.look.due
 
     def own(self, session: str) -> None:
-        """Its node was read, and is of this session."""
+        """Note that its node was read and belongs to this session."""
         self.stage, self.session, self.loaded, self.opened = BundleStage.OWNED, session, True, True
         self.look, self.callback = Retry(math.inf), Retry()
-        self._looked_at()
+        self._note_read()
 
     def want(self, ruling: BundleRuling) -> None:
-        """Its node was read, and is to be created."""
+        """Note that its node was read and must be created."""
         self.lose()
-        self._looked_at()
+        self._note_read()
         self.ruling = ruling
 
     def wait(self, until: float) -> None:
-        """Its node was read, and is neither its own nor another's; it is read again then."""
+        """Note that its node was read and must be read again at a time."""
         self.lose()
-        self._looked_at()
+        self._note_read()
         self.look.due = until
 
     def lose(self) -> None:
-        """It is not known to be owned in the present session any more: look."""
+        """Note that it may not be owned in the present session, so that its node is read."""
         self.stage, self.session, self.ruling, self.look.due = BundleStage.WANTED, None, None, 0.0
 
     def give_up(self, reason: OwnershipReason | None, owner: str | None = None) -> None:
-        """It is served no more from here on."""
+        """Give it up; it is not served any more."""
         self.stage, self.session, self.ruling = BundleStage.UNLOADING, None, None
         self.reason, self.owner, self.callback = reason, owner, Retry()
 
-    def _looked_at(self) -> None:
+    def _note_read(self) -> None:
         self.suspected = self.writing = False
         self.ruling = None
 
 
 class Bundles:
-    """Bundles by path. Whoever reads or changes one that is in here holds `lock`, for a moment only."""
+    """Bundles by path. A thread that reads or changes one holds `lock`, for a moment only."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._by_path: dict[str, Bundle] = {}
 
     def get(self, path: str) -> Bundle | None:
-        """The bundle of that path."""
+        """Return the bundle of a path."""
         return self._by_path.get(path)
 
     def add(self, bundle: Bundle) -> None:
-        """One more."""
+        """Add a bundle."""
         with self.lock:
             self._by_path[bundle.path] = bundle
 
     def remove(self, bundle: Bundle) -> None:
-        """One less."""
+        """Remove a bundle."""
         with self.lock:
             self._by_path.pop(bundle.path, None)
 
-    def of(self, stages: Iterable[BundleStage]) -> list[Bundle]:
-        """Those that stand so, in the order they were claimed."""
+    def select(self, stages: Iterable[BundleStage]) -> list[Bundle]:
+        """Return the bundles in these stages, in the order of their claims."""
         wanted = tuple(stages)
         with self.lock:
             return [bundle for bundle in self._by_path.values() if bundle.stage in wanted]
 
     def next_due(self) -> float | None:
-        """When something is to be done about any of them."""
+        """Return the time of the next action for any bundle."""
         with self.lock:
             return min((bundle.due for bundle in self._by_path.values()), default=None)
 
-    def new_session(self) -> None:
-        """None is known to be owned in the present session."""
+    def begin_session(self) -> None:
+        """Note that no bundle is known to be owned in the new session."""
         with self.lock:
             for bundle in self._by_path.values():
                 if bundle.stage in LIVE:
                     bundle.lose()
 
     def look_again(self, stages: Iterable[BundleStage] = LIVE) -> None:
-        """The connection was away, or somebody has something new to say."""
+        """Read the nodes of bundles in these stages again: the connection was lost, or there is a new decision."""
         wanted = tuple(stages)
         with self.lock:
             for bundle in self._by_path.values():
@@ -169,18 +169,18 @@ class Bundles:
                     bundle.look.due, bundle.ruling = 0.0, None
 
     def suspect(self, bundle: Bundle, session: str, *, taken: bool) -> None:
-        """It was seen in a new session of ours; where another has taken it, it is not served from here on."""
+        """Note that a bundle was read in a new session. If it is taken, it is not served any more."""
         with self.lock:
             if bundle.stage is BundleStage.OWNED and bundle.session != session:
                 bundle.lose()
             if taken and bundle.stage is BundleStage.WANTED:
                 bundle.suspected = True
 
-    def changed(self, path: str, event: str) -> bool:
-        """Something happened to a node, as its watch tells; never blocks for long.
+    def handle_watch(self, path: str, event: str) -> bool:
+        """Note an event of a node's watch; never blocks for long.
 
         Returns:
-            Whether somebody has to look.
+            Whether the node must be read.
         """
         with self.lock:
             bundle = self._by_path.get(path)
@@ -189,7 +189,7 @@ class Bundles:
             bundle.changes += 1
             bundle.look.due, bundle.ruling = 0.0, None
             if event == EventType.CREATED and bundle.stage is BundleStage.WANTED and not bundle.writing:
-                bundle.suspected = True  # whose it is will be seen when it is read; until then it may be another's
+                bundle.suspected = True  # it may be another member's until it is read
             if event == EventType.DELETED and bundle.stage is BundleStage.OWNED:
                 bundle.lose()
             return True

@@ -1,43 +1,44 @@
-"""The callbacks that an application gives to the agent, and the failures that the agent reports to it."""
+"""The callbacks of the application, and the exceptions that the agent raises."""
 
 from policies.sessions.decisions import OwnershipReason, SessionDecision
 
 
 class OwnershipCallbacks:
-    """What the application does when ownership comes and goes. Override what matters to you; each does nothing here.
+    """The application's reactions to changes of ownership. Override the methods you need; each does nothing here.
 
-    The agent calls them one at a time, from its own thread, and each may take as long as it needs: heartbeats and
-    `serving` go on meanwhile, other bundles wait. Each may be called again for what is done already, and must then do
-    no harm: the agent starts over after a failure or another loss of the session. One that raises is tried again after
-    a while, five times in all; then the bundle is given up (`preload`), or the agent goes on without (the others).
+    The agent calls them one at a time, from its own thread. A callback may take as long as it needs: heartbeats and
+    `serving` work in the meantime, but other bundles wait. Each must be idempotent, because the agent calls it again
+    after a failure or another loss of the session. A callback that raises is retried with back-off, five times in all.
+    After that the bundle is given up (`preload`), or the agent continues without it (the others).
     """
 
     def preload(self, path: str) -> None:
-        """Get ready to serve a bundle whose node is about to be created; do not serve it yet, `serving` tells when."""
+        """Prepare a bundle whose node is about to be created. Do not serve it before `serving` returns true."""
 
     def unload(self, path: str, reason: OwnershipReason | None) -> None:
-        """Close everything of a bundle; `serving` says no by then.
+        """Close a bundle; `serving` already returns false.
 
         Args:
             path: its node.
-            reason: why it had to go; None when the application released it.
+            reason: why the member must give it up; None if the application released it.
         """
 
     def republish(self) -> None:
-        """Publish load data and registration again: those nodes may have gone with the old session."""
+        """Publish load data and registration again: their nodes may be gone with the old session."""
 
     def invalidate_caches(self) -> None:
-        """Forget what was read from ZooKeeper before: changes may have been missed."""
+        """Drop data cached from ZooKeeper: changes may have been missed."""
 
     def shut_down(self, decision: SessionDecision) -> None:
-        """This process is to end, or to be started anew: see the verdict.
+        """End or restart this process, according to the verdict.
 
-        By the loop; without it only with `on_session_lost: shutdown`, after `reconnect_limit` failed attempts.
+        The loop decides this. Without the loop it happens only with `on_session_lost: shutdown`, after
+        `reconnect_limit` failed attempts.
         """
 
 
 class OwnershipError(Exception):
-    """A bundle cannot be taken.
+    """A bundle cannot be owned.
 
     Args:
         path: its node.
@@ -50,12 +51,12 @@ class OwnershipError(Exception):
 
 
 class OwnedByOtherError(OwnershipError):
-    """Its node is not ours to take.
+    """The bundle's node belongs to another member.
 
     Args:
         path: the node.
-        owner: the member its value names; None when that is not known.
-        reason: why it is not ours.
+        owner: the member that its value names; None if unknown.
+        reason: why the member may not own it.
     """
 
     def __init__(self, path: str, owner: str | None, reason: OwnershipReason) -> None:
@@ -65,4 +66,4 @@ class OwnedByOtherError(OwnershipError):
 
 
 class NoSessionError(OwnershipError):
-    """There is no session at present, and nothing new is loaded without one."""
+    """There is no session at present, and without one no new bundle is loaded."""

@@ -1,7 +1,7 @@
-"""When a ZooKeeper server last heard from this client, as far as the client can know: the basis of a lease.
+"""The last contact of a client with a ZooKeeper server, as far as the client can know: the basis of a lease.
 
-A server ends a session when it has heard nothing from it for T, the timeout it granted. It cannot have heard a request
-before the request was sent, so the session of an answered request lives at least until T after it was sent.
+A server ends a session that has been silent for T, the timeout that it granted. It cannot receive a request before the
+client sends it, so the session of an answered request lives at least until T after the request was sent.
 """
 
 import threading
@@ -21,22 +21,22 @@ _BEATS_PER_TIMEOUT = 6
 
 
 def boot_seconds() -> float:
-    """Seconds on a clock that nobody sets and that goes on while the machine sleeps, where there is such a clock."""
+    """Return seconds of a clock that is never set, and that continues while the machine sleeps if possible."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def session_of(client: KazooClient) -> str | None:
-    """The session a client has now, as `0x…`; None while it is not connected."""
+def read_session(client: KazooClient) -> str | None:
+    """Return the present session of a client, as `0x…`; None while it is not connected."""
     identity = client.client_id
     return None if not identity or not identity[0] else session_name(identity[0])
 
 
 class NegotiatedTimeout:
-    """T of a client's session in milliseconds: what the server granted, which need not be what was asked for.
+    """The session timeout T in milliseconds that the server granted, which may differ from the requested one.
 
-    Kazoo keeps the granted timeout to itself, so it is taken from what its `_connect` returns. That needs a client
-    which has not connected yet; for one that has, `granted` stays false until its next connection, and `ms` is what the
-    client asks for.
+    Kazoo does not publish the granted timeout, so it is read from the result of its `_connect`. That works only if the
+    client has not connected yet. Otherwise `granted` stays false until its next connection, and `ms` is the requested
+    timeout.
 
     Args:
         client: of kazoo 2.
@@ -50,7 +50,7 @@ class NegotiatedTimeout:
 
         def connect_and_note(*arguments: Any) -> Any:
             read_timeout_ms, connect_timeout_ms = connect(*arguments)
-            # Kazoo gives a server two thirds of T for an answer.
+            # Kazoo's read timeout is two thirds of T.
             self.ms, self.granted = round(read_timeout_ms * 3 / 2), True
             return read_timeout_ms, connect_timeout_ms
 
@@ -64,16 +64,15 @@ class _Contact:
 
 
 class Heartbeat:
-    """Asks the server for nothing six times per T, in a thread of its own, and notes when that was answered.
+    """Sends a request without effect six times per T, in a thread of its own, and records the answered ones.
 
-    Kazoo's own pings are a third of T apart, and it does not tell when they were answered.
+    Kazoo's own pings are a third of T apart, and it does not publish the times of their answers.
 
     Args:
-        client: whose session it is about.
-        timeout: T.
+        client: the owner of the session.
+        timeout: the session timeout T.
         clock: seconds.
-        on_session: called with each new session, after its first answer; again when it says that it could not do its
-            work.
+        on_session: called with each new session after its first answer. If it returns False, it is called again.
     """
 
     def __init__(
@@ -94,22 +93,22 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="ownership heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End; bounded by one request."""
+        """End the thread; waits for one request at most."""
         self._closed = True
         self._at_once.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def beat_now(self) -> None:
-        """Do not wait for the next beat; never blocks."""
+        """Send the next request at once; never blocks."""
         self._at_once.set()
 
     def age_seconds(self, session: str) -> float | None:
-        """How long ago, at most, a server heard from this session; None when it never has."""
+        """Return an upper bound of the time since a server heard from this session; None before the first time."""
         last = self._last
         return None if last is None or last.session != session else self._clock() - last.sent_at
 
@@ -120,13 +119,13 @@ class Heartbeat:
             self._at_once.wait(self._timeout.ms / 1000 / _BEATS_PER_TIMEOUT)
 
     def _beat(self) -> None:
-        before, sent_at = session_of(self._client), self._clock()
+        before, sent_at = read_session(self._client), self._clock()
         if before is None:
             return
         with suppress(KazooException, KazooTimeoutError):
             self._client.exists_async("/").get(timeout=self._timeout.ms / 1000)
-            # Of two sessions nobody knows which one was heard.
-            if session_of(self._client) == before:
+            # If the session has changed meanwhile, either of the two may have been heard.
+            if read_session(self._client) == before:
                 self._last = _Contact(before, sent_at)
                 if self._greeted != before and self._on_session(before):
                     self._greeted = before

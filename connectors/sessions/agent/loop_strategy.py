@@ -1,4 +1,4 @@
-"""Follows the loop's decisions for one member, and applies the rules locally where the loop has decided nothing."""
+"""Follows the loop's decisions for one member, and applies the rules locally where there is no decision."""
 
 import threading
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Tail
 from connectors.sessions.agent.decisions import MemberDecisions
 from connectors.sessions.agent.strategy import LocalStrategy, Outage, RecoveryStrategy
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionDecision
@@ -22,23 +22,20 @@ DECISION_TIMEOUT = parse_duration("10s")
 _log = structlog.get_logger(__name__)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class LoopStrategy:
-    """The decisions of the loop, where there is one for the present session and for the node as it is now.
+    """Uses the loop's decisions, if there is one for the present session and for the present state of the node.
 
-    Some things need no decision: a node that is the member's own in its present session is kept, one that is not its
-    own to have is let go at once, and a bundle that it has not owned before and nobody owns is taken. Everything else
-    waits for the loop, at most `decision_timeout` after the session was established, and is then left to `otherwise`;
-    so it is when a decision is past its `valid_until`, was made for another session, for another state of the node, or
-    in shadow.
+    Three cases need no decision. A node that belongs to the member in its present session is kept. A node that belongs
+    to another member is given up at once. A bundle without an owner that this member has not owned before is taken.
+
+    Everything else waits for the loop, at most `decision_timeout` after the session was established, and is then
+    decided by `fallback`. The fallback also decides if a decision is past its `valid_until`, in shadow mode, or made
+    for another session or state of the node.
 
     Args:
-        decisions: of the member; `read_from` or a test fills them.
-        source: how to read the loop's topic; None: somebody else calls `take` of the decisions, and wakes the agent.
-        otherwise: who says what to do without the loop.
+        decisions: the member's decisions.
+        source: reads the loop's topic. None: the caller calls `take` of the decisions, and wakes the agent.
+        fallback: decides without the loop; by default a `LocalStrategy`.
         decision_timeout: how long to wait for the loop.
         clock: the time, with its zone.
     """
@@ -48,29 +45,29 @@ class LoopStrategy:
         decisions: MemberDecisions,
         source: "DecisionSource | None" = None,
         *,
-        otherwise: RecoveryStrategy | None = None,
+        fallback: RecoveryStrategy | None = None,
         decision_timeout: timedelta = DECISION_TIMEOUT,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._decisions = decisions
         self._source = source
-        self._otherwise = otherwise or LocalStrategy()
+        self._fallback = fallback or LocalStrategy()
         self._decision_timeout_ms = millis_of(decision_timeout)
         self._clock = clock
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin to read the loop's topic."""
+        """Start to read the loop's topic."""
         if self._source is not None:
             self._source.start(self._decisions, wake)
 
     def close(self) -> None:
-        """End reading."""
+        """Stop reading."""
         if self._source is not None:
             self._source.close()
 
     def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:
-        """By the loop's decision, or without one by the rules at hand, in time."""
-        own = self._otherwise.ruling(path, claimant, node)
+        """Return the loop's decision; without one in time, the fallback's."""
+        own = self._fallback.ruling(path, claimant, node)
         if node is None or own.verdict is OwnershipVerdict.KEEP or own.reason in _NEEDS_NO_DECISION:
             return own
         if claimant.is_new and own.reason is OwnershipReason.ABSENT:
@@ -83,25 +80,25 @@ class LoopStrategy:
         return own if left_ms <= 0 else BundleRuling(OwnershipVerdict.WAIT, own.reason, retry_ms=left_ms)
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:
-        """The loop's, or the one at hand."""
+        """Return the loop's plan, or the fallback's."""
         decided = self._decisions.plan(session, self._clock())
-        return self._otherwise.plan(session) if decided is None else decided
+        return self._fallback.plan(session) if decided is None else decided
 
     def shutdown(self, session: str | None, outage: Outage | None) -> SessionDecision | None:
-        """The loop's decision, once; the one at hand while the loop says nothing of this session."""
+        """Return the loop's decision, once; the fallback's while the loop has none for this session."""
         now = self._clock()
-        if self._decisions.speaks_of(session, now):
+        if self._decisions.has_decision(session, now):
             return self._decisions.shutdown(session, now)
-        return self._otherwise.shutdown(session, outage)
+        return self._fallback.shutdown(session, outage)
 
 
 class DecisionSource:
-    """Reads the loop's topic of decisions, in a thread of its own, for as long as it lives.
+    """Reads the loop's topic of decisions in a thread of its own.
 
     Args:
-        kafka: how to reach the loop's Kafka.
-        topic: the whole name, such as `headgate.decided.sessions`.
-        client_id: how the brokers name this client.
+        kafka: the loop's Kafka.
+        topic: the full name, such as `headgate.decided.sessions`.
+        client_id: this client's name in the brokers' logs.
     """
 
     def __init__(self, kafka: KafkaConnection, topic: str, client_id: str = "headgate-ownership") -> None:
@@ -112,7 +109,7 @@ class DecisionSource:
         self._thread: threading.Thread | None = None
 
     def start(self, decisions: MemberDecisions, wake: Callable[[], None]) -> None:
-        """Begin; `wake` is called after news.
+        """Start the thread; `wake` is called after each new decision.
 
         Raises:
             UserError: the connection's files cannot be used.
@@ -125,7 +122,7 @@ class DecisionSource:
         self._thread.start()
 
     def close(self) -> None:
-        """End; bounded by one request to Kafka."""
+        """End the thread; waits for one request to Kafka at most."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -134,13 +131,13 @@ class DecisionSource:
         problem = None
         with tail:
             while not self._stop.is_set():
-                news = [_take(decisions, record) for record in tail.poll(_POLL_SECONDS)]
-                if any(news):
+                new = [
+                    decisions.take(record.value, from_millis(record.appended_ms))
+                    for record in tail.poll(_POLL_SECONDS)
+                    if record.value is not None
+                ]
+                if any(new):
                     wake()
                 if tail.problem != problem:
                     problem = tail.problem
                     _log.warning("the loop's decisions", problem=problem or "are read again")
-
-
-def _take(decisions: MemberDecisions, record: Record) -> bool:
-    return record.value is not None and decisions.take(record.value, from_millis(record.appended_ms))

@@ -1,4 +1,4 @@
-"""Reads and writes ownership znodes; each write is conditional, so that none hits another member's znode."""
+"""Reads and writes ownership znodes. Each write is conditional, so that it never affects another member's znode."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
-from connectors.sessions.agent.contact import session_of
+from connectors.sessions.agent.contact import read_session
 from connectors.zookeeper.owners import owner_member
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.judge.ownership_table import NodeNow
@@ -35,16 +35,16 @@ _LOST = (NodeExistsError, BadVersionError, NoNodeError, NotEmptyError)
 
 
 class LostRaceError(Exception):
-    """The node is not as it was when it was read: another was faster."""
+    """The node has changed since it was read: another client was faster."""
 
 
 class NoZooKeeperAnswerError(Exception):
-    """Whether something was done is not known: the connection or the session went, or the server is too slow."""
+    """The outcome of a request is unknown: connection or session was lost, or the server is too slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRead:
-    """What a read told: the node, or why it could not be read."""
+    """The result of a read: the node, or the reason why it cannot be read."""
 
     node: NodeNow | None
     obstacle: str | None = None
@@ -55,7 +55,7 @@ class ClientNodes:
 
     Args:
         client: of the application.
-        request_seconds: how long one answer may take.
+        request_seconds: returns the time limit of one answer.
     """
 
     def __init__(self, client: KazooClient, request_seconds: Callable[[], float]) -> None:
@@ -63,35 +63,35 @@ class ClientNodes:
         self._request_seconds = request_seconds
 
     def read(self, paths: Iterable[str], watch: Watch) -> dict[str, NodeRead]:
-        """What each node is now; the watch is called once when one changes.
+        """Read nodes. The watch is called once when one of them changes.
 
         Raises:
-            NoZooKeeperAnswerError: there is no connection any more.
+            NoZooKeeperAnswerError: the connection is lost.
         """
         sent = {path: (self._client.get_async(path, watch), self._client.exists_async(path, watch)) for path in paths}
-        return {path: self._answer(*results) for path, results in sent.items()}
+        return {path: self._parse(*results) for path, results in sent.items()}
 
     def create(self, path: str, value: bytes, session: str) -> None:
         """Create the node, with its parents.
 
         Raises:
-            LostRaceError: there is one.
-            NoZooKeeperAnswerError: it may have been created or not, or the session is not the given one any more.
+            LostRaceError: it exists already.
+            NoZooKeeperAnswerError: it may have been created or not, or the client's session is another one.
         """
-        self._still(session)
+        self._require_session(session)
         self._wait(self._client.create_async(path, value, ephemeral=True, makepath=True))
 
     def replace(self, path: str, value: bytes, version: int, session: str) -> None:
-        """Delete the node of that version and create it anew, both or neither. Raises as `create` does."""
-        self._still(session)
+        """Delete the node of that version and create a new one, both or neither. Raises as `create` does."""
+        self._require_session(session)
         both = self._client.transaction()
         both.delete(path, version)
         both.create(path, value, ephemeral=True)
         for result in self._wait(both.commit_async()):
             if isinstance(result, RolledBackError | RuntimeInconsistency):
-                continue  # the other one's error is the reason
+                continue  # the other operation's error is the reason
             if isinstance(result, NoNodeError):
-                raise NoZooKeeperAnswerError from result  # it went by itself: look again, and create
+                raise NoZooKeeperAnswerError from result  # the node vanished by itself: read it again, and create it
             if isinstance(result, _LOST):
                 raise LostRaceError(path) from result
             if isinstance(result, KazooException):
@@ -99,26 +99,26 @@ class ClientNodes:
 
     def delete(self, path: str, version: int, session: str) -> None:
         """Delete the node of that version. Raises as `create` does."""
-        self._still(session)
+        self._require_session(session)
         self._wait(self._client.delete_async(path, version))
 
-    def _still(self, session: str) -> None:
-        """Nothing is carried out for another session than the one it was decided for."""
-        if session_of(self._client) != session:
+    def _require_session(self, session: str) -> None:
+        """Refuse a write that was decided for another session."""
+        if read_session(self._client) != session:
             raise NoZooKeeperAnswerError
 
-    def _answer(self, got: Any, seen: Any) -> NodeRead:
-        # `get` tells the value, but leaves no watch where there is no node; `exists` does.
+    def _parse(self, got: Any, seen: Any) -> NodeRead:
+        # `get` returns the value, but sets no watch on an absent node; `exists` does.
         try:
             value, stat = self._wait(got)
             self._wait(seen)
         except LostRaceError:
-            return self._absent(seen)
+            return self._parse_absent(seen)
         except KazooException as error:
             return NodeRead(None, type(error).__name__)
-        return NodeRead(_node(value, stat))
+        return NodeRead(_make_node(value, stat))
 
-    def _absent(self, seen: Any) -> NodeRead:
+    def _parse_absent(self, seen: Any) -> NodeRead:
         try:
             created_since = self._wait(seen) is not None
         except KazooException as error:
@@ -134,7 +134,7 @@ class ClientNodes:
             raise LostRaceError from error
 
 
-def _node(value: bytes, stat: ZnodeStat) -> NodeNow:
+def _make_node(value: bytes, stat: ZnodeStat) -> NodeNow:
     return NodeNow(
         exists=True,
         ephemeral=stat.ephemeralOwner != 0,

@@ -1,8 +1,7 @@
-"""Brings the bundles of a member with a session up to date: looks, and owns again, waits, or releases.
+"""Reconciles the bundles of a member with a session: reads their znodes, and owns again, waits, or releases.
 
-A pass starts from the znodes as they are now. So it may be cut short anywhere, by a failure or another loss of the
-session, and the next one continues. A bundle counts as owned only if its znode was read and belongs to the current
-session.
+A pass starts from the present znodes. So a failure or another loss of the session may interrupt it anywhere, and the
+next pass continues. A bundle counts as owned only if its znode was read and belongs to the current session.
 """
 
 from collections.abc import Callable
@@ -26,30 +25,26 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CurrentSession:
-    """The session a member has now."""
+    """The present session of a member."""
 
     session: str
     since: float
-    """When it was established, or established again (seconds of the agent's clock)."""
-    limit_ms: Callable[[], int]
-    """Gives `wait_ms`, which depends on T: kazoo tells T a moment after there is a connection."""
-
-    @property
-    def wait_ms(self) -> int:
-        """How long a bundle waits for the node of an old session to go."""
-        return self.limit_ms()
+    """Time when it was established, in seconds of the agent's clock."""
+    wait_ms: Callable[[], int]
+    """Returns how long a bundle waits until the node of an old session vanishes. It depends on T, which kazoo provides
+    a moment after the connection."""
 
 
 class OwnershipReconciler:
-    """Looks after the bundles of one member, from the agent's thread only.
+    """Reconciles the bundles of one member. For the agent's thread, except `suspect_taken`.
 
     Args:
-        member: as the nodes' values name it.
+        member: its name in the nodes' values.
         bundles: the bundles.
-        nodes: how they are read and written.
-        strategy: who says what to do.
+        nodes: reads and writes their nodes.
+        strategy: decides.
         callbacks: the application's.
-        reporter: where it is told.
+        reporter: reports the actions.
         clock: seconds.
         on_watch: called by kazoo's thread when a node changes.
     """
@@ -75,10 +70,10 @@ class OwnershipReconciler:
         self._on_watch = on_watch
 
     def reconcile(self, current: CurrentSession) -> None:
-        """One pass: what others own is let go first, because they may serve it already.
+        """Run one pass. It first gives up the bundles that others own, because they may serve them already.
 
         Raises:
-            NoZooKeeperAnswerError: the connection or the session went; nothing is lost by that.
+            NoZooKeeperAnswerError: connection or session was lost; the next pass continues.
         """
         self._examine(current)
         self.close_given_up()
@@ -88,51 +83,51 @@ class OwnershipReconciler:
         self.close_given_up()
 
     def close_given_up(self) -> None:
-        """Have what is given up closed by the application, and forget it; needs no connection."""
+        """Have the application close the bundles that are given up, and drop them; needs no connection."""
         for bundle in self._due(BundleStage.UNLOADING):
-            if bundle.opened and not self._closed(bundle):
+            if bundle.opened and not self._unload(bundle):
                 continue
-            if bundle.reason is None:  # nobody else's: there may be a node of ours
+            if bundle.reason is None:  # no other member owns it: our node may still exist
                 with self._bundles.lock:
                     bundle.stage, bundle.callback = BundleStage.DELETING, Retry()
             else:
                 self._bundles.remove(bundle)
 
     def call(self, retry: Retry, action: RecoveryAction | None, path: str | None, work: Callable[[], None]) -> bool:
-        """Have the application do something; a failure is told, and tried again later."""
+        """Call the application. Returns False after a failure, which is reported and retried later."""
         try:
             work()
         except Exception as error:
-            retry.failed(self._clock())
+            retry.fail(self._clock())
             _log.warning("a callback failed", member=self._member, path=path, attempt=retry.failures, error=repr(error))
             if action is not None:
-                self._reporter.failed(action, type(error).__name__, path, attempt=retry.failures)
+                self._reporter.report_failure(action, type(error).__name__, path, attempt=retry.failures)
             return False
         return True
 
     def _examine(self, current: CurrentSession) -> None:
         now = self._clock()
-        self._look_at(
-            [bundle for bundle in self._bundles.of(LIVE) if bundle.ruling is None and bundle.look.due <= now],
+        self._read_nodes(
+            [bundle for bundle in self._bundles.select(LIVE) if bundle.ruling is None and bundle.look.due <= now],
             current,
         )
 
-    def _look_at(self, due: list[Bundle], current: CurrentSession) -> None:
+    def _read_nodes(self, due: list[Bundle], current: CurrentSession) -> None:
         changes = [bundle.changes for bundle in due]
         answers = self._nodes.read([bundle.path for bundle in due], self._on_watch) if due else {}
         for bundle, before in zip(due, changes, strict=True):
             self._judge(bundle, answers[bundle.path], before, current)
 
     def _judge(self, bundle: Bundle, answer: NodeRead, changes: int, current: CurrentSession) -> None:
-        node = self._node_now(bundle, answer)
+        node = self._count_unreadable(bundle, answer)
         now = self._clock()
         waited_ms = round((now - max(current.since, bundle.claimed_at)) * 1000)
         is_new = bundle.claimed_at >= current.since
-        claimant = Claimant(self._member, current.session, max(0, waited_ms), current.wait_ms, is_new)
+        claimant = Claimant(self._member, current.session, max(0, waited_ms), current.wait_ms(), is_new)
         ruling = self._strategy.ruling(bundle.path, claimant, node)
         with self._bundles.lock:
             if bundle.changes != changes:
-                return  # since it was read; it is due again
+                return  # it has changed since the read, and is due again
             if ruling.verdict is OwnershipVerdict.KEEP:
                 bundle.own(current.session)
             elif ruling.verdict is OwnershipVerdict.UNLOAD:
@@ -140,30 +135,30 @@ class OwnershipReconciler:
             elif ruling.verdict is OwnershipVerdict.RE_OWN:
                 bundle.want(ruling)
             else:
-                bundle.wait(now + _wait_ms(ruling, bundle.unreadable_times) / 1000)
+                bundle.wait(now + _retry_in_ms(ruling, bundle.unreadable_times) / 1000)
 
     def suspect_taken(self, session: str) -> None:
-        """Look, in a new session, for bundles that another has taken, so that they are not served any longer.
+        """Find, in a new session, the bundles that another member has taken, so that they are not served any more.
 
-        The next pass does the same and more, but may have to wait for a callback. This may run in any thread.
+        The next pass does the same and more, but may have to wait for a callback. Any thread may call this.
 
         Raises:
             NoZooKeeperAnswerError: as `reconcile` does.
         """
-        loaded = [bundle for bundle in self._bundles.of(LIVE) if bundle.loaded]
+        loaded = [bundle for bundle in self._bundles.select(LIVE) if bundle.loaded]
         answers = self._nodes.read([bundle.path for bundle in loaded], self._on_watch) if loaded else {}
         for bundle in loaded:
             node = answers[bundle.path].node
             taken = node is not None and node.exists and node.owner != self._member
             self._bundles.suspect(bundle, session, taken=taken)
 
-    def _node_now(self, bundle: Bundle, answer: NodeRead) -> NodeNow | None:
-        """The node as rules want it: with how often in a row it could not be read."""
+    def _count_unreadable(self, bundle: Bundle, answer: NodeRead) -> NodeNow | None:
+        """Return the node, with the number of successive readings in which it had no readable owner."""
         node = answer.node
         readable = node is not None and (not node.exists or not node.ephemeral or node.owner is not None)
         bundle.unreadable_times = 0 if readable else bundle.unreadable_times + 1
         if node is None:
-            _log.warning("a node is not read", path=bundle.path, obstacle=answer.obstacle)
+            _log.warning("a node cannot be read", path=bundle.path, obstacle=answer.obstacle)
             return None
         if readable:
             return node
@@ -178,16 +173,16 @@ class OwnershipReconciler:
 
     def _re_own(self, bundle: Bundle, current: CurrentSession) -> None:
         if bundle.preloaded_for != current.session:
-            if not self._preloaded(bundle, current):
+            if not self._preload(bundle, current):
                 return
-            # That may have taken long. Versions start anew with each node, so the node is read right before the write:
-            # the longer in between, the likelier another's new node has the version of our old one.
-            self._look_at([bundle], current)
+            # `preload` may take long, so the node is read again right before the write. Versions of a new node start at
+            # 0: after a long time, another member's new node may have the version of our old one.
+            self._read_nodes([bundle], current)
         with self._bundles.lock:
             ruling = bundle.ruling
             if ruling is None:
                 return
-            bundle.lose()  # whatever comes of it is read, and not concluded
+            bundle.lose()  # the result of the write is read, not assumed
             bundle.writing = True
         self._write(bundle, ruling, current)
 
@@ -201,14 +196,14 @@ class OwnershipReconciler:
             with self._bundles.lock:
                 bundle.give_up(OwnershipReason.OTHER_OWNER)
         except KazooException as error:
-            bundle.look.failed(self._clock())
+            bundle.look.fail(self._clock())
             detail = type(error).__name__
-            self._reporter.failed(RecoveryAction.RE_OWN, detail, bundle.path, attempt=bundle.look.failures)
+            self._reporter.report_failure(RecoveryAction.RE_OWN, detail, bundle.path, attempt=bundle.look.failures)
         else:
             bundle.look.failures = 0
-            self._reporter.ok(RecoveryAction.RE_OWN, bundle.path, attempt=bundle.callback.failures + 1)
+            self._reporter.report_ok(RecoveryAction.RE_OWN, bundle.path, attempt=bundle.callback.failures + 1)
 
-    def _preloaded(self, bundle: Bundle, current: CurrentSession) -> bool:
+    def _preload(self, bundle: Bundle, current: CurrentSession) -> bool:
         path, bundle.opened = bundle.path, True
         if self.call(bundle.callback, RecoveryAction.RE_OWN, path, lambda: self._callbacks.preload(path)):
             bundle.preloaded_for = current.session
@@ -218,13 +213,13 @@ class OwnershipReconciler:
                 bundle.give_up(None)
         return False
 
-    def _closed(self, bundle: Bundle) -> bool:
+    def _unload(self, bundle: Bundle) -> bool:
         path, reason = bundle.path, bundle.reason
         done = self.call(bundle.callback, RecoveryAction.UNLOAD, path, lambda: self._callbacks.unload(path, reason))
         if done:
-            self._reporter.ok(RecoveryAction.UNLOAD, path, attempt=bundle.callback.failures + 1)
+            self._reporter.report_ok(RecoveryAction.UNLOAD, path, attempt=bundle.callback.failures + 1)
         elif bundle.callback.failures >= MOST_ATTEMPTS:
-            _log.error("a bundle could not be closed and is left as it is", member=self._member, path=path)
+            _log.error("a bundle could not be closed and stays open", member=self._member, path=path)
         return done or bundle.callback.failures >= MOST_ATTEMPTS
 
     def _delete_released(self, current: CurrentSession) -> None:
@@ -235,22 +230,22 @@ class OwnershipReconciler:
                 if mine and node is not None and node.version is not None:
                     self._nodes.delete(bundle.path, node.version, current.session)
             except LostRaceError:
-                continue  # its value has changed: look again
+                continue  # its value has changed: read it again
             except KazooException as error:
-                bundle.callback.failed(self._clock())
-                _log.warning("a released node is not deleted", path=bundle.path, error=repr(error))
+                bundle.callback.fail(self._clock())
+                _log.warning("a released node cannot be deleted yet", path=bundle.path, error=repr(error))
                 continue
             if node is not None:
                 self._bundles.remove(bundle)
             else:
-                bundle.callback.failed(self._clock())
+                bundle.callback.fail(self._clock())
 
     def _due(self, stage: BundleStage) -> list[Bundle]:
         now = self._clock()
-        return [bundle for bundle in self._bundles.of((stage,)) if bundle.callback.due <= now]
+        return [bundle for bundle in self._bundles.select((stage,)) if bundle.callback.due <= now]
 
 
-def _wait_ms(ruling: BundleRuling, unreadable_times: int) -> int:
+def _retry_in_ms(ruling: BundleRuling, unreadable_times: int) -> int:
     if unreadable_times:
         return retry_ms(unreadable_times)
     if ruling.retry_ms is not None:

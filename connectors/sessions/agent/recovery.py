@@ -1,4 +1,4 @@
-"""Recovery after a session was re-established: the steps of the plan in order, each retried until it is done."""
+"""The recovery in a new session: the steps of the plan in order, each retried until it is done."""
 
 from collections.abc import Callable
 
@@ -17,16 +17,16 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionRecovery:
-    """What a member does besides looking after its bundles. For the agent's thread only.
+    """Carries out the recovery of one member. For the agent's thread only.
 
     Args:
         reconciler: calls the application.
         bundles: the bundles.
-        strategy: who knows the plan.
+        strategy: returns the plan.
         callbacks: the application's.
-        reporter: where it is told.
+        reporter: reports the actions.
         clock: seconds.
-        outage: what is known of a loss since a moment, and after so many failed attempts.
+        outage: describes a loss, given its time and the number of failed attempts.
     """
 
     def __init__(
@@ -49,44 +49,46 @@ class SessionRecovery:
         self._left: set[RecoveryStep] = set()
         self._retry = Retry()
         self._settle_until = 0.0
-        """Until when the plan waits for the bundles, while it does."""
+        """End of the time in which the plan waits for the bundles; 0 while it does not wait."""
         self._attempt = 0
         self._shutdown: SessionDecision | None = None
         self._shutdown_retry = Retry()
 
     @property
     def due(self) -> float | None:
-        """When something may be due next; None: nothing is under way."""
+        """Time of the next action; None if no recovery is in progress."""
         dues = [max(self._retry.due, self._settle_until)] if self._left else []
         return min([*dues, self._shutdown_retry.due] if self._shutdown else dues, default=None)
 
-    def reconnected(self) -> None:
-        """The session has outlived a loss of the connection."""
+    def begin_reconnected(self) -> None:
+        """Begin the recovery of a session that has survived a loss of the connection."""
         self._left.add(RecoveryStep.INVALIDATE_CACHES)
         self._retry = Retry()
 
     def begin(self) -> None:
-        """The session was lost, and there is one again."""
+        """Begin the recovery of a new session after a loss."""
         self._left = set(RecoveryStep)
         self._retry, self._settle_until = Retry(), 0.0
-        self._reporter.ok(RecoveryAction.RECONNECT, attempt=self._attempt + 1)
+        self._reporter.report_ok(RecoveryAction.RECONNECT, attempt=self._attempt + 1)
         self._attempt = 0
 
     def report_no_session(self, lost_at: float, timeout_ms: int) -> None:
-        """There is still no session: one failed attempt for each T that has passed since the loss."""
+        """Report one failed attempt for each T since the loss."""
         attempts = int((self._clock() - lost_at) * 1000) // timeout_ms
         while self._attempt < attempts:
             self._attempt += 1
-            self._reporter.failed(RecoveryAction.RECONNECT, "no server gave us a session", attempt=self._attempt)
+            self._reporter.report_failure(
+                RecoveryAction.RECONNECT, "no server gave us a session", attempt=self._attempt
+            )
 
     def advance(self, current: CurrentSession) -> None:
-        """Take the next steps of the plan."""
+        """Carry out the next steps of the plan."""
         if not self._left or self._retry.due > self._clock():
             return
-        # The plan may come late, or differ from the last: what is done is not done again.
+        # The plan may arrive late or change; steps that are done are not repeated.
         for step in self._strategy.plan(current.session):
             if step in self._left:
-                if not self._done(step, current):
+                if not self._carry_out(step, current):
                     return
                 self._left.discard(step)
                 self._retry = Retry()
@@ -94,7 +96,7 @@ class SessionRecovery:
         _log.info("recovered", session=current.session)
 
     def shut_down_if_decided(self, session: str | None, lost_at: float | None) -> None:
-        """Tell the application to shut down, when that has been decided for the process with this session."""
+        """Call `shut_down` of the application if that is decided for this session."""
         outage = None if lost_at is None else self._outage(lost_at, self._attempt)
         decision = self._strategy.shutdown(session, outage)
         if decision is not None:
@@ -106,28 +108,25 @@ class SessionRecovery:
         if done or self._shutdown_retry.failures >= MOST_ATTEMPTS:
             self._shutdown = None
 
-    def _done(self, step: RecoveryStep, current: CurrentSession) -> bool:
+    def _carry_out(self, step: RecoveryStep, current: CurrentSession) -> bool:
         if step is RecoveryStep.RE_OWN:
-            return self._all_settled(current)
+            return self._has_settled(current)
         if step is RecoveryStep.REPUBLISH_LOAD_DATA:
-            return self._republished()
-        return self._called(None, self._callbacks.invalidate_caches)
+            action = RecoveryAction.REPUBLISH_LOAD_DATA
+            done = self._call(action, self._callbacks.republish)
+            if done and self._retry.failures < MOST_ATTEMPTS:
+                self._reporter.report_ok(action, attempt=self._retry.failures + 1)
+            return done
+        return self._call(None, self._callbacks.invalidate_caches)
 
-    def _all_settled(self, current: CurrentSession) -> bool:
-        """Whether the next step may begin; one bundle that cannot be read does not hold it up for ever."""
-        self._settle_until = current.since + current.wait_ms / 1000
-        if self._clock() < self._settle_until and self._bundles.of((BundleStage.WANTED, BundleStage.UNLOADING)):
+    def _has_settled(self, current: CurrentSession) -> bool:
+        """Whether the next step may begin. The wait is bounded, so that an unreadable bundle does not block it."""
+        self._settle_until = current.since + current.wait_ms() / 1000
+        if self._clock() < self._settle_until and self._bundles.select((BundleStage.WANTED, BundleStage.UNLOADING)):
             return False
         self._settle_until = 0.0
         return True
 
-    def _republished(self) -> bool:
-        action = RecoveryAction.REPUBLISH_LOAD_DATA
-        done = self._called(action, self._callbacks.republish)
-        if done and self._retry.failures < MOST_ATTEMPTS:
-            self._reporter.ok(action, attempt=self._retry.failures + 1)
-        return done
-
-    def _called(self, action: RecoveryAction | None, work: Callable[[], None]) -> bool:
+    def _call(self, action: RecoveryAction | None, work: Callable[[], None]) -> bool:
         done = self._reconciler.call(self._retry, action, None, work)
         return done or self._retry.failures >= MOST_ATTEMPTS

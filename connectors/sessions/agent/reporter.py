@@ -1,4 +1,4 @@
-"""Reports what the agent does: as readings for the loop, and in the log."""
+"""Reports the agent's actions: as readings for the loop, and in the log."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ _log = structlog.get_logger(__name__)
 
 
 class RecoveryReporter:
-    """What one member reports. Whatever becomes of a report, the agent goes on.
+    """Reports for one member. A failed report does not stop the agent.
 
     Args:
         cluster: its name in the loop's settings.
-        member: who reports.
-        role: the fleet it belongs to, as the loop's collector names it.
-        report: where reports go, such as `connectors.kafka.publisher.observations_to`; None: only to the log.
+        member: its name.
+        role: its fleet, as in the loop's session collector.
+        report: publishes readings, such as `connectors.kafka.publisher.observations_to`; None: only the log.
     """
 
     def __init__(self, cluster: str, member: str, report: ReadingSink | None, *, role: str = "broker") -> None:
@@ -28,8 +28,8 @@ class RecoveryReporter:
         self._role = role
         self._report = report
 
-    def connected(self, session: str, timeout_ms: int) -> None:
-        """There is a session again: from outside that is seen only when the member registers, after its bundles."""
+    def report_session(self, session: str, timeout_ms: int) -> None:
+        """Report a new session. A collector sees it only when the member registers, which is after its bundles."""
         self._publish(
             ZkSession(
                 cluster=self._cluster,
@@ -41,13 +41,13 @@ class RecoveryReporter:
             )
         )
 
-    def ok(self, action: RecoveryAction, path: str | None = None, *, attempt: int = 1) -> None:
-        """Something was done."""
+    def report_ok(self, action: RecoveryAction, path: str | None = None, *, attempt: int = 1) -> None:
+        """Report an action that was done."""
         _log.info("recovery", member=self._member, action=action.value, path=path)
         self._send(action, path, RecoveryResult.OK, attempt, None)
 
-    def failed(self, action: RecoveryAction, detail: str, path: str | None = None, *, attempt: int) -> None:
-        """Something could not be done, in so many attempts."""
+    def report_failure(self, action: RecoveryAction, detail: str, path: str | None = None, *, attempt: int) -> None:
+        """Report an action that failed, and the number of attempts."""
         _log.warning(
             "recovery failed", member=self._member, action=action.value, path=path, attempt=attempt, detail=detail
         )
@@ -74,4 +74,4 @@ class RecoveryReporter:
         try:
             self._report(reading)
         except Exception as error:  # the application's own code
-            _log.warning("a report could not be made", member=self._member, error=repr(error))
+            _log.warning("a report failed", member=self._member, error=repr(error))

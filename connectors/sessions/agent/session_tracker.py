@@ -1,8 +1,10 @@
-"""Tracks one member's own session: feeds kazoo's states to the state machine of the sessions policy."""
+"""Tracks a member's own sessions: to the ownership store, and to a separate configuration store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState, KeeperState
 
 from connectors.sessions.agent.contact import NegotiatedTimeout
@@ -11,13 +13,15 @@ from policies.sessions.fold.session_machine import SessionReading, Timeouts, beg
 from policies.sessions.readings import SessionState
 from policies.sessions.state import SessionTrack
 
-# What was observed here counts for ever, and flapping is for those to judge who see the fleet.
+# A member's own observations never become stale. The loop judges flapping, because it sees the whole fleet.
 _TIMEOUTS = Timeouts(settle_ms=0, validity_ms=10**15)
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One change of state, as kazoo's listener sees it: taken down there, because it may be another one soon."""
+    """One change of state, captured in kazoo's listener, because the state may change again soon."""
 
     state: str
     keeper_state: str
@@ -26,10 +30,10 @@ class StateChange:
 
 
 class SessionTracker:
-    """The session of the member. For the agent's thread; `status`, `session` and `connected` may be read by any.
+    """Feeds kazoo's states to the policy's state machine. Any thread may read `status`, `session` and `connected`.
 
     Args:
-        timeout: T.
+        timeout: the session timeout T.
         clock: seconds.
     """
 
@@ -41,17 +45,17 @@ class SessionTracker:
 
     @property
     def status(self) -> SessionStatus | None:
-        """None until there was a session."""
+        """None before the first session."""
         return None if self._track is None else self._track.status
 
     @property
     def session(self) -> str | None:
-        """The session it has, or had last."""
+        """The present or last session."""
         return None if self._track is None else self._track.session
 
     @property
     def lost_at(self) -> float | None:
-        """Since when its session is lost, while there is no other; None when it is not lost."""
+        """Time of the session's loss; None if it is not lost."""
         track = self._track
         if track is None or track.status is not SessionStatus.SESSION_LOST or track.lost_ms is None:
             return None
@@ -59,15 +63,17 @@ class SessionTracker:
 
     @property
     def due(self) -> float | None:
-        """When time alone changes it."""
+        """The next time at which the state changes without an event."""
         lapse_ms = None if self._track is None else self._track.lapse_ms
         return None if lapse_ms is None else lapse_ms / 1000
 
     def observe(self, observed: StateChange) -> tuple[SessionEvent, ...]:
-        """Take in a change, and tell what it means."""
-        state = _state(observed)
+        """Process a change of state, and return its events."""
+        state = _parse_state(observed)
         self.connected = state is SessionState.CONNECTED
-        seen = SessionReading(_ms(observed.at), state, observed.session if self.connected else None, self._timeout.ms)
+        seen = SessionReading(
+            _to_ms(observed.at), state, observed.session if self.connected else None, self._timeout.ms
+        )
         if self._track is None:
             if not self.connected:
                 return ()
@@ -77,14 +83,14 @@ class SessionTracker:
         return events
 
     def pass_time(self) -> tuple[SessionEvent, ...]:
-        """What time alone has brought."""
+        """Process the passing of time, and return its events."""
         if self._track is None:
             return ()
-        self._track, events = pass_time(self._track, max(_ms(self._clock()), self._track.read_ms), _TIMEOUTS)
+        self._track, events = pass_time(self._track, max(_to_ms(self._clock()), self._track.read_ms), _TIMEOUTS)
         return events
 
 
-def _state(observed: StateChange) -> SessionState:
+def _parse_state(observed: StateChange) -> SessionState:
     if observed.state == KazooState.CONNECTED:
         return SessionState.CONNECTED
     if observed.state == KazooState.SUSPENDED:
@@ -92,5 +98,39 @@ def _state(observed: StateChange) -> SessionState:
     return SessionState.CLOSED if observed.keeper_state == KeeperState.CLOSED else SessionState.EXPIRED
 
 
-def _ms(seconds: float) -> int:
+def _to_ms(seconds: float) -> int:
     return int(seconds * 1000)
+
+
+class ConfigurationStore:
+    """Tracks the session to a separate configuration store.
+
+    A member owns no nodes there, so the loss of this session loses no ownership. But changes may be missed until the
+    connection is back.
+
+    Args:
+        client: of kazoo; the application starts and stops it.
+        on_return: called from kazoo's thread when the connection is back; must not block.
+    """
+
+    def __init__(self, client: KazooClient, on_return: Callable[[], None]) -> None:
+        self._client = client
+        self._on_return = on_return
+        self._is_away = False
+
+    def start(self) -> None:
+        """Begin. A client that has not connected yet does not count as disconnected."""
+        self._client.add_listener(self._on_state)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._client.remove_listener(self._on_state)
+
+    def _on_state(self, state: str) -> None:
+        if state != KazooState.CONNECTED:
+            self._is_away = True
+            _log.info("configuration store", state=state)
+        elif self._is_away:
+            self._is_away = False
+            _log.info("configuration store", state=state)
+            self._on_return()

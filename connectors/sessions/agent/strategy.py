@@ -1,4 +1,4 @@
-"""Decides what to do after a session was lost: by the policy's rules applied locally, or by the loop's decisions."""
+"""Decides the recovery after the loss of a session: the interface, and the policy's rules applied locally."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,92 +16,90 @@ from policies.units import counted, human_seconds, to_millis
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A member is without a session."""
+    """The loss of a member's session, while it has no new one."""
 
     cluster: str
     member: str
     role: str
     session: str | None
-    """The one it lost."""
+    """The lost session."""
     timeout_ms: int
     lost_seconds: float
-    """Since it lost it."""
+    """Time since the loss."""
     attempts: int
-    """Failed attempts to get another since, one for each T."""
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+    """Failed attempts to get a new session, one for each T."""
 
 
 class RecoveryStrategy(Protocol):
-    """What the agent asks. It is asked from the agent's own thread only, and must not block."""
+    """Decides for the agent. The agent calls it from its own thread only, and it must not block."""
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin; call `wake`, from any thread, whenever an answer may have changed."""
+        """Start; call `wake`, from any thread, when a decision may have changed."""
 
     def close(self) -> None:
-        """End."""
+        """Stop."""
 
     def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:
-        """What is to be done about one bundle, as its node is now; None: it could not be read."""
+        """Decide about one bundle by the present state of its node; None: it could not be read."""
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:
-        """In which order a member with this new session comes back."""
+        """Return the order of the recovery steps of a member with this new session."""
 
     def shutdown(self, session: str | None, outage: Outage | None) -> SessionDecision | None:
-        """Why the process with this session should go down, if it should; the same decision at most once.
+        """Return a decision to shut down the process with this session; the same decision at most once.
 
         Args:
-            session: the one it has, or had last.
-            outage: what is known of its loss; None while it has a session.
+            session: the present or last session.
+            outage: None while it has a session.
         """
 
 
 class LocalStrategy:
-    """The rules of the sessions policy, applied here: no loop is needed.
+    """Applies the rules of the sessions policy locally, without the loop.
 
-    Whether a loss concerns one member or the whole fleet cannot be told from one member. So it orders a shutdown only
-    with `on_session_lost: shutdown`, and only after `reconnect_limit` failed attempts in a row; else never.
+    One member cannot distinguish its own loss from one of the whole fleet. So this strategy decides a shutdown only
+    with `on_session_lost: shutdown`, and only after `reconnect_limit` failed attempts in a row.
 
     Args:
-        settings: `ownership_rules`, `recovery_order`, `on_session_lost`, `reconnect_limit` and `validity` count.
+        settings: it uses `ownership_rules`, `recovery_order`, `on_session_lost`, `reconnect_limit` and `validity`.
         clock: the time, with its zone.
     """
 
-    def __init__(self, settings: SessionsSettings | None = None, *, clock: Callable[[], datetime] = _utc_now) -> None:
+    def __init__(
+        self, settings: SessionsSettings | None = None, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._settings = settings or SessionsSettings()
         self._clock = clock
-        self._told: str | None = None
-        """The lost session for which a shutdown was ordered."""
+        self._shut_down: str | None = None
+        """The lost session for which a shutdown was decided."""
 
     def start(self, wake: Callable[[], None]) -> None:
-        """There is nothing new to wait for."""
+        """Do nothing: decisions do not change."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
     def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:  # noqa: ARG002 - the protocol's
-        """By the table of the rules."""
+        """Apply the ownership table."""
         return rule(claimant, node, self._settings.ownership_rules)
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:  # noqa: ARG002 - the protocol's
-        """Always the same."""
+        """Return the configured order."""
         return self._settings.recovery_order
 
     def shutdown(self, session: str | None, outage: Outage | None) -> SessionDecision | None:  # noqa: ARG002 - the protocol's
-        """After enough failed attempts, once for each loss, where the settings say so."""
+        """Return a decision once for each loss, after enough failed attempts, if the settings allow it."""
         if outage is None or self._settings.on_session_lost is not OnSessionLost.SHUTDOWN:
             return None
         lost = outage.session or ""
-        if outage.attempts < self._settings.reconnect_limit or self._told == lost:
+        if outage.attempts < self._settings.reconnect_limit or self._shut_down == lost:
             return None
-        self._told = lost
-        return _given_up(outage, self._settings, self._clock())
+        self._shut_down = lost
+        return _decide_shutdown(outage, self._settings, self._clock())
 
 
-def _given_up(outage: Outage, settings: SessionsSettings, now: datetime) -> SessionDecision:
-    """The decision that the loop would have published."""
+def _decide_shutdown(outage: Outage, settings: SessionsSettings, now: datetime) -> SessionDecision:
+    """Make the decision that the loop would have published."""
     issuer = Issuer(NAME, outage.cluster, Mode.ACTIVE, settings.fingerprint())
     subject = f"{outage.cluster}/{outage.member}"
     lost_for = human_seconds(outage.lost_seconds)

@@ -1,4 +1,4 @@
-"""Tasks from other threads for the agent's thread, in order."""
+"""Jobs from other threads for the agent's thread, in order."""
 
 import queue
 import threading
@@ -11,26 +11,26 @@ from connectors.sessions.agent.callbacks import OwnershipError
 
 
 class WorkQueue:
-    """A queue of work for one thread."""
+    """A queue of jobs for one thread."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
 
     def run_in(self, worker: threading.Thread) -> None:
-        """The thread that does the work."""
+        """Set the thread that calls `run`."""
         self._worker = worker
 
     def put(self, job: Callable[[], None]) -> None:
-        """Have something done; never blocks."""
+        """Add a job; never blocks."""
         self._queue.put(job)
 
     def wake(self) -> None:
-        """Have the thread look for what is due."""
-        self._queue.put(_nothing)
+        """End the wait of `run`, so that the thread checks for due work."""
+        self._queue.put(lambda: None)
 
     def run(self, timeout_seconds: float) -> None:
-        """Do what there is to do, in the agent's thread; wait so long for the first."""
+        """Run all jobs, and wait up to a time for the first one."""
         try:
             job = self._queue.get(timeout=timeout_seconds)
             while True:
@@ -40,28 +40,24 @@ class WorkQueue:
             return
 
     def call(self, path: str, work: Callable[[], bool], timeout_seconds: float) -> bool:
-        """Have something done about a bundle, and wait for what comes of it.
+        """Run a job about a bundle in the agent's thread, and return its result.
 
         Raises:
-            OwnershipError: nobody would answer, or not in time; and whatever the work raises.
+            OwnershipError: the agent is not running, or the job took too long. Exceptions of the job are raised, too.
         """
         worker = self._worker
         if worker is None or not worker.is_alive() or worker is threading.current_thread():
-            raise OwnershipError(path, "the agent is not running, or is asked from one of its own callbacks")
+            raise OwnershipError(path, "the agent is not running, or was called from one of its own callbacks")
         done: Future[bool] = Future()
         self._queue.put(partial(_settle, done, work))
         try:
             return done.result(timeout_seconds)
         except FutureTimeoutError:
-            raise OwnershipError(path, f"nothing was said within {timeout_seconds:g} s; the agent goes on") from None
-
-
-def _nothing() -> None:
-    """The loop around it does what is due."""
+            raise OwnershipError(path, f"not done within {timeout_seconds:g} s; the agent continues") from None
 
 
 def _settle(done: "Future[bool]", work: Callable[[], bool]) -> None:
     try:
         done.set_result(work())
-    except Exception as error:  # for the thread that waits
+    except Exception as error:  # raised in the waiting thread
         done.set_exception(error)

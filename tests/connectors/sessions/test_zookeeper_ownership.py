@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sessions.zookeeper_ownership import in_records
+from connectors.sessions.zookeeper_ownership import split_reading
 from connectors.zookeeper.owners import digest, owner_member
 from policies.observations import Outcome
 from policies.sessions.readings import NodeKind, OwnedNode
@@ -71,14 +71,14 @@ def nodes(count: int, namespace: str = "tenant/ns", owner: str = "b1.example.org
 
 def test_a_tree_travels_in_one_record_as_long_as_it_fits() -> None:
     whole = nodes(10_000)
-    (reading,) = in_records("payments", "/namespace", whole, ["/namespace/tenant"])
+    (reading,) = split_reading("payments", "/namespace", whole, ["/namespace/tenant"])
     assert (reading.tree, reading.nodes) == ("/namespace", tuple(whole))
 
 
 def test_a_larger_one_travels_by_tenant_the_empty_ones_too() -> None:
     first, second = nodes(9000, "first/ns"), nodes(9000, "second/ns")
     branches = ["/namespace/empty", "/namespace/first", "/namespace/second"]
-    readings = list(in_records("payments", "/namespace", [*first, *second], branches))
+    readings = list(split_reading("payments", "/namespace", [*first, *second], branches))
     assert [(reading.tree, len(reading.nodes)) for reading in readings] == [
         ("/namespace/empty", 0),
         ("/namespace/first", 9000),
@@ -90,7 +90,7 @@ def test_a_larger_one_travels_by_tenant_the_empty_ones_too() -> None:
 def test_a_tenant_that_is_too_large_is_told_and_leaves_the_others_readable() -> None:
     large, small = nodes(20_000, "large/ns"), nodes(1, "small/ns")
     branches = ["/namespace/large", "/namespace/small"]
-    of_large, of_small = in_records("payments", "/namespace", [*large, *small], branches)
+    of_large, of_small = split_reading("payments", "/namespace", [*large, *small], branches)
     assert (of_large.outcome, of_large.nodes) == (Outcome.UNSUPPORTED, ())
     assert "20000 nodes" in (of_large.detail or "")
     assert len(of_small.nodes) == 1
@@ -99,8 +99,8 @@ def test_a_tenant_that_is_too_large_is_told_and_leaves_the_others_readable() -> 
 @pytest.mark.parametrize("owner", ["b:1", "b" * 1000, "ü" * 500], ids=["short", "long", "not ASCII"])
 def test_what_is_said_to_fit_fits(owner: str) -> None:
     count = 1
-    while len(list(in_records("p", "/namespace", nodes(2 * count, owner=owner), []))) == 1:
+    while len(list(split_reading("p", "/namespace", nodes(2 * count, owner=owner), []))) == 1:
         count *= 2
-    (reading,) = in_records("p", "/namespace", nodes(count, owner=owner), [])
+    (reading,) = split_reading("p", "/namespace", nodes(count, owner=owner), [])
     record = observation_event(reading, id="i" * 100, source="s" * 100, time=from_millis(0))
     assert MAX_RECORD_BYTES / 4 < len(record) <= MAX_RECORD_BYTES

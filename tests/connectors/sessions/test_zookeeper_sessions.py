@@ -206,7 +206,7 @@ class Watch:
             connection,
             self.readings.append,
             PollMetrics(self.registry),
-            recall=recall,
+            history=recall,
             clock=lambda: self.now,
         )
 
@@ -418,7 +418,7 @@ def was(member: str, session: str, state: SessionState, cluster: str = "payments
 
 
 def test_members_that_were_read_before_this_start_are_known_though_they_have_no_session_now(watch: Watch) -> None:
-    watch.collector.begin(
+    watch.collector.recall(
         [
             was("b7:8080", "0x77", CONNECTED),
             was("b8:8080", "0x88", SessionState.CLOSED),

@@ -22,25 +22,25 @@ def bundles(bundle: Bundle) -> Bundles:
 
 def test_the_node_of_an_owned_bundle_is_deleted_and_it_is_owned_no_more(bundles: Bundles, bundle: Bundle) -> None:
     bundle.own("0x1")
-    assert bundles.changed(PATH, EventType.DELETED)
+    assert bundles.handle_watch(PATH, EventType.DELETED)
     assert (bundle.stage, bundle.session, bundle.due) == (BundleStage.WANTED, None, 0.0)
 
 
 def test_a_node_that_appears_while_the_bundle_is_wanted_is_suspected(bundles: Bundles, bundle: Bundle) -> None:
-    assert bundles.changed(PATH, EventType.CREATED)
+    assert bundles.handle_watch(PATH, EventType.CREATED)
     assert bundle.suspected
 
 
 def test_a_node_that_is_created_here_is_not(bundles: Bundles, bundle: Bundle) -> None:
     bundle.writing = True
-    bundles.changed(PATH, EventType.CREATED)
+    bundles.handle_watch(PATH, EventType.CREATED)
     assert not bundle.suspected
 
 
 def test_what_is_given_up_or_unknown_concerns_nobody(bundles: Bundles, bundle: Bundle) -> None:
-    assert not bundles.changed("/namespace/b", EventType.CREATED)
+    assert not bundles.handle_watch("/namespace/b", EventType.CREATED)
     bundle.give_up(None)
-    assert not bundles.changed(PATH, EventType.CREATED)
+    assert not bundles.handle_watch(PATH, EventType.CREATED)
 
 
 @pytest.mark.parametrize(("owned_in", "suspected"), [("0x1", True), ("0x2", False)])

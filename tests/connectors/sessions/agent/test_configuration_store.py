@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kazoo.protocol.states import KazooState
 
-from connectors.sessions.agent.configuration_store import ConfigurationStore
+from connectors.sessions.agent.session_tracker import ConfigurationStore
 
 
 class Client:

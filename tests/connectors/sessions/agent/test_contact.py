@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 
-from connectors.sessions.agent.contact import Heartbeat, NegotiatedTimeout, boot_seconds, session_of
+from connectors.sessions.agent.contact import Heartbeat, NegotiatedTimeout, boot_seconds, read_session
 
 TIMEOUT_MS = 6_000
 A_DAY_MS = 86_400_000
@@ -71,7 +71,7 @@ class Beats:
     ("client_id", "session"), [(None, None), ((0, b""), None), ((0x10, b""), "0x10"), ((-1, b""), "0xffffffffffffffff")]
 )
 def test_a_session_is_named_as_servers_name_it(client_id: tuple[int, bytes] | None, session: str | None) -> None:
-    assert session_of(cast("KazooClient", Client(client_id))) == session
+    assert read_session(cast("KazooClient", Client(client_id))) == session
 
 
 def test_the_timeout_is_what_is_asked_for_until_the_server_grants_another() -> None:

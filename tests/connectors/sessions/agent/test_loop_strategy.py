@@ -34,7 +34,7 @@ def strategy(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.P
     decisions = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
         decisions.take(decision_event(decision), NOON)
-    return LoopStrategy(decisions, otherwise=local(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON)
+    return LoopStrategy(decisions, fallback=local(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON)
 
 
 @pytest.mark.parametrize("node", [ABSENT, MINE, OLD, OTHERS, PERSISTENT, None])
@@ -73,7 +73,7 @@ def test_while_the_loop_speaks_of_the_session_its_word_counts_alone(said: str | 
     decisions = MemberDecisions(CLUSTER, MEMBER)
     if said is not None:
         decisions.take(decision_event(session_decision(said, "session_lost", status="session_lost")), NOON)
-    looped = LoopStrategy(decisions, otherwise=LocalStrategy(SHUTDOWN), clock=lambda: NOON)
+    looped = LoopStrategy(decisions, fallback=LocalStrategy(SHUTDOWN), clock=lambda: NOON)
     assert (looped.shutdown(SESSION, outage(3)) is not None) is goes
 
 

@@ -56,7 +56,7 @@ class World:
 
     def deliver(self) -> None:
         while self.news:
-            self.bundles.changed(*self.news.pop(0))
+            self.bundles.handle_watch(*self.news.pop(0))
 
 
 class FakeNodes(ClientNodes):
@@ -190,7 +190,7 @@ class AnythingHappens(RuleBasedStateMachine):
     def session_is_lost(self, *, nodes_stay: bool) -> None:
         self._lose_session(nodes_stay=nodes_stay)
         self.current = CurrentSession(self.nodes.session, self.now, lambda: WAIT_MS)
-        self.held.new_session()
+        self.held.begin_session()
 
     def _lose_session(self, *, nodes_stay: bool) -> None:
         self.sessions += 1
@@ -296,7 +296,7 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @invariant()
     def what_the_other_owns_is_not_owned_here_once_seen(self) -> None:
-        for bundle in self.held.of((BundleStage.OWNED,)):
+        for bundle in self.held.select((BundleStage.OWNED,)):
             unchanged = bundle.path in self.world.watched and self.current.session == self.nodes.session
             if unchanged and bundle.look.due > 0:
                 assert self.world.owner(bundle.path) == ME
@@ -316,7 +316,7 @@ def owner_of_a(rules: OwnershipRules) -> AnythingHappens:
     world.begin(rules)
     world.claim(PATHS[0])
     world.a_pass([])
-    assert [bundle.path for bundle in world.held.of((BundleStage.OWNED,))] == [PATHS[0]]
+    assert [bundle.path for bundle in world.held.select((BundleStage.OWNED,))] == [PATHS[0]]
     return world
 
 
@@ -331,7 +331,7 @@ def test_news_that_come_between_a_reading_and_its_ruling_are_not_lost() -> None:
     member.held.look_again()
     member.nodes.after_read[member.nodes.reads + 1] = taken_at_once
     member.a_pass([])
-    assert not member.held.of((BundleStage.OWNED,))
+    assert not member.held.select((BundleStage.OWNED,))
 
 
 def test_a_new_node_of_another_with_the_version_of_our_old_one_survives_a_long_preload() -> None:

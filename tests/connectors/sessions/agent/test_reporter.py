@@ -21,7 +21,7 @@ def reporter(sent: list[Reading]) -> RecoveryReporter:
 
 
 def test_a_new_session_is_a_reading_of_it(reporter: RecoveryReporter, sent: list[Reading]) -> None:
-    reporter.connected("0x1", 6_000)
+    reporter.report_session("0x1", 6_000)
     assert sent == [
         ZkSession(
             cluster=CLUSTER, member=MEMBER, role="broker", session="0x1", state=SessionState.CONNECTED, timeout_ms=6_000
@@ -32,8 +32,8 @@ def test_a_new_session_is_a_reading_of_it(reporter: RecoveryReporter, sent: list
 def test_what_was_done_and_what_was_not_are_readings_of_the_recovery(
     reporter: RecoveryReporter, sent: list[Reading]
 ) -> None:
-    reporter.ok(RecoveryAction.RECONNECT)
-    reporter.failed(RecoveryAction.RECONNECT, "no server gave us a session", PATH, attempt=3)
+    reporter.report_ok(RecoveryAction.RECONNECT)
+    reporter.report_failure(RecoveryAction.RECONNECT, "no server gave us a session", PATH, attempt=3)
     assert [(r.result, r.attempt, r.path, r.detail) for r in sent if isinstance(r, Recovery)] == [
         (RecoveryResult.OK, 1, None, None),
         (RecoveryResult.FAILED, 3, PATH, "no server gave us a session"),
@@ -41,7 +41,7 @@ def test_what_was_done_and_what_was_not_are_readings_of_the_recovery(
 
 
 def test_a_long_detail_is_cut(reporter: RecoveryReporter, sent: list[Reading]) -> None:
-    reporter.failed(RecoveryAction.RECONNECT, "x" * 10_000, attempt=1)
+    reporter.report_failure(RecoveryAction.RECONNECT, "x" * 10_000, attempt=1)
     (reading,) = sent
     assert isinstance(reading, Recovery)
     assert reading.detail == "x" * 200
@@ -52,14 +52,14 @@ def test_a_report_that_cannot_be_made_is_logged_and_nothing_else() -> None:
         raise OSError("no broker")
 
     with capture_logs() as logs:
-        RecoveryReporter(CLUSTER, MEMBER, refuse).ok(RecoveryAction.RECONNECT)
+        RecoveryReporter(CLUSTER, MEMBER, refuse).report_ok(RecoveryAction.RECONNECT)
     assert [(entry["log_level"], entry["event"]) for entry in logs] == [
         ("info", "recovery"),
-        ("warning", "a report could not be made"),
+        ("warning", "a report failed"),
     ]
 
 
 def test_without_a_loop_it_is_only_logged() -> None:
     with capture_logs() as logs:
-        RecoveryReporter(CLUSTER, MEMBER, None).failed(RecoveryAction.RECONNECT, "none", attempt=2)
+        RecoveryReporter(CLUSTER, MEMBER, None).report_failure(RecoveryAction.RECONNECT, "none", attempt=2)
     assert [(entry["event"], entry["attempt"]) for entry in logs] == [("recovery failed", 2)]

@@ -80,7 +80,7 @@ def test_a_call_does_not_wait_for_ever(running: WorkQueue) -> None:
         go_on.wait(30)
 
     running.put(hang)
-    with pytest.raises(OwnershipError, match=r"nothing was said within 0\.01 s"):
+    with pytest.raises(OwnershipError, match=r"not done within 0\.01 s"):
         running.call(PATH, lambda: True, timeout_seconds=0.01)
     go_on.set()
 
@@ -92,5 +92,5 @@ def test_a_call_without_a_thread_is_refused_at_once(queue: WorkQueue) -> None:
 
 def test_a_call_from_the_thread_itself_is_refused_at_once(queue: WorkQueue) -> None:
     queue.run_in(threading.current_thread())
-    with pytest.raises(OwnershipError, match="asked from one of its own callbacks"):
+    with pytest.raises(OwnershipError, match="called from one of its own callbacks"):
         queue.call(PATH, lambda: True, timeout_seconds=30)
