@@ -60,6 +60,7 @@ class Progress:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._begin(len(session.items))
 
+    @pytest.hookimpl(optionalhook=True)  # absent with `-p no:xdist`
     def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
         self._begin(len(ids))
 
