@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from policies.throttle.limits import Limit
-from policies.throttle.pace import BrokerPace, PaceBounds, paced
+from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace
 from policies.throttle.readings import VolumeReading
 
 GIGABYTE, MEGABYTE = 10**9, 10**6
@@ -57,7 +57,7 @@ def looks(free: Callable[[float], float], until: float, bounds: PaceBounds) -> I
     while now < until:
         yield now
         volume = VolumeReading(log_dir="/data", total_bytes=DISK, usable_bytes=int(free(now)))
-        pace = paced(pace, now, [volume], limits, bounds)
+        pace = adapt_pace(pace, now, [volume], limits, bounds)
         poll = (now // bounds.longest_seconds + 1) * bounds.longest_seconds
         now = min(now + pace.interval_seconds, poll)
 

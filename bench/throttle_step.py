@@ -1,7 +1,7 @@
-"""What a step of the throttle policy costs, per reading of a broker with four volumes.
+"""The cost of a step of the throttle policy, per reading of a broker with four volumes.
 
-Clusters of 30 to 3,000 brokers with full trends, readings alone and in batches of 20; through the policy alone, and
-through the host with its state as bytes. Milliseconds of CPU, the better of two.
+Clusters of 30 to 3,000 brokers with full trends, one reading a batch and 20; through the policy alone, and through the
+host, which encodes the state. Milliseconds of processor, the better of two.
 
     python bench/throttle_step.py
     python bench/throttle_step.py --against v0.1.0
@@ -9,8 +9,9 @@ through the host with its state as bytes. Milliseconds of CPU, the better of two
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from bench.turns import Figures, run
 from policies.observations import Observation, Outcome
@@ -25,90 +26,69 @@ SETTINGS = ThrottleSettings.model_validate(
 )
 DIRS = ("/data/a", "/data/b", "/data/c", "/data/d")
 POLL_SECONDS, WARM_POLLS = 10, 13
-Case = tuple[str, int, int]
-"""(``policy`` or ``host``, brokers, readings a batch)"""
-Steps = Sequence[tuple[datetime, list[Observation]]]
-CASES: tuple[Case, ...] = tuple(
-    (way, brokers, batch) for way in ("policy", "host") for brokers in (30, 300, 3000) for batch in (1, 20)
-)
-
-
-def reading(poll: int, broker: int) -> Observation:
-    """Every volume fills by 100 kB/s, and retention now and then gives some back."""
-    free = 50 * GB - poll * 10**6 + broker
-    volumes = tuple(VolumeReading(log_dir=d, total_bytes=100 * GB, usable_bytes=free) for d in DIRS)
-    told = LogDirs(cluster=CLUSTER, outcome=Outcome.OK, broker=broker, volumes=volumes)
-    return Observation(f"0190b3f0-0000-7000-{poll:04}-{broker:012}", at(poll), told)
+CASES = tuple((layer, brokers, size) for layer in ("policy", "host") for brokers in (30, 300, 3000) for size in (1, 20))
+"""(layer, brokers, readings a batch)"""
 
 
 def at(poll: float) -> datetime:
-    """When a poll is read."""
+    """Return the time of a poll."""
     return START + timedelta(seconds=poll * POLL_SECONDS)
 
 
-def members(brokers: int) -> Observation:
-    """Who belongs to the cluster."""
-    told = tuple(BrokerMember(broker=broker) for broker in range(brokers))
-    return Observation("members", START, KafkaCluster(cluster=CLUSTER, outcome=Outcome.OK, brokers=told))
+def reading(poll: int, broker: int) -> Observation:
+    """Make a reading of volumes that fill by 100 kB/s."""
+    free = 50 * GB - poll * 10**6 + broker
+    volumes = tuple(VolumeReading(log_dir=d, total_bytes=100 * GB, usable_bytes=free) for d in DIRS)
+    log_dirs = LogDirs(cluster=CLUSTER, outcome=Outcome.OK, broker=broker, volumes=volumes)
+    return Observation(f"0190b3f0-0000-7000-{poll:04}-{broker:012}", at(poll), log_dirs)
+
+
+def warm_up(brokers: int) -> Iterator[tuple[datetime, list[Observation]]]:
+    """Make the membership, and polls of all brokers until their trends are full."""
+    members = tuple(BrokerMember(broker=broker) for broker in range(brokers))
+    cluster = KafkaCluster(cluster=CLUSTER, outcome=Outcome.OK, brokers=members)
+    yield at(0), [Observation("members", START, cluster)]
+    for poll in range(WARM_POLLS):
+        yield at(poll), [reading(poll, broker) for broker in range(brokers)]
 
 
 def batches(brokers: int, size: int, count: int) -> Iterator[tuple[datetime, list[Observation]]]:
-    """So many batches of readings that go on after the warm-up, each with its time."""
+    """Make batches of readings that follow the warm-up."""
     for number in range(count):
         indices = range(number * size, (number + 1) * size)
         batch = [reading(WARM_POLLS + i // brokers, i % brokers) for i in indices]
         yield at(WARM_POLLS + indices[-1] / brokers), batch
 
 
-def measured(case: Case) -> float:
-    """Milliseconds of CPU an observation."""
-    way, brokers, size = case
-    count = max(3, min(200, 200_000 // (brokers * (5 if way == "host" else 1))))
+def measure_case(layer: str, brokers: int, size: int) -> float:
+    """Return milliseconds of processor per reading."""
+    policy, host = ThrottlePolicy(CLUSTER, SETTINGS), PolicyHost({"throttle": SETTINGS})
+
+    def step(state: Any, now: datetime, batch: list[Observation]) -> Any:
+        if layer == "policy":
+            return policy.step(state, batch, now).state
+        return host.step("throttle", CLUSTER, state, batch, now).key_state
+
+    state = None
+    for now, batch in warm_up(brokers):
+        state = step(state, now, batch)
+    count = max(3, min(200, 200_000 // (brokers * (5 if layer == "host" else 1))))
     steps = list(batches(brokers, size, count))
-    warm = [(at(0), [members(brokers)])]
-    warm += [(at(poll), [reading(poll, broker) for broker in range(brokers)]) for poll in range(WARM_POLLS)]
-    seconds = _by_host(warm, steps) if way == "host" else _by_policy(warm, steps)
-    return 1000 * seconds / (count * size)
-
-
-def _by_policy(
-    warm: Sequence[tuple[datetime, list[Observation]]], steps: Sequence[tuple[datetime, list[Observation]]]
-) -> float:
-    policy, state = ThrottlePolicy(CLUSTER, SETTINGS), None
-    for now, observations in warm:
-        state = policy.step(state, observations, now).state
     begun = time.process_time()
-    for now, observations in steps:
-        state = policy.step(state, observations, now).state
-    return time.process_time() - begun
-
-
-def _by_host(
-    warm: Sequence[tuple[datetime, list[Observation]]], steps: Sequence[tuple[datetime, list[Observation]]]
-) -> float:
-    host, kept = PolicyHost({"throttle": SETTINGS}), None
-    for now, observations in warm:
-        kept = host.step("throttle", CLUSTER, kept, observations, now).key_state
-    begun = time.process_time()
-    for now, observations in steps:
-        kept = host.step("throttle", CLUSTER, kept, observations, now).key_state
-    return time.process_time() - begun
-
-
-def main() -> None:
-    """Measure and print."""
-    run(__doc__ or "", measure, argparse.ArgumentParser())
+    for now, batch in steps:
+        state = step(state, now, batch)
+    return 1000 * (time.process_time() - begun) / (count * size)
 
 
 def measure(_: argparse.Namespace) -> Figures:
-    """All cases."""
+    """Measure all cases."""
     return {
-        f"throttle step by {way}, {brokers} brokers, {size} a batch, ms a reading": min(
-            measured((way, brokers, size)) for _ in range(2)
+        f"throttle step by {layer}, {brokers} brokers, {size} a batch, ms a reading": min(
+            measure_case(layer, brokers, size) for _ in range(2)
         )
-        for way, brokers, size in CASES
+        for layer, brokers, size in CASES
     }
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", measure, argparse.ArgumentParser())

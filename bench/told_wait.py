@@ -36,7 +36,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
 from policies.decisions import Mode
-from policies.throttle.quota_orders import QuotaOrder
+from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from tests.system.disks import small_disk, why_not_mountable
 

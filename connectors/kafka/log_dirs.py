@@ -17,7 +17,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
 from policies.observations import Outcome, Reading
 from policies.throttle.limits import Limit
-from policies.throttle.pace import BrokerPace, PaceBounds, held_below, paced
+from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.units import PositiveDuration, parse_duration
 
@@ -145,7 +145,7 @@ class LogDirsCollector:
             for number, pace in self._paces.items()
             if pace.interval_seconds < bounds.longest_seconds
         }
-        held = held_below(near, self._settings.poll_requests_per_second, bounds.longest_seconds)
+        held = stretch_intervals(near, self._settings.poll_requests_per_second, bounds.longest_seconds)
         self._metrics.shortest.labels(self._cluster).set(min(held.values(), default=bounds.longest_seconds))
         return sorted((self._paces[number].at_seconds + seconds, number) for number, seconds in held.items())
 
@@ -173,7 +173,7 @@ class LogDirsCollector:
             outcomes.add(reading.outcome)
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
-            self._paces[broker] = paced(
+            self._paces[broker] = adapt_pace(
                 self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._settings.pace_bounds
             )
         if Outcome.UNAUTHORIZED in outcomes:

@@ -1,7 +1,7 @@
 """Alert conditions of the throttle policy.
 
-Like the gate, a condition ends only when it is clear by a margin, so a saw-tooth around a limit is one alert and not
-one per poll. Silence does not end it, either: a volume that is no longer read stays below its limit.
+Like the gate, a condition ends by a margin only, so a saw-tooth around a limit is one alert and not one per poll.
+Silence does not end it, either: a volume that is no longer read stays below its limit.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -25,8 +25,7 @@ LIMITS_CROSS = "limits-cross"
 FORGOTTEN = "departed-volume-forgotten"
 
 _STILL_SOON = 1.25
-"""A volume that fills soon stops doing so when it has a quarter more time than the setting."""
-
+"""`volume-fills-soon` ends when the volume has a quarter more time than the setting."""
 
 AlertKey = tuple[str, str]
 """(name, subject)"""
@@ -39,12 +38,21 @@ class _Context:
     settings: ThrottleSettings
     firing: Container[AlertKey]
 
-    def is_firing(self, alert: str, key: VolumeKey) -> bool:
-        """Whether the condition of this alert about a volume held at the last step."""
-        return (alert, _volume_subject(self.cluster, key)) in self.firing
+    def is_firing(self, alert: str, volume: VolumeVerdict) -> bool:
+        """Return whether the condition of this alert held at the last step."""
+        return (alert, _subject(self.cluster, volume.key)) in self.firing
+
+    def describe_free(self, volume: VolumeVerdict) -> str:
+        """Name the volume and its free space."""
+        return f"{place(volume.key)} of {self.cluster} has {human_bytes(volume.state.usable_bytes)} free"
+
+    def make(self, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str) -> Condition:
+        """Make the condition of an alert about a volume."""
+        evidence = (volume.read_id,) if volume.read_id else ()
+        return _make_condition(self.cluster, alert, severity, reason, volume.key, summary, evidence)
 
 
-def conditions_of_broker(
+def find_broker_conditions(
     cluster: str,
     broker: BrokerFacts,
     volumes: Iterable[VolumeVerdict],
@@ -63,20 +71,28 @@ def conditions_of_broker(
         firing: the alerts whose condition held at the last step. Such a condition ends by a margin only.
     """
     context = _Context(cluster, now_ms, settings, firing)
+    number, validity = broker.state.broker, format_duration(settings.validity)
     for volume in volumes:
-        yield from _of_volume(context, volume)
+        yield from _find_limits_reached(context, volume)
+        yield from _find_full_soon(context, volume)
         if volume.freshness is Freshness.STALE and broker.freshness is Freshness.FRESH:
-            number, log_dir = volume.key
-            yield _about(
-                context, UNREAD, Severity.WARNING, "unreadable", volume,
-                f"broker {number} of {cluster} answers, but cannot read {log_dir} "
-                f"for {format_duration(settings.validity)}",
-            )  # fmt: skip
+            summary = f"broker {number} of {cluster} answers, but cannot read {volume.key[1]} for {validity}"
+            yield context.make(UNREAD, Severity.WARNING, "unreadable", volume, summary)
     if broker.is_unread:
-        yield _of_broker(context, broker.state)
+        outcome, tried_id = broker.state.outcome, broker.state.tried_id
+        why = outcome if outcome not in ("", "ok") else "silence"
+        yield Condition(
+            alert=UNREAD,
+            subject=f"{cluster}/{number}",
+            severity=Severity.WARNING,
+            reason=why,
+            summary=f"log dirs of broker {number} of {cluster} are unread for {validity} ({why})",
+            labels={"cluster": cluster, "broker": str(number)},
+            evidence=(tried_id,) if tried_id else (),
+        )
 
 
-def conditions_of_cluster(
+def find_cluster_conditions(
     cluster: str, forgotten: Iterable[ForgottenVolume], *, is_nothing_known: bool, unread: Iterable[BrokerState]
 ) -> Iterator[Condition]:
     """Find the alert conditions of the cluster as a whole.
@@ -88,8 +104,8 @@ def conditions_of_cluster(
         unread: its brokers that are unread for `validity`.
     """
     for volume in forgotten:
-        what = f"{place(volume.key)} left {cluster} while it limited the cluster, and no longer counts"
-        yield _condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, what)
+        summary = f"{place(volume.key)} left {cluster} while it limited the cluster, and no longer counts"
+        yield _make_condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
     if is_nothing_known:
         yield Condition(
             alert=UNREAD,
@@ -102,29 +118,27 @@ def conditions_of_cluster(
         )
 
 
-def pair_with_brokers(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]:
+def list_firing(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]:
     """Pair each open alert about a broker or volume with the broker's number."""
     return ((int(e.labels["broker"]), (e.alert, e.subject)) for e in entries if "broker" in e.labels)
 
 
-def _of_volume(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
-    hard, soft = context.settings.hard, context.settings.soft
+def _find_limits_reached(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
+    hard, soft, total = context.settings.hard, context.settings.soft, volume.state.total_bytes
     if hard and _is_below(context, BELOW_HARD, volume, hard):
-        what = f"{_free(context, volume)}, hard limit {_on(volume, hard)}"
-        yield _about(context, BELOW_HARD, Severity.CRITICAL, "hard_limit", volume, what)
+        summary = f"{context.describe_free(volume)}, hard limit {human_bytes(hard.in_bytes(total))}"
+        yield context.make(BELOW_HARD, Severity.CRITICAL, "hard_limit", volume, summary)
     if soft and _is_below(context, BELOW_SOFT, volume, soft):
-        what = f"{_free(context, volume)}, soft limit {_on(volume, soft)}"
-        yield _about(context, BELOW_SOFT, Severity.WARNING, "soft_limit", volume, what)
-    seconds = None if volume.full_ms is None else seconds_left(volume.state, context.now_ms)
-    if seconds is not None and _is_soon(context, volume, seconds):
-        what = f"{_free(context, volume)} and is full in {human_seconds(seconds)} at its present rate"
-        yield _about(context, FILLS_SOON, Severity.WARNING, "trend", volume, what)
-    if hard and soft and _cross(context, volume, hard, soft):
-        what = (
-            f"the soft limit is not above the hard limit on {place(volume.key)} of {context.cluster}: "
-            "producers would be stopped there without being slowed first"
-        )
-        yield _about(context, LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, what)
+        summary = f"{context.describe_free(volume)}, soft limit {human_bytes(soft.in_bytes(total))}"
+        yield context.make(BELOW_SOFT, Severity.WARNING, "soft_limit", volume, summary)
+    if hard and soft and soft.crosses(hard, total):
+        begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
+        if begins or context.is_firing(LIMITS_CROSS, volume):
+            summary = (
+                f"the soft limit is not above the hard limit on {place(volume.key)} of {context.cluster}: "
+                "producers would be stopped there without being slowed first"
+            )
+            yield context.make(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
 
 
 def _is_below(context: _Context, alert: str, volume: VolumeVerdict, limit: Limit) -> bool:
@@ -132,50 +146,32 @@ def _is_below(context: _Context, alert: str, volume: VolumeVerdict, limit: Limit
     if not limit.reached(usable, total, margin=context.settings.recovery_margin):
         return False
     begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
-    return begins or context.is_firing(alert, volume.key)
+    return begins or context.is_firing(alert, volume)
 
 
-def _is_soon(context: _Context, volume: VolumeVerdict, seconds_to_full: float) -> bool:
-    margin = _STILL_SOON if context.is_firing(FILLS_SOON, volume.key) else 1.0
-    return seconds_to_full < context.settings.time_to_full_alert.total_seconds() * margin
+def _find_full_soon(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
+    seconds = None if volume.full_ms is None else seconds_left(volume.state, context.now_ms)
+    if seconds is None:
+        return
+    margin = _STILL_SOON if context.is_firing(FILLS_SOON, volume) else 1.0
+    if seconds < context.settings.time_to_full_alert.total_seconds() * margin:
+        summary = f"{context.describe_free(volume)} and is full in {human_seconds(seconds)} at its present rate"
+        yield context.make(FILLS_SOON, Severity.WARNING, "trend", volume, summary)
 
 
-def _cross(context: _Context, volume: VolumeVerdict, hard: Limit, soft: Limit) -> bool:
-    if not soft.crosses(hard, volume.state.total_bytes):
-        return False
-    begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
-    return begins or context.is_firing(LIMITS_CROSS, volume.key)
-
-
-def _of_broker(context: _Context, broker: BrokerState) -> Condition:
-    why = broker.outcome if broker.outcome not in ("", "ok") else "silence"
-    return Condition(
-        alert=UNREAD,
-        subject=f"{context.cluster}/{broker.broker}",
-        severity=Severity.WARNING,
-        reason=why,
-        summary=f"log dirs of broker {broker.broker} of {context.cluster} are unread for "
-        f"{format_duration(context.settings.validity)} ({why})",
-        labels={"cluster": context.cluster, "broker": str(broker.broker)},
-        evidence=(broker.tried_id,) if broker.tried_id else (),
-    )
-
-
-def _about(
-    context: _Context, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str
-) -> Condition:
-    evidence = (volume.read_id,) if volume.read_id else ()
-    return _condition(context.cluster, alert, severity, reason, volume.key, summary, evidence)
-
-
-def _condition(
-    cluster: str, alert: str, severity: Severity, reason: str, key: VolumeKey, summary: str,
+def _make_condition(
+    cluster: str,
+    alert: str,
+    severity: Severity,
+    reason: str,
+    key: VolumeKey,
+    summary: str,
     evidence: tuple[str, ...] = (),
-) -> Condition:  # fmt: skip
+) -> Condition:
     broker, log_dir = key
     return Condition(
         alert=alert,
-        subject=_volume_subject(cluster, key),
+        subject=_subject(cluster, key),
         severity=severity,
         reason=reason,
         summary=summary,
@@ -184,15 +180,7 @@ def _condition(
     )
 
 
-def _on(volume: VolumeVerdict, limit: Limit) -> str:
-    return human_bytes(limit.in_bytes(volume.state.total_bytes))
-
-
-def _free(context: _Context, volume: VolumeVerdict) -> str:
-    return f"{place(volume.key)} of {context.cluster} has {human_bytes(volume.state.usable_bytes)} free"
-
-
-def _volume_subject(cluster: str, key: VolumeKey) -> str:
+def _subject(cluster: str, key: VolumeKey) -> str:
     """``<cluster>/<broker>/<log dir>``."""
     broker, log_dir = key
     return f"{cluster}/{broker}/{log_dir.lstrip('/')}"

@@ -7,8 +7,7 @@ from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, by, minutes
 from policies.observations import Outcome, Reading
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
-from policies.throttle.quota_orders import QuotaOrder, wanted_of
-from policies.throttle.quota_plan import QuotaSituation, plan
+from policies.throttle.quota_plan import QuotaOrder, QuotaSituation, choose_factor, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.throttle.settings import ThrottleSettings
@@ -18,7 +17,7 @@ _CLUSTER = "payments"
 
 
 def examples() -> Examples:
-    """What the references show of it."""
+    """Make the examples of the references."""
     limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}}
     return Examples(
         settings=ThrottleSettings.model_validate(limits),
@@ -35,7 +34,7 @@ def examples() -> Examples:
 
 
 def _readings() -> Sequence[tuple[str, datetime, Reading]]:
-    """Three brokers; a volume of the last fills by a tenth of a gigabyte a minute. What the pages show stands first."""
+    """Three brokers; a volume of the last fills by 0.1 GB a minute. The readings that the pages show come first."""
     members = tuple(BrokerMember(broker=broker, rack=rack) for broker, rack in ((1, "a"), (2, "b"), (3, "c")))
     filling = [(f"reading-{minute}", minutes(minute), _log_dirs(3, 4.3 - minute / 10)) for minute in range(4)]
     return (
@@ -55,7 +54,7 @@ def _quotas_set() -> Sequence[ExampleReport]:
     entity, at = Entity(client_id=DEFAULT), minutes(3)
     decision_id, until = "4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", at + timedelta(minutes=3)
     order = QuotaOrder(_CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, until)
-    wanted = wanted_of(order, at, fallback_factor=1.0)
+    wanted = choose_factor(order, at, fallback_factor=1.0)
     planned = plan(QuotaSituation(wanted, record=None, found=None, base=10_000_000, floor=65_536))
     said = QuotaApplication(
         cluster=_CLUSTER,
@@ -70,6 +69,6 @@ def _quotas_set() -> Sequence[ExampleReport]:
         outcome=QuotaOutcome.APPLIED,
         attempt=1,
     ).explained(at)
-    assert planned.record is not None  # noqa: S101 - what is set is remembered
+    assert planned.record is not None  # noqa: S101 - a rate that is set is recorded
     note = AppliedQuota.of(_CLUSTER, entity, planned.record, order)
     return (ExampleReport("application-1", at, said), ExampleReport("note-1", at, note))

@@ -13,16 +13,29 @@ from policies.units import format_duration, human_bytes, human_seconds
 
 
 def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
-    """One plain sentence: what producers should do, and why. What is done, the actuator says."""
+    """Write one plain sentence: what producers should do, and why. The actuator explains what is carried out."""
     settings = verdict.brokers.settings
-    about = verdict.decisive or _fullest(verdict.brokers.volumes())
-    why = _why(decision, about, settings)
-    why += _full(decision, about)
-    return f"Producers of {decision.cluster} {_what(decision.factor)}: {why}{_unless(decision, settings)}."
+    about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
+    why = _explain_reason(decision, about, settings) + _explain_full(decision, about)
+    return f"Producers of {decision.cluster} {_request(decision.factor)}: {why}{_explain_inaction(decision, settings)}."
 
 
-def _full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
-    """Which volume is full when: of the one spoken of, or of another that is full before it."""
+def _request(factor: float) -> str:
+    if factor == 0.0:
+        return "should be stopped"
+    return "may write freely" if factor == 1.0 else f"should be slowed to {_digits(factor)}"
+
+
+def _digits(factor: float) -> str:
+    """Write a factor in two digits; one that is neither 0 nor 1 does not look like either."""
+    digits = f"{factor:.2f}"
+    if digits == "0.00" and factor > 0.0:
+        return "less than 0.01"
+    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
+
+
+def _explain_full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+    """Name the volume that is full first, unless the sentence is about it already."""
     full = decision.soonest_full
     if full is None:
         return ""
@@ -32,28 +45,8 @@ def _full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
     return f"; {which}full in {human_seconds(full.seconds)} at the present rate"
 
 
-def _fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
-    """The freshly read volume with the least share free: the one a person asks about when nothing limits."""
-    fresh = [v for v in volumes if v.freshness is Freshness.FRESH]
-    return min(fresh, key=lambda v: (v.state.usable_bytes / max(v.state.total_bytes, 1), v.key), default=None)
-
-
-def _what(factor: float) -> str:
-    if factor == 0.0:
-        return "should be stopped"
-    return "may write freely" if factor == 1.0 else f"should be slowed to {_digits(factor)}"
-
-
-def _digits(factor: float) -> str:
-    """In two digits; what is neither 0 nor 1 does not look like either."""
-    digits = f"{factor:.2f}"
-    if digits == "0.00" and factor > 0.0:
-        return "less than 0.01"
-    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
-
-
-def _unless(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
-    """Decided is not done: why nobody carries it out, as far as is known here."""
+def _explain_inaction(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
+    """Say why the decision is not carried out, as far as the policy knows."""
     if decision.factor == 1.0:
         return ""
     if decision.mode is Mode.SHADOW:
@@ -61,7 +54,7 @@ def _unless(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
     return "; no actuator is set for this cluster" if settings.has_actuator is False else ""
 
 
-def _why(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
+def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
     match decision.reason:
         case ThrottleReason.INITIAL:
             return f"no volume has been read yet, so the starting factor {_digits(decision.factor)} applies"
@@ -71,33 +64,41 @@ def _why(decision: ThrottleFactor, about: VolumeVerdict | None, settings: Thrott
             held = format_duration(settings.min_hold)
             return f"volumes would allow {_digits(decision.raw_factor)}, but a factor that changed is held for {held}"
         case ThrottleReason.UNLIMITED:
-            return f"no limit is set; {_fullest_of(decision, about)}"
+            return f"no limit is set; {_describe_fullest(decision, about)}"
         case ThrottleReason.ABOVE_LIMITS:
-            return f"no volume has reached a limit; {_fullest_of(decision, about)}"
+            return f"no volume has reached a limit; {_describe_fullest(decision, about)}"
     if about is None or (decision.limiting is None and decision.factor == 1.0):
         return f"no volume has a valid reading; what is known allows {_digits(decision.raw_factor)}"
-    return _about(decision, about, settings)
+    return _explain_decisive(decision, about, settings)
 
 
-def _fullest_of(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+def _find_fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
+    """Find the freshly read volume with the least share free: an operator asks about it if nothing limits."""
+    fresh = [v for v in volumes if v.freshness is Freshness.FRESH]
+    return min(fresh, key=lambda v: (v.state.usable_bytes / max(v.state.total_bytes, 1), v.key), default=None)
+
+
+def _describe_fullest(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
     if about is None:
         return "there is none to read"
     count = decision.volumes.counted
-    return f"the fullest of {count}, {_free(about)}" if count > 1 else _free(about)
+    return f"the fullest of {count}, {_describe_free(about)}" if count > 1 else _describe_free(about)
 
 
-def _free(volume: VolumeVerdict) -> str:
+def _describe_free(volume: VolumeVerdict) -> str:
     free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
     return f"{place(volume.key)} has {free} free of {total}"
 
 
-def _about(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
+def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
     total = decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
-        return f"{_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
+        return (
+            f"{_describe_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
+        )
     where, counts = place(decisive.key), _digits(decisive.factor)
     if decisive.freshness is Freshness.STALE:
         age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
@@ -105,7 +106,7 @@ def _about(decision: ThrottleFactor, decisive: VolumeVerdict, settings: Throttle
     if decisive.freshness is Freshness.DEPARTED:
         return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
     if decision.reason is ThrottleReason.HARD_LIMIT:
-        return f"{_free(decisive)}, at or below the hard limit {hard}"
-    between = f"{_free(decisive)}, between the soft limit {soft} and the hard limit {hard}"
-    small = decision.factor != decision.raw_factor
-    return f"{between}, which is too small a change to follow" if small else between
+        return f"{_describe_free(decisive)}, at or below the hard limit {hard}"
+    between = f"{_describe_free(decisive)}, between the soft limit {soft} and the hard limit {hard}"
+    is_small = decision.factor != decision.raw_factor
+    return f"{between}, which is too small a change to follow" if is_small else between

@@ -1,7 +1,7 @@
-"""The polling interval of a broker's volumes: the shorter, the sooner the next limit is reached at the present speed.
+"""The polling interval of a broker's volumes: the sooner a limit is reached at the present speed, the shorter it is.
 
-The interval is shortened at once but lengthened by at most half at a time, and the fastest of the last few changes
-counts, so it does not swing with a bursty load. Pure; seconds are those of any monotonic clock.
+The interval is shortened at once and lengthened by at most half at a time. The fastest of the last few changes counts,
+so a bursty load does not make it alternate. Pure: seconds are those of any monotonic clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,59 +12,59 @@ from policies.throttle.limits import Limit
 from policies.throttle.readings import VolumeReading
 
 _LOOKS = 10
-"""So many looks before a volume is at its next limit."""
+"""The number of readings before a volume is at its next limit."""
 _SPEEDS = 3
-"""The fastest of so many changes counts."""
+"""The number of changes of which the fastest counts."""
 _LONGER = 1.5
-"""An interval grows by this factor at most from one look to the next."""
+"""The greatest factor by which an interval grows from one reading to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaceBounds:
-    """Between what the interval lies, in seconds."""
+    """The bounds of the interval."""
 
     shortest_seconds: float
     longest_seconds: float
 
 
 class VolumePace(NamedTuple):
-    """A volume as it was last read."""
+    """The last reading of a volume."""
 
     usable_bytes: int
     speeds: tuple[float, ...] = ()
-    """Bytes a second, up or down, the latest first."""
+    """Bytes a second, whether the volume fills or empties; the latest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPace:
-    """When a broker was read last, and how soon again."""
+    """The last reading of a broker, and the interval until the next."""
 
     at_seconds: float
     interval_seconds: float
     volumes: Mapping[str, VolumePace] = field(default_factory=dict)
 
 
-def paced(
+def adapt_pace(
     before: BrokerPace | None,
     at_seconds: float,
     volumes: Iterable[VolumeReading],
     limits: Sequence[Limit],
     bounds: PaceBounds,
 ) -> BrokerPace:
-    """The pace after a reading.
+    """Return the pace after a reading.
 
     Args:
-        before: until now; None for the first reading.
-        at_seconds: when it was read.
-        volumes: all of them; none after an attempt that failed.
-        limits: the cluster's.
-        bounds: of the interval.
+        before: the pace before it; None for the first reading.
+        at_seconds: the time of the reading.
+        volumes: all volumes of the broker; empty after a failed attempt.
+        limits: the cluster's limits.
+        bounds: those of the interval.
     """
     known: dict[str, VolumePace] = {}
     wanted = bounds.longest_seconds
     for volume in volumes:
         if volume.readable:
-            pace = _followed(before, at_seconds, volume)
+            pace = _measure_speed(before, at_seconds, volume)
             known[volume.log_dir] = pace
             wanted = min(wanted, _seconds_to_a_limit(volume, pace.speeds, limits) / _LOOKS)
     if before is not None:
@@ -72,14 +72,16 @@ def paced(
     return BrokerPace(at_seconds, min(max(wanted, bounds.shortest_seconds), bounds.longest_seconds), known)
 
 
-def held_below(intervals: Mapping[int, float], requests_per_second: float, longest_seconds: float) -> dict[int, float]:
-    """The brokers' intervals, so much longer that together they ask no more often; never longer than the longest."""
+def stretch_intervals(
+    intervals: Mapping[int, float], requests_per_second: float, longest_seconds: float
+) -> dict[int, float]:
+    """Stretch the brokers' intervals so that all together stay below a rate; none beyond the longest interval."""
     rate = sum(1 / seconds for seconds in intervals.values())
     stretch = max(1.0, rate / requests_per_second)
     return {broker: min(seconds * stretch, longest_seconds) for broker, seconds in intervals.items()}
 
 
-def _followed(before: BrokerPace | None, at_seconds: float, volume: VolumeReading) -> VolumePace:
+def _measure_speed(before: BrokerPace | None, at_seconds: float, volume: VolumeReading) -> VolumePace:
     last = before.volumes.get(volume.log_dir) if before else None
     if before is None or last is None or at_seconds <= before.at_seconds:
         return VolumePace(volume.usable_bytes, last.speeds if last else ())
@@ -88,7 +90,7 @@ def _followed(before: BrokerPace | None, at_seconds: float, volume: VolumeReadin
 
 
 def _seconds_to_a_limit(volume: VolumeReading, speeds: Sequence[float], limits: Sequence[Limit]) -> float:
-    """Until the nearest limit, below or above, at the fastest speed."""
+    """Return how soon the nearest limit, below or above, is reached at the fastest speed."""
     fastest = max(speeds, default=0.0)
     if not fastest:
         return float("inf")

@@ -6,11 +6,12 @@ Rules: docs/design/throttle.md.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from weakref import ref
 
 from policies.alerts import Sender, review
 from policies.observations import Observation
 from policies.policy import Step
-from policies.throttle.alerts import conditions_of_cluster, pair_with_brokers
+from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.emit import emit, repeat_schedule
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
@@ -39,8 +40,9 @@ class ThrottlePolicy:
         self._cluster = cluster
         self._settings = settings
         self._sender = Sender.of(NAME, cluster, settings)
-        self._brokers: Mapping[int, BrokerVerdict] = {}
-        """The verdicts of the last step. They save time and change no result."""
+        self._verdicts: Mapping[int, BrokerVerdict] = {}
+        """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
+        self._last: ref[ThrottleState] | None = None
 
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
@@ -53,13 +55,12 @@ class ThrottlePolicy:
             self._settings,
             now,
             stopped_by=before.gate.stopped_by,
-            firing=pair_with_brokers(before.alerts.entries),
-            before=self._brokers,
+            firing=list_firing(before.alerts.entries),
+            before=self._verdicts,
         )
-        self._brokers = brokers.brokers
         verdict = judge_cluster(brokers, before)
         emitted = emit(verdict, before.last_published, self._sender.issuer)
-        of_cluster = conditions_of_cluster(
+        of_cluster = find_cluster_conditions(
             self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
         )
         conditions = (*brokers.conditions(), *of_cluster)
@@ -72,9 +73,18 @@ class ThrottlePolicy:
             alerts=book,
             forgotten=verdict.forgotten,
         )
+        self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = _wake_at(verdict, after, emitted.last_published, review_at)
         return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else ())
+
+    def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
+        """A copy in another process starts without verdicts."""
+        return type(self), (self._cluster, self._settings)
+
+    def _forget(self, _: object) -> None:
+        # The verdicts refer to the decoded brokers: kept longer than the state, they would defeat its cache's limit.
+        self._verdicts = {}
 
 
 def _wake_at(

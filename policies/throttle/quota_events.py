@@ -1,4 +1,4 @@
-"""Events of the quota actuator: what it did or refused (audit), and what it must not forget (applied quotas)."""
+"""Events of the quota actuator: its operations and refusals (audit), and its records (applied quotas)."""
 
 from datetime import datetime
 from typing import ClassVar, Self
@@ -8,13 +8,12 @@ from pydantic import Field
 from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
-from policies.throttle.quota_orders import QuotaOrder
-from policies.throttle.quota_plan import QuotaReason, QuotaRecord, QuotaVerdict
+from policies.throttle.quota_plan import QuotaOrder, QuotaReason, QuotaRecord, QuotaVerdict
 from policies.throttle.quota_settings import Entity
 from policies.units import Instant, format_instant, human_bytes
 
 _SOURCE = "headgate/actuator/quotas"
-"""The CloudEvents `source` of both."""
+"""The CloudEvents `source` of both kinds."""
 
 
 def _rate(bytes_per_second: int | None) -> str:
@@ -22,39 +21,39 @@ def _rate(bytes_per_second: int | None) -> str:
 
 
 class QuotaOutcome(ClosedEnum):
-    """What came of it."""
+    """The result of an operation."""
 
-    APPLIED = "applied", "Kafka has taken it."
-    UNCHANGED = "unchanged", "Nothing had to be done; said when it is new."
-    REFUSED = "refused", "Nothing was done, on purpose; said when it is new."
-    FAILED = "failed", "Kafka did not do as asked; `detail` says why, and it is tried again."
+    APPLIED = "applied", "Kafka has accepted it."
+    UNCHANGED = "unchanged", "Nothing had to be done; published when it is new."
+    REFUSED = "refused", "Nothing was done, on purpose; published when it is new."
+    FAILED = "failed", "Kafka did not accept it; `detail` says why, and it is retried."
 
 
 class QuotaApplication(ActuatorEvent):
-    """A quota that was set or put back, was refused or failed to be; or that needs no change, when that is new."""
+    """A quota that was set, put back, refused or failed; or one that needs no change, when that is new."""
 
     event_type: ClassVar[str] = "headgate.quota-application.v1"
     source: ClassVar[str] = _SOURCE
 
     entity: str | None = Field(
-        description="Whose quota, as `user=alice,client-id=<default>`; null: all of the cluster."
+        description="The quota's target, such as `user=alice,client-id=<default>`; null: all of the cluster."
     )
     decision_id: str | None = Field(description="The decision it carries out; null without one.")
-    sequence: int | None = Field(description="Of that decision.")
+    sequence: int | None = Field(description="From that decision.")
     factor: float | None = Field(
         description="The factor carried out: the decision's, or the fallback when it is stale."
     )
     verdict: QuotaVerdict
     reason: QuotaReason
     rate_bytes_per_second: int | None = Field(
-        description="The `producer_byte_rate` it is to have (in shadow mode or refused: would have); null: none."
+        description="The `producer_byte_rate` that it should have (in shadow mode or refused: would have); null: none."
     )
-    previous_bytes_per_second: int | None = Field(description="What was found; null: none.")
+    previous_bytes_per_second: int | None = Field(description="The `producer_byte_rate` that was found; null: none.")
     outcome: QuotaOutcome
-    attempt: int = Field(ge=1, description="Which attempt this was; several where Kafka did not do as asked at once.")
+    attempt: int = Field(ge=1, description="The number of this attempt; it is retried until Kafka accepts it.")
     detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
     explanation: str | None = Field(
-        default=None, description="One plain sentence: what was carried out, by whom and when, or why it was not."
+        default=None, description="One plain sentence: what the actuator did and when, or why it did nothing."
     )
 
     def subject(self) -> str:
@@ -62,7 +61,7 @@ class QuotaApplication(ActuatorEvent):
         return f"{self.cluster}/{self.entity}" if self.entity else self.cluster
 
     def explained(self, at: datetime) -> Self:
-        """With its sentence; `at`: when it was done."""
+        """Add the sentence; `at` is the time of the operation."""
         what = f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}"
         each = "" if self.rate_bytes_per_second is None else " a broker"
         why = "" if self.factor is None else f", for factor {self.factor:.2f}"
@@ -79,25 +78,27 @@ class QuotaApplication(ActuatorEvent):
 
 
 class AppliedQuota(ActuatorEvent):
-    """What is remembered of one entity, written before its quota is touched, so that it can always be put back."""
+    """The record of one entity, written before its quota is changed, so that it can always be put back."""
 
     event_type: ClassVar[str] = "headgate.applied-quota.v1"
     source: ClassVar[str] = _SOURCE
 
     user: str | None = Field(description="The user; `default`: all without a quota of their own; null: any.")
-    client_id: str | None = Field(description="The client id, likewise.")
+    client_id: str | None = Field(description="The client id; `default` and null as for the user.")
     held: bool = Field(description="Whether the entity's quota may be one of Headgate's now.")
-    baseline_bytes_per_second: int | None = Field(description="What was there before, and is put back; null: none.")
-    base_bytes_per_second: int | None = Field(description="What counts as factor 1.0.")
-    rates_bytes_per_second: tuple[int, ...] = Field(description="What Headgate may have set, the latest first.")
+    baseline_bytes_per_second: int | None = Field(description="The original quota, which is put back; null: none.")
+    base_bytes_per_second: int | None = Field(description="The rate at factor 1.0.")
+    rates_bytes_per_second: tuple[int, ...] = Field(
+        description="The rates that Headgate may have set, the latest first."
+    )
     decision_id: str | None = Field(description="The decision in force.")
-    sequence: int | None = Field(description="Of that decision.")
-    factor: float | None = Field(description="Of that decision.")
-    valid_until: Instant | None = Field(description="Of that decision.")
+    sequence: int | None = Field(description="From that decision.")
+    factor: float | None = Field(description="From that decision.")
+    valid_until: Instant | None = Field(description="From that decision.")
 
     @classmethod
     def of(cls, cluster: str, entity: Entity, record: QuotaRecord, order: QuotaOrder | None) -> Self:
-        """What is to be remembered, under the decision in force."""
+        """Write a record, with the decision in force."""
         return cls(
             cluster=cluster,
             user=entity.user,
@@ -114,21 +115,21 @@ class AppliedQuota(ActuatorEvent):
 
     @property
     def entity(self) -> Entity:
-        """Whose quota."""
+        """The target of the quota."""
         return Entity(self.user, self.client_id)
 
     def subject(self) -> str:
-        """The entity; the record's key on its compacted topic, too."""
+        """The entity; also the record's key on its compacted topic."""
         return f"{self.cluster}/{self.entity}"
 
     def record(self) -> QuotaRecord:
-        """What is remembered."""
+        """Read the record."""
         return QuotaRecord(
             self.held, self.baseline_bytes_per_second, self.base_bytes_per_second, self.rates_bytes_per_second
         )
 
     def order(self) -> QuotaOrder | None:
-        """The decision that was in force; only active ones are carried out."""
+        """Read the decision that was in force; only active ones are carried out."""
         if self.decision_id is None or self.sequence is None or self.factor is None or self.valid_until is None:
             return None
         return QuotaOrder(self.cluster, self.decision_id, self.sequence, self.factor, Mode.ACTIVE, self.valid_until)

@@ -1,27 +1,30 @@
-"""The next operation on one entity's quota, and what to record first: from the wanted, recorded and found values.
+"""The next operation on one entity's quota, and the record to write first: from the wanted, recorded and found values.
 
 Pure. Invariants, asserted on each plan:
 - no rate that is set is below the floor, nor above the original quota: throttling never loosens;
 - at factor 1.0 exactly the original quota is restored;
 - before a rate is set, it and the original quota are recorded.
 
-The records tell what a found value is: one of ours, the original, or else an operator's own change, which then becomes
-the value to restore.
+By the records, a found value is one of ours, or the original, or else an operator's own change, which then becomes the
+value to restore.
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from policies.closed_enum import ClosedEnum
+from policies.decisions import Mode
+from policies.throttle.decisions import ThrottleFactor
 
 Rate = int | None
 """Bytes per second and broker; None: no quota."""
 
 _REMEMBERED_RATES = 4
-"""What a request that timed out may still bring about, and what a broker that lags behind may still show."""
+"""The number of recorded rates: a request that timed out may still set one, and a slow broker may still show one."""
 
 
 class QuotaVerdict(ClosedEnum):
-    """What is done about a quota."""
+    """The operation on a quota."""
 
     SET = "set", "A rate is set, because the cluster is to be slowed down."
     RESTORE = "restore", "What was there before Headgate is put back: a rate, or none."
@@ -30,7 +33,7 @@ class QuotaVerdict(ClosedEnum):
 
 
 class QuotaReason(ClosedEnum):
-    """Why."""
+    """The cause of the operation."""
 
     DECIDED = "decided", "The decision in force says so."
     STEPPING = (
@@ -51,72 +54,114 @@ class QuotaReason(ClosedEnum):
 
 @dataclass(frozen=True, slots=True)
 class WantedFactor:
-    """What should hold for a cluster now."""
+    """The factor that should be in force for a cluster now."""
 
     factor: float
     fallback_factor: float
-    """Its rate is remembered with each other, so that it can be set when nothing can be remembered any more."""
+    """Its rate is recorded with each other rate, so it can be set when no record can be written any more."""
     reason: QuotaReason
 
     @property
     def applies(self) -> bool:
-        """Whether it may slow anybody down; else what was there before is put back."""
+        """Whether it may slow producers down; otherwise the original quota is put back."""
         return self.reason not in (QuotaReason.SHADOW, QuotaReason.RELEASED)
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaOrder:
+    """A decision, as far as the actuator is concerned."""
+
+    cluster: str
+    decision_id: str
+    sequence: int
+    factor: float
+    mode: Mode
+    valid_until: datetime
+
+    @property
+    def subject(self) -> str:
+        """The cluster: it has one factor."""
+        return self.cluster
+
+    @property
+    def expires_at(self) -> datetime:
+        """The end of its validity, for the fence."""
+        return self.valid_until
+
+    def is_stale(self, now: datetime) -> bool:
+        """Return whether it should have had a successor by now."""
+        return now >= self.valid_until
+
+
+def make_order(decision: ThrottleFactor) -> QuotaOrder:
+    """Turn a decision into an order."""
+    return QuotaOrder(
+        decision.cluster, decision.decision_id, decision.sequence, decision.factor, decision.mode, decision.valid_until
+    )
+
+
+def choose_factor(order: QuotaOrder, now: datetime, fallback_factor: float) -> WantedFactor:
+    """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired."""
+    if order.mode is Mode.SHADOW:
+        return WantedFactor(order.factor, fallback_factor, QuotaReason.SHADOW)
+    if order.is_stale(now):
+        return WantedFactor(fallback_factor, fallback_factor, QuotaReason.STALE)
+    return WantedFactor(order.factor, fallback_factor, QuotaReason.DECIDED)
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaRecord:
-    """What is remembered of one entity, where it survives a restart."""
+    """The record of one entity, which survives a restart."""
 
     held: bool
     """Whether its quota may be one of ours."""
     baseline: Rate
-    """What was there before, and is put back."""
+    """The original quota, which is put back."""
     base: int | None
-    """What counts as factor 1.0."""
+    """The rate at factor 1.0."""
     rates: tuple[int, ...] = ()
-    """What we may have set, the latest first."""
+    """The rates that we may have set, the latest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """What was set a moment ago: brokers may not show it yet."""
+    """A rate that was set a moment ago: brokers may not show it yet."""
 
     rate: Rate
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaSituation:
-    """All that a plan for one entity rests on."""
+    """The inputs of a plan for one entity."""
 
     wanted: WantedFactor
     record: QuotaRecord | None
     found: Rate
     base: int | None
-    """As set by the user."""
+    """The base of the settings."""
     floor: int
     pending: PendingWrite | None = None
     obstacle: QuotaReason | None = None
-    """Why no throttling may begin here; what has begun goes on."""
+    """Why no throttling may begin here; throttling that has begun goes on."""
     least: int | None = None
-    """No rate is set below it yet, for producers would be told to wait too long (`quota_steps`)."""
+    """The lowest rate to set now: below it, Kafka would make producers wait too long (`quota_steps`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """What to do about one entity."""
+    """The operation on one entity's quota."""
 
     verdict: QuotaVerdict
     reason: QuotaReason
     rate: Rate
-    """What the entity is to have; for `shadow` and refusals what it would have."""
+    """The rate that the entity should have; for `shadow` and refusals, the rate that it would have."""
     found: Rate
     record: QuotaRecord | None
-    """To be remembered: before a rate is set, but only after what was there before is put back."""
+    """To be written before a rate is set, but only after the original quota is put back."""
 
     @property
     def acts(self) -> bool:
-        """Whether a request is to be sent."""
+        """Whether to send a request."""
         return self.verdict in (QuotaVerdict.SET, QuotaVerdict.RESTORE)
 
     @property
@@ -126,7 +171,7 @@ class QuotaPlan:
 
 
 def plan(it: QuotaSituation) -> QuotaPlan:
-    """What to do about one entity's quota."""
+    """Return the next operation on one entity's quota."""
     baseline, by_hand = _baseline(it)
     base = _base(it, baseline)
     asked = baseline if it.wanted.factor >= 1.0 else _slowed(it.wanted.factor, base, baseline, it.floor)
@@ -134,7 +179,6 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     target = stepped if it.wanted.applies else baseline
     refusal = _refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
-        # What it would have: unknown without a base.
         return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
@@ -148,7 +192,7 @@ def plan(it: QuotaSituation) -> QuotaPlan:
 
 
 def _baseline(it: QuotaSituation) -> tuple[Rate, bool]:
-    """What is to be put back in the end, and whether somebody else has just changed it."""
+    """Return the quota to put back in the end, and whether somebody else has just changed it."""
     if it.record is None or not (it.record.held or it.pending):
         return it.found, False
     ours = it.found is not None and it.found in it.record.rates
@@ -158,7 +202,7 @@ def _baseline(it: QuotaSituation) -> tuple[Rate, bool]:
 
 
 def _base(it: QuotaSituation, baseline: Rate) -> int | None:
-    """The user's; else the existing quota; and where that has been taken away while it is held, the one before."""
+    """Return the base of the settings, or else the original quota, or else the recorded base of a held entity."""
     if it.base is not None:
         return it.base
     return baseline if baseline is not None or it.record is None or not it.record.held else it.record.base
@@ -172,7 +216,7 @@ def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate
 
 
 def _stepped(it: QuotaSituation, asked: Rate, baseline: Rate) -> Rate:
-    """What may be set of it now: not below the least, but never looser than what is there or was there before."""
+    """Raise a rate to the lowest one that may be set now, but never above the present or the original quota."""
     if asked is None or it.least is None or it.wanted.factor >= 1.0:
         return asked
     bounds = [rate for rate in (it.found, baseline) if rate is not None]
@@ -184,7 +228,7 @@ def _refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaR
         return None
     held = it.record is not None and it.record.held
     if held and it.wanted.reason is QuotaReason.SHADOW:
-        return None  # to be put back, whatever else
+        return None  # The original quota is put back in any case.
     if base is None:
         return QuotaReason.NO_BASE
     return it.obstacle if throttles and not held and it.wanted.applies else None
@@ -212,17 +256,17 @@ def _was_to_be(record: QuotaRecord | None, target: Rate) -> bool:
 
 
 def _rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
-    """What may be found from now on and is ours: the rate, the fallback's, what is in place, and the latest before."""
+    """List our rates that may be found from now on: this one, the fallback's, the present one, the latest before."""
     fallback = _slowed(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
     before = it.record.rates if it.record is not None and (it.record.held or it.pending) else ()
-    # What is in place stays remembered, however often a later rate was written down and then not set.
+    # The present rate stays in the record, however often a later one was recorded and then not set.
     in_place = it.found if it.found in before else None
     rates = (rate for rate in (target, fallback, in_place, *before) if rate is not None and rate != baseline)
     return tuple(dict.fromkeys(rates))[:_REMEMBERED_RATES]
 
 
 def same_but_for_order(one: QuotaRecord | None, other: QuotaRecord | None) -> bool:
-    """Whether nothing needs to be written to remember `other` instead of `one`."""
+    """Return whether two records are equal, except for the order of their rates."""
     if one is None or other is None:
         return one is other
     return (one.held, one.baseline, one.base, set(one.rates)) == (
@@ -236,8 +280,8 @@ def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:
         assert rate is not None, "a quota that is set has a rate"  # noqa: S101
         assert rate >= it.floor or rate == baseline, f"{rate} is below the floor {it.floor}"  # noqa: S101
         assert baseline is None or rate <= baseline, f"{rate} is looser than {baseline}"  # noqa: S101
-        assert record is not None, "set without being remembered"  # noqa: S101
-        assert record.held, "set without being remembered"  # noqa: S101
-        assert rate in record.rates, f"{rate} is not remembered as ours"  # noqa: S101
+        assert record is not None, "set without a record"  # noqa: S101
+        assert record.held, "set without a record"  # noqa: S101
+        assert rate in record.rates, f"{rate} is not recorded as ours"  # noqa: S101
     if planned.verdict is QuotaVerdict.RESTORE:
         assert planned.rate == baseline, f"{planned.rate} was not there before"  # noqa: S101

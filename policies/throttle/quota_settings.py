@@ -1,4 +1,4 @@
-"""Which of Kafka's client quotas carry out the factor: ``clusters.<name>.quotas``. Off unless set.
+"""The client quotas of Kafka that carry out the factor: ``clusters.<name>.quotas``. Off unless set.
 
 Kafka applies only the most specific quota to a produce request: user with client id, user with the default client id,
 user; then the same for the default user; then client id, default client id. It counts per broker. So an entity named
@@ -22,13 +22,13 @@ _PRINCIPAL_TYPE = "User:"
 
 @plain_dataclass(frozen=True, slots=True, order=True)
 class Entity:
-    """Whom a quota is for: a user, a client id, or a user's client id; each may be the default one."""
+    """The target of a quota: a user, a client id, or a user's client id; each may be the default one."""
 
     user: str | None = None
     client_id: str | None = None
 
     def __str__(self) -> str:
-        """As Kafka's own tools write it: ``user=alice,client-id=<default>``."""
+        """Write it as Kafka's own tools do: ``user=alice,client-id=<default>``."""
         parts = (("user", self.user), ("client-id", self.client_id))
         return ",".join(f"{kind}={'<default>' if name == DEFAULT else name}" for kind, name in parts if name)
 
@@ -42,7 +42,7 @@ class QuotaEntity:
 
     user: Name | None = None
     client_id: Name | None = None
-    base: Annotated[Size, Field(gt=0, le=2**53)] | None = None  # what Kafka, which keeps it as a double, holds exactly
+    base: Annotated[Size, Field(gt=0, le=2**53)] | None = None  # Kafka stores it as a double, exact up to here
 
     def __post_init__(self) -> None:
         if self.user is None and self.client_id is None:
@@ -50,12 +50,12 @@ class QuotaEntity:
 
     @property
     def entity(self) -> Entity:
-        """Whom it is for."""
+        """The target of the quota."""
         return Entity(self.user, self.client_id)
 
 
 def _without_type(principals: tuple[str, ...]) -> tuple[str, ...]:
-    """``User:alice``, as Kafka's ACLs and the Strimzi plugin have it, is the user alice."""
+    """Accept ``User:alice``, as in Kafka's ACLs and the Strimzi plugin, for the user alice."""
     return tuple(principal.removeprefix(_PRINCIPAL_TYPE) for principal in principals)
 
 
@@ -64,33 +64,37 @@ def _none(value: Any) -> Any:
 
 
 class QuotaSettings(BaseModel):
-    """Kafka's own client quotas carry the decisions out, so no plugin in the brokers."""
+    """Decisions are carried out by Kafka's own client quotas, without a plugin in the brokers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     entities: tuple[QuotaEntity, ...] = Field(
         description="Each with `user`, `client_id` or both (`default`: all without a quota of their own) and `base`, "
-        "the bytes per second and broker that count as factor 1.0; without it the entity's existing quota is the base.",
+        "the bytes per second and broker at factor 1.0. Without `base`, the entity's existing quota is the base.",
     )
     exclude: Annotated[tuple[Name, ...], AfterValidator(_without_type)] = Field(
         default=(),
-        description="Users whose quotas are never touched. One that an entity would slow down all the same must have a "
-        "quota of its own in Kafka; else it is refused at the start.",
+        description="Users whose quotas are never changed. If an entity would slow such a user down, the user needs a "
+        "quota of their own in Kafka; otherwise throttling does not begin.",
     )
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
         default=ByteSize(64 * 1024),
-        description="No quota is set lower: the lower, the longer Kafka makes producers wait after a sudden stop.",
+        description="The lowest quota. The lower it is, the longer Kafka makes producers wait after a sudden stop.",
     )
     max_told_wait: Annotated[PositiveDuration | None, BeforeValidator(_none)] = Field(
         default=parse_duration("30s"),
-        description="Kafka tells a producer to wait for what it wrote in eleven seconds over its new quota. A quota "
-        "goes down in steps, so that this is no longer than that; `none`: at once, however long they are told to wait.",
+        description="The longest wait that a lower quota may impose on a producer. Kafka makes it wait for (bytes of "
+        "the last 11 s) / (new quota), so a quota goes down in steps. `none`: at once, however long the wait.",
     )
     verify_interval: PositiveDuration = Field(
-        default=parse_duration("60s"), description="How often it is read whether the quotas are what they should be."
+        default=parse_duration("60s"),
+        description="How often the quotas are read and compared with what they should be.",
     )
     attempts: int = Field(
-        default=5, ge=1, le=100, description="Failed attempts in a row after which it is reported; trying goes on."
+        default=5,
+        ge=1,
+        le=100,
+        description="Failed attempts in a row after which a failure is reported; attempts go on.",
     )
 
     @model_validator(mode="after")
@@ -122,15 +126,15 @@ class QuotaSettings(BaseModel):
 
 
 def catches(entity: Entity, user: str, own: Iterable[Entity]) -> bool:
-    """Whether a quota for `entity` slows down a user that it does not name.
+    """Return whether a quota for `entity` slows down a user that it does not name.
 
     Args:
-        entity: whose quota is to be set.
-        user: one that must not be slowed down.
-        own: the entities of that user that have a quota; any of them takes precedence over those of no named user.
+        entity: the target of the quota.
+        user: a user that must not be slowed down.
+        own: the entities of that user that have a quota; each takes precedence over entities without a named user.
     """
     if entity.user not in (None, DEFAULT):
         return False
-    # What covers every client of the user, or the one that the entity names.
+    # These cover every client of the user, or the client that the entity names.
     covering = {Entity(user), Entity(user, DEFAULT), Entity(user, entity.client_id)}
     return covering.isdisjoint(own)

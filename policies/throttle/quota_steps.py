@@ -1,51 +1,48 @@
-"""How low a quota may be set now, so that no producer is told to wait unbearably long.
+"""How low a quota may be set now, so that Kafka makes no producer wait too long.
 
-Kafka makes a producer wait for (the bytes it counted in its window) / (the new quota), without a bound. It does not
-report these bytes; but they are at most what the greatest quota in force within the window let through. So a quota goes
-down in steps, each after the window of the previous one has passed. Pure: seconds are those of any monotonic clock.
+Kafka makes a producer wait for (the bytes that it counted in its window) / (the new quota), without a bound. It does
+not report these bytes, but the greatest quota in force within the window limits them. So a quota goes down in steps,
+each after the window of the step before. Pure: seconds are those of any monotonic clock.
 """
 
 from dataclasses import dataclass
 from math import ceil
 
 WINDOW_SECONDS = 11.0
-"""What Kafka counts over: `quota.window.num` (11) samples of `quota.window.size.seconds` (1), by default."""
+"""Kafka's window: `quota.window.num` (11) samples of `quota.window.size.seconds` (1), by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaStep:
-    """How low a quota may be, and for how long no lower."""
+    """The lowest rate that a quota may have, and for how long."""
 
     least: int
     """Bytes per second and broker."""
     seconds: float
-    """Until it may be lower; infinite while what is in force stays."""
+    """Time until it may be lower; infinite while the rate in force stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class RatesInForce:
-    """The rates that were in force within the window, beside the present one."""
+    """The rates that were in force within the window, without the present one."""
 
     until: tuple[tuple[float, int], ...] = ()
-    """(until which second, bytes per second)"""
+    """(end in seconds, bytes per second)"""
 
     def changed(self, at_seconds: float, rate: int | None) -> "RatesInForce":
-        """Another rate takes the place of this one; None: what was let through before is not known."""
+        """Return the rates after a change; `rate` is the one that ends now, None if it is not known."""
         if rate is None:
             return self
         recent = tuple(each for each in self.until if each[0] > at_seconds - WINDOW_SECONDS)
         return RatesInForce((*recent, (at_seconds, rate)))
 
     def step(self, at_seconds: float, in_force: int | None, max_told_wait_seconds: float) -> QuotaStep | None:
-        """How low a quota may be set at a moment.
+        """Return how low a quota may be set now; None if no rate within the window is known.
 
         Args:
-            at_seconds: now.
-            in_force: the quota there is, or what producers write without one; None: not known.
-            max_told_wait_seconds: what a producer may be told to wait.
-
-        Returns:
-            None when nothing is known to have been let through.
+            at_seconds: the present time.
+            in_force: the present quota, or without one the rate that producers write; None if not known.
+            max_told_wait_seconds: the longest wait that Kafka may impose on a producer.
         """
         recent = [each for each in self.until if each[0] > at_seconds - WINDOW_SECONDS]
         highest = max((rate for _, rate in recent), default=0)

@@ -27,7 +27,7 @@ class VolumeReading(BaseModel):
 
     @property
     def readable(self) -> bool:
-        """Whether it says how full it is. An unreadable volume is neither full nor empty."""
+        """Whether its free space is known. An unreadable volume is neither full nor empty."""
         return self.error is None and self.total_bytes >= 0 and self.usable_bytes >= 0
 
 
@@ -57,7 +57,7 @@ class BrokerMember(BaseModel):
 
 
 class KafkaCluster(Reading):
-    """The brokers that belong to a cluster: who should be reporting."""
+    """The brokers that belong to a cluster, and so should have readings."""
 
     event_type: ClassVar[str] = "headgate.kafka-cluster.v1"
 

@@ -18,29 +18,29 @@ class Preset(StrEnum):
 
 
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # The released plugin opens and closes at once, and looks at nothing but its last complete reading.
+    # The released plugin opens and closes at once, and uses its last complete reading only.
     Preset.STRIMZI.value: {"recovery_margin": 0.0, "min_hold": "0s", "min_change": 0.0, "departed_hold": "0s"},
 }
 
 
 class ThrottleSettings(PolicySettings):
-    """One throttle factor for a cluster whose disks fill up. Neither limit set: observed, never throttled."""
+    """One throttle factor for a cluster whose disks fill up. Without a limit it is observed, never throttled."""
 
     preset: Preset | None = Field(
         default=None,
         description="`strimzi` reproduces the released kafka-quotas-plugin: no margins and holds, a volume unseen for "
         "`validity` is forgotten, an empty good reading means 1.0, the start is 1.0.",
     )
-    hard: Limit | None = Field(default=None, description="At this limit producers are to stop (factor 0.0).")
-    soft: Limit | None = Field(default=None, description="From this limit on producers are to slow down; above `hard`.")
-    fallback_factor: Ratio = Field(default=1.0, description="The factor where what is known is too old.")
+    hard: Limit | None = Field(default=None, description="At this limit producers should stop (factor 0.0).")
+    soft: Limit | None = Field(default=None, description="From this limit on producers should slow down; above `hard`.")
+    fallback_factor: Ratio = Field(default=1.0, description="The factor if the readings are too old.")
     validity: PositiveDuration = Field(default=parse_duration("5m"), description="How long a reading counts.")
     recovery_margin: float = Field(
         default=0.1,
         ge=0.0,
         le=10.0,
-        description="A stopped cluster opens again only when every volume that stopped it has more than "
-        "hard * (1 + this) free.",
+        description="A stopped cluster opens again when every volume that stopped it has more than hard * (1 + this) "
+        "free.",
     )
     min_hold: Duration = Field(
         default=parse_duration("30s"),
@@ -51,31 +51,31 @@ class ThrottleSettings(PolicySettings):
     )
     departed_hold: Duration = Field(
         default=parse_duration("1h"),
-        description="Volumes of a broker that left the cluster while they limited it keep counting this long.",
+        description="Volumes of a broker that left the cluster while they limited it count this much longer.",
     )
     heartbeat: PositiveDuration = Field(
         default=parse_duration("60s"),
         description="The decision is repeated at least this often, and each 8h; it is valid for three times as long.",
     )
     time_to_full_alert: Duration = Field(
-        default=parse_duration("30m"), description="Warn when a volume, at its present rate, is full sooner."
+        default=parse_duration("30m"), description="Warn if a volume, at its present rate, is full sooner."
     )
 
     has_actuator: bool | None = Field(
         default=None,
-        description="Whether something carries this factor out, for the sentence of a decision. Default: whether "
-        "`clusters.<name>.quotas` is set; true where a consumer of your own does.",
+        description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether "
+        "`clusters.<name>.quotas` is set. Set it to true if a consumer of your own does.",
     )
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
-        """A preset stands for its settings; what the block itself sets wins over them."""
+        """Replace a preset by its settings; settings of the block itself win over them."""
         preset = block.get("preset")
         return {**_PRESETS.get(preset, {}), **block} if isinstance(preset, str) else dict(block)
 
     @classmethod
     def overridden(cls, block: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-        """An override's preset, none included, takes the place of the block's, with all that it stands for."""
+        """Replace the block's preset and its settings by the override's preset, which may be none."""
         if "preset" not in override:
             return {**block, **override}
         own = {name: value for name, value in block.items() if name != "preset"}

@@ -1,7 +1,7 @@
 """The state of the throttle policy for one cluster.
 
 It is kept in checkpoints as arrays, so the order and types of fields must not change. Brokers and volumes are sorted,
-so that equal knowledge gives equal bytes.
+so equal states give equal bytes.
 """
 
 from bisect import bisect_left
@@ -13,42 +13,43 @@ from policies.throttle.trend import Rise, Samples, Trend, TrendLine
 from policies.units import InstantMs
 
 NEVER = -1
+"""The time of a reading that there was not yet."""
 
 VolumeKey = tuple[int, str]
 """(broker, log dir)"""
 
 
 def place(volume: VolumeKey) -> str:
-    """``broker 3 /data/a``."""
+    """Name a volume in a sentence: ``broker 3 /data/a``."""
     broker, log_dir = volume
     return f"broker {broker} {log_dir}"
 
 
 class VolumeState(Struct, array_like=True, frozen=True, gc=False):
-    """The last good reading of one log dir. `read_ms` is NEVER when it was only ever reported unreadable."""
+    """The last good reading of one log dir. `read_ms` is NEVER if it was only ever reported unreadable."""
 
     log_dir: str
     total_bytes: int
     usable_bytes: int
     read_ms: InstantMs
     missing_ms: InstantMs | None = None
-    """When its broker's newer good reading no longer had it."""
+    """When a good reading of its broker first lacked it."""
     samples: Samples = ()
     fill_bytes_per_second: float | None = None
-    """None when it does not fill, or when that is not to be believed."""
+    """None if it does not fill, or if its trend is not reliable."""
     line: TrendLine | None = None
     rises: tuple[Rise, ...] = ()
     fill_confidence: float | None = None
-    """None: what fills is not known; a rate without one, of an earlier version, is not said."""
+    """None if the rate is not known. An earlier version stored rates without it; those are not used."""
 
     @property
     def trend(self) -> Trend:
-        """What its readings tell of its rate."""
+        """The trend of its readings."""
         return Trend(self.samples, self.line, self.rises)
 
 
 class BrokerState(Struct, array_like=True, frozen=True, gc=False):
-    """What is known of one broker. `read_*` is its last good reading, `tried_*` the last attempt."""
+    """One broker: `read_*` is its last good reading, `tried_*` the last attempt."""
 
     broker: int
     seen_ms: InstantMs
@@ -58,12 +59,12 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     tried_id: str = ""
     outcome: str = ""
     left_ms: InstantMs | None = None
-    """When a membership reading first lacked it."""
+    """When a membership first lacked it."""
     volumes: tuple[VolumeState, ...] = ()
 
 
 class BrokerMembership(Struct, array_like=True, frozen=True):
-    """The last good reading of who belongs to the cluster."""
+    """The last good reading of the cluster's members."""
 
     at_ms: InstantMs
     id: str
@@ -71,13 +72,13 @@ class BrokerMembership(Struct, array_like=True, frozen=True):
     """In order."""
 
     def has(self, broker: int) -> bool:
-        """Whether it is among them."""
-        place = bisect_left(self.brokers, broker)
-        return place < len(self.brokers) and self.brokers[place] == broker
+        """Return whether a broker is a member."""
+        index = bisect_left(self.brokers, broker)
+        return index < len(self.brokers) and self.brokers[index] == broker
 
 
 class KafkaClusterState(Struct, array_like=True, frozen=True):
-    """Everything known of one cluster's brokers and their volumes."""
+    """The brokers and volumes of one cluster, and its members."""
 
     membership: BrokerMembership | None = None
     brokers: tuple[BrokerState, ...] = ()
@@ -85,7 +86,7 @@ class KafkaClusterState(Struct, array_like=True, frozen=True):
 
 
 class Gate(Struct, array_like=True, frozen=True):
-    """The factor in force and what its next rise depends on."""
+    """The factor in force, and the state on which its next rise depends."""
 
     factor: float
     changed_ms: InstantMs | None = None
@@ -94,7 +95,7 @@ class Gate(Struct, array_like=True, frozen=True):
 
 
 class LastPublishedFactor(Struct, array_like=True, frozen=True):
-    """The last published decision, as far as the next one depends on it."""
+    """The last decision, as far as the next one depends on it."""
 
     sequence: int
     at_ms: InstantMs
@@ -102,13 +103,13 @@ class LastPublishedFactor(Struct, array_like=True, frozen=True):
     reason: str
     limiting: VolumeKey | None
     noted: tuple[str, ...] = ()
-    """Verdicts the audit has had since the factor, its reason or the limiting volume last changed."""
+    """Verdicts in the audit topic since the factor, its reason or the limiting volume last changed."""
     full_ms: InstantMs | None = None
-    """When a volume is full, as it was said."""
+    """The published time at which a volume is full."""
     mode: str = ""
-    """As it was said; empty: not known."""
+    """The published mode; empty if an earlier version wrote this."""
     repeat_at_ms: InstantMs | None = None
-    """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
+    """The latest time of its repeat; other settings never postpone it. None if an earlier version wrote this."""
 
 
 class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
@@ -120,12 +121,12 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
 
     @property
     def key(self) -> VolumeKey:
-        """Which one."""
+        """The volume, as in the rest of the state."""
         return (self.broker, self.log_dir)
 
 
-class ThrottleState(Struct, array_like=True, frozen=True):
-    """Everything the policy remembers of one cluster."""
+class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
+    """The stored state of the policy for one cluster."""
 
     started_ms: InstantMs
     gate: Gate

@@ -18,7 +18,7 @@ from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.errors import UserError
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_orders import QuotaOrder, order_of
+from policies.throttle.quota_plan import QuotaOrder, make_order
 from policies.units import from_millis
 from policies.wire import EventReader
 
@@ -89,7 +89,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
 
     def _read_decision(self, record: Record) -> QuotaOrder | None:
         decision = read_data(self._decisions, record)
-        return None if decision is None else order_of(decision)
+        return None if decision is None else make_order(decision)
 
     def _histories(self) -> dict[str, timedelta | None]:
         return {**super()._histories(), self._applied: None}

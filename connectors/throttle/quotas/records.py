@@ -15,8 +15,7 @@ from connectors.kafka.librdkafka import LOGGER
 from policies.errors import UserError
 from policies.signatures import Signatures
 from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_orders import QuotaOrder
-from policies.throttle.quota_plan import QuotaRecord, same_but_for_order
+from policies.throttle.quota_plan import QuotaOrder, QuotaRecord, same_but_for_order
 from policies.throttle.quota_settings import Entity
 from policies.wire import actuator_event
 

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from connectors.actuation.reports import AuditLog, PacedMetric
 from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
-from policies.throttle.quota_orders import QuotaOrder
-from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, Rate, WantedFactor
+from policies.throttle.quota_plan import QuotaOrder, QuotaPlan, QuotaReason, QuotaVerdict, Rate, WantedFactor
 from policies.throttle.quota_settings import Entity
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -26,14 +26,15 @@ from connectors.throttle.quotas.records import QuotaJournalError, QuotaRecords, 
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaReports
 from policies.errors import UserError
 from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_orders import QuotaOrder, wanted_of
 from policies.throttle.quota_plan import (
+    QuotaOrder,
     QuotaPlan,
     QuotaReason,
     QuotaSituation,
     QuotaVerdict,
     Rate,
     WantedFactor,
+    choose_factor,
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
@@ -190,7 +191,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         """Return the factor that holds now by the decision in force; None before the first decision."""
         if self._releasing or self._order is None:
             return None
-        return wanted_of(self._order, self._clock.now(), self._watched.fallback_factor)
+        return choose_factor(self._order, self._clock.now(), self._watched.fallback_factor)
 
     def _targets(self) -> dict[Entity, WantedFactor]:
         """Return the factor of each entity; entities that left the settings are to be put back."""

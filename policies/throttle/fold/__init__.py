@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from policies.observations import Observation, Outcome, in_order
 from policies.throttle.fold.log_dirs import fold_log_dirs
-from policies.throttle.fold.membership import fold_membership, with_departure
+from policies.throttle.fold.membership import fold_membership, update_departure
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.throttle.state import BrokerState, KafkaClusterState
 
@@ -27,9 +27,9 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
                     continue
                 for member in membership.brokers:
                     brokers.setdefault(member, BrokerState(member, seen_ms=seen.at_ms))
-                brokers = {number: with_departure(broker, membership) for number, broker in brokers.items()}
+                brokers = {number: update_departure(broker, membership) for number, broker in brokers.items()}
             case LogDirs(broker=number) if number in brokers or len(brokers) < MOST_BROKERS:
                 broker = brokers.get(number) or BrokerState(number, seen_ms=seen.at_ms)
-                brokers[number] = with_departure(fold_log_dirs(broker, seen, seen.reading), membership)
+                brokers[number] = update_departure(fold_log_dirs(broker, seen, seen.reading), membership)
                 ever_read = ever_read or seen.reading.outcome is Outcome.OK
     return KafkaClusterState(membership, tuple(brokers[number] for number in sorted(brokers)), ever_read)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import Condition
-from policies.throttle.alerts import FILLS_SOON, AlertKey, conditions_of_broker
+from policies.throttle.alerts import FILLS_SOON, AlertKey, find_broker_conditions
 from policies.throttle.facts import BrokerFacts, Freshness, facts
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms, judge_volumes
 from policies.throttle.settings import ThrottleSettings
@@ -180,7 +180,7 @@ def _judge(
         counting = [v for v in counting if v.key in kept]
     if len(kept) < len(broker.volumes):
         state = replace(state, volumes=tuple(v.state for v in broker.volumes if v.key in kept))
-    conditions = tuple(conditions_of_broker(cluster, broker, counting, now_ms, settings, firing))
+    conditions = tuple(find_broker_conditions(cluster, broker, counting, now_ms, settings, firing))
     is_momentary = any(condition.alert == FILLS_SOON for condition in conditions)
     filling = [v for v in counting if v.full_ms is not None]
     return BrokerVerdict(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.throttle.limits import Limit
-from policies.throttle.pace import BrokerPace, PaceBounds, held_below, paced
+from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
 from tests.policies.scenario import GB, MB, volume
 
 LIMITS = (Limit(available_bytes_below=5 * GB), Limit(available_bytes_below=1 * GB))
@@ -23,7 +23,7 @@ def paces(course: Course, until: float, bounds: PaceBounds = BOUNDS) -> list[Bro
     found: list[BrokerPace] = []
     now, pace = 0.0, None
     while now < until:
-        pace = paced(pace, now, [volume("/a", int(course(now)))], LIMITS, bounds)
+        pace = adapt_pace(pace, now, [volume("/a", int(course(now)))], LIMITS, bounds)
         found.append(pace)
         poll = (now // bounds.longest_seconds + 1) * bounds.longest_seconds
         now = min(now + pace.interval_seconds, poll)
@@ -77,8 +77,8 @@ def test_the_pace_grows_longer_by_half_at_a_time() -> None:
 
 
 def test_without_a_limit_the_pace_is_the_longest() -> None:
-    first = paced(None, 0, [volume("/a", 9 * GB)], (), BOUNDS)
-    assert paced(first, 10, [volume("/a", 1)], (), BOUNDS).interval_seconds == 10.0
+    first = adapt_pace(None, 0, [volume("/a", 9 * GB)], (), BOUNDS)
+    assert adapt_pace(first, 10, [volume("/a", 1)], (), BOUNDS).interval_seconds == 10.0
 
 
 @given(
@@ -91,13 +91,13 @@ def test_whatever_is_read_the_interval_stays_within_its_bounds(
     pace, now = None, 0.0
     for pause, free in script:
         now += pause
-        pace = paced(pace, now, [volume("/a", free)], LIMITS, bounds)
+        pace = adapt_pace(pace, now, [volume("/a", free)], LIMITS, bounds)
         assert bounds.shortest_seconds <= pace.interval_seconds <= bounds.longest_seconds
 
 
 @given(st.dictionaries(st.integers(0, 50), st.floats(0.1, 10.0), max_size=50), st.floats(0.5, 200.0))
 def test_all_brokers_together_ask_no_more_often_than_the_ceiling(wanted: dict[int, float], ceiling: float) -> None:
-    held = held_below(wanted, ceiling, 10.0)
+    held = stretch_intervals(wanted, ceiling, 10.0)
     assert all(held[broker] >= seconds for broker, seconds in wanted.items())
     assert all(seconds <= 10.0 for seconds in held.values())
     at_longest = sum(seconds == 10.0 for seconds in held.values())

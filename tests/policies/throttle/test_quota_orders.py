@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from policies.decisions import Mode
-from policies.throttle.quota_orders import QuotaOrder, wanted_of
-from policies.throttle.quota_plan import QuotaReason, WantedFactor
+from policies.throttle.quota_plan import QuotaOrder, QuotaReason, WantedFactor, choose_factor
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -27,4 +26,4 @@ def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Qu
     ],
 )
 def test_what_it_means(given: QuotaOrder, expected: WantedFactor) -> None:
-    assert wanted_of(given, NOW, 0.2) == expected
+    assert choose_factor(given, NOW, 0.2) == expected

@@ -1,6 +1,8 @@
 """The state: small, immutable, and the same after a trip through the store."""
 
 import json
+import pickle
+import weakref
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,17 @@ def test_processes_that_take_turns_decide_as_one_does(
         assert msgspec.msgpack.encode(step.state) == msgspec.msgpack.encode(alone.state)
         state = stored(step.state)
     assert state == plain.state
+
+
+def test_verdicts_are_kept_no_longer_than_the_state_they_belong_to() -> None:
+    policy = ThrottlePolicy(CLUSTER, throttle(HARD))
+    step = policy.step(None, [log_dirs(0, 1, 9 * GB)], at(0))
+    kept = weakref.ref(step.state)
+    assert policy._verdicts.keys() == {1}
+    del step
+    assert kept() is None
+    assert not policy._verdicts
+    assert pickle.loads(pickle.dumps(policy)).step(None, [], at(0)).state is not None
 
 
 @given(courses, settings_blocks, settings_blocks)

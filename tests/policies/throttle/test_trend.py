@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.trend import SAMPLE_LIMIT, WINDOW_MS, Samples, Trend, filling, followed, with_sample
+from policies.throttle.trend import (
+    SAMPLE_LIMIT,
+    WINDOW_MS,
+    Samples,
+    Trend,
+    add_sample,
+    estimate_filling,
+    follow_reading,
+)
 
 MB, GB = 10**6, 10**9
 Levels = Sequence[tuple[float, int]]
@@ -36,8 +44,8 @@ def told(levels: Levels) -> list[Told]:
     trend, before, believed, found = Trend(), (0, 0), False, list[Told]()
     for second, free in levels:
         at_ms = round(second * 1000)
-        trend = followed(trend, at_ms, free, *before)
-        now = filling(trend, at_ms, free, believed=believed)
+        trend = follow_reading(trend, at_ms, free, *before)
+        now = estimate_filling(trend, at_ms, free, believed=believed)
         before, believed = (at_ms, free), now is not None
         found.append(Told(second, free, now.bytes_per_second if now else 0.0, now.confidence if now else 0.0))
     return found
@@ -170,11 +178,11 @@ def test_samples_are_few_ordered_and_recent_and_what_is_said_is_believed(steps: 
     trend, now, before = Trend(), 0, (0, 0)
     for pause, free in steps:
         now += pause
-        trend = followed(trend, now, free, *before)
+        trend = follow_reading(trend, now, free, *before)
         before = (now, free)
         assert len(trend.samples) <= SAMPLE_LIMIT
         assert list(trend.samples) == sorted(set(trend.samples))
-        found = filling(trend, now, free)
+        found = estimate_filling(trend, now, free)
         assert found is None or (found.bytes_per_second > 0 and 0.5 <= found.confidence <= 1.0)
 
 
@@ -182,13 +190,13 @@ def test_samples_are_few_ordered_and_recent_and_what_is_said_is_believed(steps: 
 def test_samples_stay_spread_over_the_window(every: int) -> None:
     samples: Samples = ()
     for second, free in line(MB, every=every, count=1200 // every):
-        samples = with_sample(samples, round(second * 1000), free)
+        samples = add_sample(samples, round(second * 1000), free)
     assert samples[-1][0] - samples[0][0] >= WINDOW_MS * 3 / 4
     assert max(b[0] - a[0] for a, b in pairwise(samples)) <= WINDOW_MS / 3
 
 
 def test_a_repeated_instant_is_one_sample() -> None:
-    assert with_sample(((1000, 5),), 1000, 7) == ((1000, 7),)
+    assert add_sample(((1000, 5),), 1000, 7) == ((1000, 7),)
 
 
 def recorded() -> Iterable[tuple[float, int]]:

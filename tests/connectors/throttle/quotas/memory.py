@@ -10,7 +10,7 @@ from connectors.throttle.quotas.client import QuotaApi
 from connectors.throttle.quotas.records import QuotaJournalError
 from policies.decisions import Mode
 from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_orders import QuotaOrder
+from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity
 from policies.wire import EventReader
 from tests.connectors.actuation.virtual_clock import NOON

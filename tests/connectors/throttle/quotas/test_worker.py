@@ -14,7 +14,7 @@ from connectors.throttle.quotas.reports import QuotaMetrics
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.decisions import Mode
 from policies.errors import UserError
-from policies.throttle.quota_orders import QuotaOrder
+from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.units import format_instant
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
