@@ -4,8 +4,13 @@ A package adds a policy by the entry point group ``headgate.policies``; each ent
 """
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
+from msgspec import Struct
+
+from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision, Standing
 from policies.errors import UserError
 from policies.isolation.registration import KIND as ISOLATION
@@ -13,18 +18,33 @@ from policies.maintenance import PauseCommand
 from policies.observations import Reading
 from policies.policy import PolicyKind
 from policies.sessions.registration import KIND as SESSIONS
+from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.switching.registration import KIND as SWITCHING
 from policies.throttle.registration import KIND as THROTTLE
+from policies.timers import TICKS, TIMERS, Tick, Timer
+from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE
 
 AUDIT = "audit"
 DEAD_LETTERS = "dead-letters"
 COMMANDS = "commands"
-"""What people ask of policies: read and kept as observations are."""
+"""The topic of people's commands, which the query reads like observations."""
 APPLIED_QUOTAS = "applied.quotas"
-"""What the quota actuator must not forget; compacted, keyed by cluster and entity."""
+"""The topic of the quota actuator's durable state; compacted, keyed by cluster and entity."""
 
 TO_EVERY_POLICY: tuple[type[Reading], ...] = (PauseCommand,)
-"""What people may ask of any policy, on the topic of commands; the host does it."""
+"""Commands to any policy, on the topic of commands; the host carries them out."""
+
+CORE_TOPICS = frozenset(
+    (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, TIMERS, TICKS, BATCHES, SHARES_TOPIC, DECIDER_TOPIC)
+) | {Alert.topic, Standing.topic}
+"""Topics that no policy of a package may read or write as its own."""
+CORE_EVENT_TYPES = frozenset({Alert.event_type, Standing.event_type, Timer.event_type, Tick.event_type}) | {
+    Batch.event_type,
+    PauseCommand.event_type,
+    AUDIT_TYPE,
+    DEAD_LETTER_TYPE,
+    LETTERS_COUNTED_TYPE,
+}
 
 ENTRY_POINTS = "headgate.policies"
 """The group of entry points by which installed packages add policies."""
@@ -34,18 +54,25 @@ def registered(own: Iterable[PolicyKind], others: Iterable[EntryPoint]) -> dict[
     """All policies by name, Headgate's own first.
 
     Raises:
-        UserError: an entry point cannot be loaded or names no policy, or two policies want the same name, topic or
-            event type; the message says which, and what to do.
+        UserError: an entry point cannot be loaded or names no policy, or a policy cannot be registered; the message
+            names the policy and the remedy.
     """
     kinds: dict[str, PolicyKind] = {}
-    for kind in (*own, *map(_loaded, sorted(others, key=lambda entry: entry.name))):
-        for clash in _clashes(kind, kinds.values()):
-            raise UserError(f"policy {kind.name}: {clash}")
-        kinds[kind.name] = kind
+    for kind in own:
+        _add(kind, kinds, may_take_commands=True)
+    for entry in sorted(others, key=lambda entry: entry.name):
+        _add(_load(entry), kinds, may_take_commands=False)
     return kinds
 
 
-def _loaded(entry: EntryPoint) -> PolicyKind:
+def _add(kind: PolicyKind, kinds: dict[str, PolicyKind], *, may_take_commands: bool) -> None:
+    allowed = {COMMANDS} if may_take_commands else set()
+    for refusal in (*_clashes(kind, kinds.values()), *_flaws(kind, CORE_TOPICS - allowed)):
+        raise UserError(f"policy {kind.name}: {refusal}")
+    kinds[kind.name] = kind
+
+
+def _load(entry: EntryPoint) -> PolicyKind:
     place = f"entry point {entry.name} = {entry.value} of {ENTRY_POINTS}"
     try:
         kind = entry.load()
@@ -59,18 +86,45 @@ def _loaded(entry: EntryPoint) -> PolicyKind:
 
 
 def _clashes(kind: PolicyKind, others: Iterable[PolicyKind]) -> Iterator[str]:
-    """What of a policy is another's already, each with what to do."""
+    """Yield a sentence for each name that belongs to another policy, with the remedy."""
     for other in others:
         if kind.name == other.name:
             yield "another policy has this name: give it a name of its own"
         for topic in sorted(kind.observed.keys() & other.observed.keys()):
             yield f"topic {topic} is read by policy {other.name}: a topic is one policy's, name another"
-        for event_type in sorted(_event_types(kind) & _event_types(other)):
+        for event_type in sorted({*_event_types(kind)} & {*_event_types(other)}):
             yield f"event type {event_type} is one of policy {other.name}: name another"
+        for topic in sorted(_decided_topics(kind) & _decided_topics(other)):
+            yield f"topic {topic} has decisions of policy {other.name}: a topic is one policy's, name another"
+        if kind.settings is other.settings:
+            yield f"its settings, {kind.settings.__name__}, are policy {other.name}'s: give it a class of its own"
 
 
-def _event_types(kind: PolicyKind) -> set[str]:
-    return {event.event_type for event in kind.events}
+def _flaws(kind: PolicyKind, core_topics: AbstractSet[str]) -> Iterator[str]:
+    """Yield a sentence for each flaw of the registration itself, with the remedy."""
+    if not kind.name or "/" in kind.name:
+        yield "a name has at least one character and no `/`, which separates the parts of record keys"
+    for topic in sorted((kind.observed.keys() | _decided_topics(kind)) & core_topics):
+        yield f"topic {topic} is Headgate's own: name another"
+    event_types = _event_types(kind)
+    for event_type in sorted({*event_types} & CORE_EVENT_TYPES):
+        yield f"event type {event_type} is Headgate's own: name another"
+    for event_type in sorted({each for each in event_types if event_types.count(each) > 1}):
+        yield f"two of its readings, decisions and reports have event type {event_type}: give each a type of its own"
+    state: Any = kind.state
+    if not (isinstance(state, type) and issubclass(state, Struct)):
+        yield f"its state, {getattr(state, '__name__', state)}, is no msgspec.Struct: make it one"
+    for version in range(1, kind.state_version):
+        if version not in kind.upgrades:
+            yield f"state_version is {kind.state_version}, but upgrades has no step from {version}: add one"
+
+
+def _decided_topics(kind: PolicyKind) -> set[str]:
+    return {decision.topic for decision in kind.decisions}
+
+
+def _event_types(kind: PolicyKind) -> list[str]:
+    return [event.event_type for event in kind.events]
 
 
 POLICIES: dict[str, PolicyKind] = registered(

@@ -54,6 +54,10 @@ class TooLargeError(Exception):
     """A policy's decision is larger than its topic accepts."""
 
 
+class UnregisteredAlertError(Exception):
+    """A policy raised an alert that its `PolicyKind` does not name."""
+
+
 @dataclass(frozen=True)
 class PolicyHost:
     """Steps policies by (policy, cluster).
@@ -102,6 +106,7 @@ class PolicyHost:
         try:
             step = self._policy(kind, key).step(state, observations, now)
             encoded = msgspec.msgpack.encode(step.state)
+            _require_registered(kind, step)
             records = tuple(outputs(step, observations))
             _require_sizes(records)
         except Exception as error:
@@ -191,6 +196,13 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
     named = [each for each in seen if each.id in evidence]
     for decision in audited:
         yield Output(AUDIT, decision.cluster, audit_event(decision, named))
+
+
+def _require_registered(kind: PolicyKind, step: Step[Any]) -> None:
+    """Refuse an alert that has no meaning in the references and no rule in Alertmanager."""
+    known = {alert.name for alert in kind.alerts}
+    for name in sorted({each.alert for each in step.decisions if isinstance(each, Alert)} - known):
+        raise UnregisteredAlertError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
 
 
 def _require_sizes(records: Iterable[Output]) -> None:

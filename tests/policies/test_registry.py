@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from policies.actuator_events import ActuatorEvent
-from policies.decisions import Decision
+from policies.decisions import Alert, Decision
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.policy import PolicyKind, ReportKind
 from policies.registry import ENTRY_POINTS, POLICIES, registered
+from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.readings import LogDirs
@@ -25,20 +26,70 @@ class Foreign(Reading):
     event_type: ClassVar[str] = "example.foreign.v1"
 
 
+class ForeignSettings(PolicySettings):
+    """Its own settings."""
+
+
+class Decided(Decision):
+    """A decision on a topic of its own."""
+
+    event_type: ClassVar[str] = "example.decided.v1"
+    topic: ClassVar[str] = "decided.foreign"
+
+
+class Twin(Decided):
+    """A decision with the event type of a reading."""
+
+    event_type: ClassVar[str] = Foreign.event_type
+
+
+class OnAudit(Decided):
+    """A decision on a core topic."""
+
+    topic: ClassVar[str] = "audit"
+
+
+class OnThrottle(Decided):
+    """A decision on another policy's topic."""
+
+    topic: ClassVar[str] = ThrottleFactor.topic
+
+
+class LikeAlert(Decided):
+    """A decision with a core event type."""
+
+    event_type: ClassVar[str] = Alert.event_type
+
+
+class Installed:
+    """An entry point of an installed package that names this policy."""
+
+    name, value = "mine", "package:KIND"
+
+    def __init__(self, kind: PolicyKind) -> None:
+        self._kind = kind
+
+    def load(self) -> PolicyKind:
+        return self._kind
+
+
 def foreign(
     name: str = "foreign",
     topic: str = "observed.foreign",
     reading: type[Reading] = Foreign,
     decision: type[Decision] | None = None,
     report: type[ActuatorEvent] | None = None,
+    **others: Any,
 ) -> PolicyKind:
-    return replace(
+    kind = replace(
         THROTTLE,
         name=name,
         observed={topic: (reading,)},
         decisions=(decision,) if decision else (),
         reports=(ReportKind(report, "nobody"),) if report else (),
+        settings=ForeignSettings,
     )
+    return replace(kind, **others)
 
 
 def entry(value: str, name: str = "mine") -> EntryPoint:
@@ -96,3 +147,35 @@ def test_an_entry_point_that_gives_no_policy_is_named_with_what_it_gives(value: 
 )
 def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> None:
     assert said in refusal((THROTTLE, kind))
+
+
+@pytest.mark.parametrize(
+    ("flawed", "said"),
+    [
+        (
+            {"decision": Twin},
+            "two of its readings, decisions and reports have event type example.foreign.v1",
+        ),
+        ({"decision": LikeAlert}, "event type headgate.alert.v1 is Headgate's own: name another"),
+        ({"topic": "commands"}, "topic commands is Headgate's own: name another"),
+        ({"topic": "ticks"}, "topic ticks is Headgate's own: name another"),
+        ({"decision": OnAudit}, "topic audit is Headgate's own: name another"),
+        ({"decision": OnThrottle}, "topic decided.throttle has decisions of policy throttle: a topic is one policy's"),
+        ({"state": dict}, "its state, dict, is no msgspec.Struct: make it one"),
+        ({"state_version": 2}, "state_version is 2, but upgrades has no step from 1: add one"),
+        ({"state_version": 3, "upgrades": {1: list}}, "state_version is 3, but upgrades has no step from 2: add one"),
+        ({"name": ""}, "a name has at least one character and no `/`"),
+        ({"name": "a/b"}, "a name has at least one character and no `/`"),
+        ({"settings": THROTTLE.settings}, "its settings, ThrottleSettings, are policy throttle's: give it"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_a_flawed_registration_is_refused_in_one_sentence(flawed: dict[str, Any], said: str) -> None:
+    kind = foreign(**flawed)
+    installed: Any = Installed(kind)
+    assert refusal((THROTTLE,), installed).startswith(f"policy {kind.name}: {said}")
+
+
+def test_a_sound_registration_of_a_package_is_accepted() -> None:
+    installed: Any = Installed(foreign(decision=Decided, state_version=2, upgrades={1: list}))
+    assert list(registered((THROTTLE,), [installed])) == ["throttle", "foreign"]

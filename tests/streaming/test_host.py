@@ -334,3 +334,14 @@ def test_a_decision_that_no_topic_takes_is_an_alert_and_changes_nothing(monkeypa
     assert bytes(bad.state) == bytes(good.state)
     assert [record.topic for record in records] == ["decided.alerts", "audit"]
     assert all(len(record.value) < 10_000 for record in records)
+
+
+def test_an_alert_that_the_policy_has_not_registered_is_refused_when_it_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    throttle_kind = POLICIES["throttle"]
+    monkeypatch.setitem(POLICIES, "throttle", replace(throttle_kind, alerts=()))
+    result = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, GB // 2)], at(0))
+    assert result.failure is not None
+    assert "is not registered: add it to `alerts` of its PolicyKind" in result.failure
+    assert [alert.alert for alert in result.step.decisions if isinstance(alert, Alert)] == ["policy-failed"]
