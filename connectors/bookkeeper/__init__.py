@@ -1,1 +1,1 @@
-"""BookKeeper clusters, through their metadata in ZooKeeper."""
+"""BookKeeper clusters: their metadata in ZooKeeper, and the copier of ledgers."""

@@ -1,11 +1,11 @@
 """Copies ledgers from one BookKeeper cluster to another, with the real client in a JVM of its own.
 
-A copy has the id of the source's ledger, or a new one from the target; the journal records which, before the ledger is
+A copy has the id of the source's ledger, or a new one from the target; the journal records the id before the ledger is
 created.
 
-Nothing in the source is changed: ledgers are opened without recovery, so no live owner is fenced. Nothing in the target
-is overwritten, and only ledgers that both the journal and their own provenance call ours are ever deleted there. After
-a kill at any moment, the same call finds what exists and reports it.
+The source is never changed: ledgers are opened without recovery, so no live owner is fenced. The target is never
+overwritten, and only ledgers that both the journal and their provenance property mark as ours are deleted there. After
+a kill at any moment, the same call finds the existing copy and reports it.
 """
 
 import threading
@@ -20,7 +20,7 @@ from queue import SimpleQueue
 import structlog
 
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
-from connectors.bookkeeper.copy_groups import GROUP, CopyGroups, CopyTask, NewIdIntendedError, named
+from connectors.bookkeeper.copy_groups import GROUP, CopyGroups, CopyTask, NewIdIntendedError, identify
 from connectors.bookkeeper.copy_journal import (
     CopyJournal,
     CopyJournalConflictError,
@@ -43,17 +43,17 @@ from policies.units import MAX_INT64
 CONCURRENCY = 16
 WINDOW_BYTES = 4 * 1024 * 1024
 _AHEAD = 10
-"""Of so many times as many ledgers as are copied at once the intent is written meanwhile, or that they are equal."""
+"""Number of copies whose journal entries are written ahead, as a multiple of the copies that run in parallel."""
 _THREADS = 4
-"""Of so many times as many ledgers something is asked at once, where it must be, each by a thread of its own."""
+"""Number of threads for requests about single ledgers, as a multiple of the copies that run in parallel."""
 _STALLS = 4
-"""After so many time-outs of one request without an entry more, a copy is given up."""
+"""A copy is given up after this many request timeouts without a new entry."""
 
 _log = structlog.get_logger(__name__)
 
 
 class _NotPreparedError(Exception):
-    """What must be known before a copy is created could not be found out; the answer says why."""
+    """Java could not answer a request that must precede a copy."""
 
     def __init__(self, answer: JavaResult) -> None:
         super().__init__(answer.detail or answer.status)
@@ -68,14 +68,14 @@ class LedgerCopier:
     """Copies and deletes ledgers. Safe to use from many threads; close it.
 
     Args:
-        jvm: where the client runs; shared by many copiers, and closed by its owner.
-        source: where ledgers are read.
-        target: where they are created.
-        journal: of copies from this source to this target.
-        replication: of the copies; None: as in the source.
-        concurrency: how many ledgers at once.
-        timeout: how long one request of the client may take.
-        window_bytes: how much of a ledger is read at once, by the size of its entries so far; a copy holds two windows.
+        jvm: the JVM of the client; shared by many copiers, and closed by its owner.
+        source: the cluster to read.
+        target: the cluster to write.
+        journal: the journal of copies from this source to this target.
+        replication: the copies' ensemble and quorums; None for those of the source.
+        concurrency: number of ledgers to copy in parallel.
+        timeout: limit of one request of the client.
+        window_bytes: bytes of a ledger to read at once, estimated by its entries so far; a copy holds two windows.
 
     Raises:
         UserError: source and target are the same cluster.
@@ -106,39 +106,39 @@ class LedgerCopier:
         self._java: JavaTasks | None = None
 
     def make_ready(self) -> None:
-        """Have the JVM started and both clients connecting: seconds that the first copy need not wait then.
+        """Start the JVM and both clients, which saves the first copy some seconds.
 
         Raises:
-            JvmDiedError: it cannot be started, or died again.
-            JavaError: Java threw what it should not.
+            JvmDiedError: the JVM cannot be started, or died again.
+            JavaError: Java threw an unexpected exception.
         """
         self._tasks()
 
     def copy(self, ledger_id: int, progress: Progress | None = None, *, new_id: bool = False) -> CopyResult:
-        """Copy one ledger, or say what stands in its place. Every failure is an outcome.
+        """Copy one ledger, or report the ledger that has its id in the target. Every failure is an outcome.
 
         Args:
-            ledger_id: in the source.
-            progress: is told how far it is.
-            new_id: copy it under an id that the target gives. Asked again, it has the id that it was given once; and
-                a copy of ours that stands under the old id already is taken for it, so the target's facts say the id.
+            ledger_id: the id in the source.
+            progress: receives the progress.
+            new_id: copy the ledger under an id from the target. Another call for the ledger uses the same id. If our
+                copy already exists under the old id, it counts; so take the id from the target's facts.
 
         Raises:
             ValueError: this is no ledger's id; -1 means "no ledger".
         """
         _check(ledger_id)
-        return _told(self._copied(ledger_id, progress, new_id))
+        return _logged(self._try_copy(ledger_id, progress, new_id))
 
     def copy_many(self, ledger_ids: Iterable[int], progress: Progress | None = None) -> Iterator[CopyResult]:
-        """Copy ledgers, so many at once; results come as they are known. Raises as `copy` does.
+        """Copy ledgers in parallel, and yield each result when it is known. Raises as `copy` does.
 
-        Whoever stops taking results waits for the copies under way only.
+        A caller that stops the iteration waits only for the running copies.
         """
         ended: SimpleQueue[tuple[int, Future[CopyResult]]] = SimpleQueue()
         ids, most, under_way = iter(ledger_ids), _AHEAD * self._concurrency, 0
         group = min(GROUP, -(-most // 2))
         threads = _THREADS * self._concurrency
-        with ThreadPoolExecutor(threads, thread_name_prefix="ledger copy") as pool:  # a thread only for what needs one
+        with ThreadPoolExecutor(threads, thread_name_prefix="ledger copy") as pool:
 
             def follow(ledger_id: int, copy: Future[CopyResult]) -> None:
                 copy.add_done_callback(lambda done: ended.put((ledger_id, done)))
@@ -153,22 +153,22 @@ class LedgerCopier:
                         return
                     ledger_id, copy = ended.get()
                     if isinstance(copy.exception(), NewIdIntendedError):
-                        follow(ledger_id, pool.submit(self._copied, ledger_id, progress))
+                        follow(ledger_id, pool.submit(self._try_copy, ledger_id, progress))
                         continue
                     under_way -= 1
-                    yield _told(_result_of(ledger_id, copy.result))
+                    yield _logged(_result_of(ledger_id, copy.result))
             finally:
                 for _ in range(under_way):
                     ended.get()
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
-        """Delete our own copy from the target, and forget it. Raises ValueError as `copy` does."""
+        """Delete our copy from the target and from the journal. Raises ValueError as `copy` does."""
         _check(ledger_id)
         try:
             record = self._journal.find(ledger_id)
             if record is None:
                 return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no copy of it was ever journalled")
-            result = self._delete(ledger_id, {"kind": "delete_own", **named(record)})
+            result = self._delete(ledger_id, {"kind": "delete_own", **identify(record)})
             if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT):
                 self._journal.forget(record)
         except CopyJournalConflictError as error:
@@ -178,7 +178,7 @@ class LedgerCopier:
         return result
 
     def delete_old(self, ledger_id: int) -> DeleteResult:
-        """Delete from the source what was copied to its end and is still the same. Raises ValueError as `copy` does."""
+        """Delete a ledger from the source if it was copied completely and is unchanged. Raises as `copy` does."""
         _check(ledger_id)
         try:
             record = self._journal.find(ledger_id)
@@ -192,13 +192,13 @@ class LedgerCopier:
         return self._delete(ledger_id, {"kind": "delete_old", **expected})
 
     def limit(self, bytes_per_second: int) -> None:
-        """Copy no more than so much in a second, over all ledgers, from now on; 0 is no limit."""
+        """Limit the bytes that all copies together write in a second; 0 is no limit."""
         with self._lock:
             self._bytes_per_second = bytes_per_second
             if self._java is not None and self._java.is_usable:
                 try:
                     self._java.limit(bytes_per_second)
-                except (JvmDiedError, JavaError) as error:  # the next one is made with the limit
+                except (JvmDiedError, JavaError) as error:  # the next JVM starts with the limit
                     _log.debug("limiting the ledger copier", error=str(error))
 
     def close(self) -> None:
@@ -214,83 +214,72 @@ class LedgerCopier:
     def _begin(
         self, ledger_ids: Sequence[int], progress: Progress | None, pool: Executor
     ) -> Iterable[tuple[int, Future[CopyResult]]]:
-        """Have these copied: as a group that no thread waits for, where nothing must be asked of each before."""
+        """Start copies: as one group without threads, unless each ledger must be looked up first."""
         for ledger_id in ledger_ids:
             _check(ledger_id)
-        if not self._is_one_way():
-            return [(each, pool.submit(self._copied, each, progress)) for each in ledger_ids]
+        try:
+            is_one_way = self._journal.is_one_way()
+        except CopyJournalError:
+            is_one_way = False  # each copy then fails with the reason
+        if not is_one_way:
+            return [(each, pool.submit(self._try_copy, each, progress)) for each in ledger_ids]
         copies = [CopyTask(each, progress) for each in ledger_ids]
         self._groups.begin(copies)
         return [(copy.ledger_id, copy.result) for copy in copies]
 
-    def _is_one_way(self) -> bool:
-        try:
-            return self._journal.is_one_way()
-        except CopyJournalError:
-            return False  # whoever asks for each is told why
-
-    def _copied(self, ledger_id: int, progress: Progress | None, new_id: bool = False) -> CopyResult:
+    def _try_copy(self, ledger_id: int, progress: Progress | None, new_id: bool = False) -> CopyResult:
         return _result_of(ledger_id, partial(self._copy, ledger_id, progress, new_id))
 
     def _copy(self, ledger_id: int, progress: Progress | None, new_id: bool) -> CopyResult:
         if new_id:
-            return self._copy_anew(ledger_id, progress)
-        if self._journal.came_from_target(ledger_id) and self._is_missing(ledger_id):
+            return self._copy_under_new_id(ledger_id, progress)
+        if (
+            self._journal.came_from_target(ledger_id)
+            and self._look(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
+        ):
             detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
             return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
-        return self._copy_same(ledger_id, progress)
-
-    def _copy_same(self, ledger_id: int, progress: Progress | None) -> CopyResult:
-        """Under its own id. What was once journalled for a new one stands only as long as a copy of ours does."""
+        # An earlier intent for a new id counts only while our copy under that id exists.
         try:
             return self._groups.copy(CopyTask(ledger_id, progress))
         except NewIdIntendedError as error:
-            if self._stands(error.record):
+            if self._exists(error.record):
                 raise
             self._journal.forget(error.record)
         return self._groups.copy(CopyTask(ledger_id, progress))
 
-    def _copy_anew(self, ledger_id: int, progress: Progress | None) -> CopyResult:
-        """Under a new id, which is drawn before the intent is written, so that it is drawn once.
+    def _copy_under_new_id(self, ledger_id: int, progress: Progress | None) -> CopyResult:
+        """Draw the new id before the intent is written, so that it is drawn once.
 
-        What was once journalled for its own id stands only as long as a copy of ours does.
+        An earlier intent for the ledger's own id counts only while our copy under that id exists.
         """
         record = self._journal.find(ledger_id)
-        if record is not None and record.target_id is None and not self._stands(record):
+        if record is not None and record.target_id is None and not self._exists(record):
             self._journal.forget(record)
             record = None
-        record = record or self._journal.intend(ledger_id, self._new_id(ledger_id))
+        if record is None:
+            answer = self._run(ledger_id, {"kind": "new_id"})
+            if answer.new_id is None:
+                raise _NotPreparedError(answer)
+            record = self._journal.intend(ledger_id, answer.new_id)
         result = self._groups.copy(CopyTask(ledger_id, progress, record))
-        if result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None:
-            return self._taken(record, result)
-        return result
-
-    def _stands(self, record: CopyRecord) -> bool:
-        return self._look(record.ledger_id, named(record)) == "own"
-
-    def _is_missing(self, ledger_id: int) -> bool:
-        return self._look(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
-
-    def _look(self, ledger_id: int, known_as: Mapping[str, object]) -> str:
-        """What stands in the target: `own`, `foreign`, or `missing`."""
-        answer = self._run(ledger_id, {"kind": "look", **known_as})
-        if answer.status not in ("own", "foreign", "missing"):
-            raise _NotPreparedError(answer)
-        return answer.status
-
-    def _new_id(self, ledger_id: int) -> int:
-        answer = self._run(ledger_id, {"kind": "new_id"})
-        if answer.new_id is None:
-            raise _NotPreparedError(answer)
-        return answer.new_id
-
-    def _taken(self, record: CopyRecord, result: CopyResult) -> CopyResult:
-        """Somebody else made a ledger under the new id before we did: the next copy is given another one."""
-        if record.copied is not None:
-            return result  # it was ours: a person must look
+        is_lost = result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None
+        if not is_lost or record.copied is not None:  # a copied ledger that became foreign needs a person
+            return result
+        # Another client created a ledger under the new id first, so the next copy draws another id.
         self._journal.forget(record)
         detail = f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
         return CopyResult(result.ledger_id, CopyOutcome.TARGET_FAILED, source=result.source, detail=detail)
+
+    def _exists(self, record: CopyRecord) -> bool:
+        return self._look(record.ledger_id, identify(record)) == "own"
+
+    def _look(self, ledger_id: int, identity: Mapping[str, object]) -> str:
+        """Return the state of an id in the target: `own`, `foreign`, or `missing`."""
+        answer = self._run(ledger_id, {"kind": "look", **identity})
+        if answer.status not in ("own", "foreign", "missing"):
+            raise _NotPreparedError(answer)
+        return answer.status
 
     def _delete(self, ledger_id: int, request: dict[str, object]) -> DeleteResult:
         try:
@@ -303,11 +292,11 @@ class LedgerCopier:
             case "missing":
                 return DeleteResult(ledger_id, DeleteOutcome.ABSENT)
             case "refused":
-                return DeleteResult(ledger_id, DeleteOutcome.REFUSED, "what stands there is not what was journalled")
+                return DeleteResult(ledger_id, DeleteOutcome.REFUSED, "the ledger there is not the journalled one")
         return DeleteResult(ledger_id, DeleteOutcome.FAILED, answer.detail or answer.status)
 
     def _run(self, ledger_id: int, request: Mapping[str, object]) -> JavaResult:
-        """Have something else than a copy done."""
+        """Run a request that is no copy."""
         task = JavaTask(ledger_id, request)
         self._tasks().begin([task])
         return task.answer.result()
@@ -331,7 +320,7 @@ def _check(ledger_id: int) -> None:
 
 
 def _result_of(ledger_id: int, copy: Callable[[], CopyResult]) -> CopyResult:
-    """What it gives, or the outcome that its failure is."""
+    """Return the result, or the outcome of the failure."""
     try:
         return copy()
     except CopyJournalConflictError as error:
@@ -348,7 +337,7 @@ def _result_of(ledger_id: int, copy: Callable[[], CopyResult]) -> CopyResult:
         return CopyResult(ledger_id, CopyOutcome.INTERNAL_ERROR, detail=str(error))
 
 
-def _told(result: CopyResult) -> CopyResult:
-    say = _log.debug if result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT) else _log.warning
-    say("ledger copy ended", ledger=result.ledger_id, outcome=result.outcome.value, detail=result.detail)
+def _logged(result: CopyResult) -> CopyResult:
+    log = _log.debug if result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT) else _log.warning
+    log("ledger copy ended", ledger=result.ledger_id, outcome=result.outcome.value, detail=result.detail)
     return result

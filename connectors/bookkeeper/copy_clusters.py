@@ -11,32 +11,32 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.switching.ledger_paths import Layout
 
 WINDOW_ENTRIES = 64
-"""Of a ledger so many entries are read at once, or fewer when they are large."""
+"""Maximum number of a ledger's entries in one read."""
 BYTES_IN_FLIGHT = 16 * 1024 * 1024
-"""Of all ledgers together so much is being read at once: bookies have other readers than us."""
+"""Maximum bytes of all reads in flight, because bookies have other readers, too."""
 ENTRY_BYTES = 16 * 1024
-"""A smaller entry counts for so much, as bookies limit requests, too (`maxPendingReadRequestsPerThread`)."""
+"""Minimum size that an entry counts for; bookies limit requests, too (`maxPendingReadRequestsPerThread`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerCluster:
-    """A cluster, and how to be let in."""
+    """A BookKeeper cluster, with its credentials."""
 
     instance_id: str
     """The content of its `INSTANCEID`."""
     metadata_service_uri: str
-    """As BookKeeper has it, such as `zk+hierarchical://zk-1:2181;zk-2:2181/ledgers`."""
+    """BookKeeper's address of the metadata, such as `zk+hierarchical://zk-1:2181;zk-2:2181/ledgers`."""
     password: bytes = field(default=b"", repr=False)
-    """Of its ledgers; that of Pulsar's managed ledgers is empty unless set."""
+    """The password of its ledgers; Pulsar's managed ledgers have an empty one by default."""
     digest_type: str = "CRC32C"
-    """Of ledgers whose metadata do not say it: `MAC`, `CRC32`, `CRC32C` (Pulsar's) or `DUMMY`."""
+    """The digest type of ledgers without one in their metadata: `MAC`, `CRC32`, `CRC32C` (Pulsar's) or `DUMMY`."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further ones of BookKeeper's client configuration, such as those of TLS."""
+    """Further properties of BookKeeper's client, such as those of TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """On how many bookies a copy is spread, written to and acknowledged."""
+    """Ensemble size and quorums of a copy."""
 
     ensemble_size: int
     write_quorum: int
@@ -44,14 +44,14 @@ class Replication:
 
 
 def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:
-    """Say where a cluster's metadata is, such as ``zk+hierarchical://zk-1:2181;zk-2:2181/pulsar/ledgers``.
+    """Return the address of a cluster's metadata, such as ``zk+hierarchical://zk-1:2181;zk-2:2181/pulsar/ledgers``.
 
     Args:
-        connection: of its ZooKeeper; of this only servers and chroot are told, never who we are to it.
+        connection: the connection to its ZooKeeper. Only servers and chroot are used, never the credentials.
         root: the path of its ledgers below the chroot, such as ``/ledgers``.
-        layout: of its ledgers; it is a part of the scheme, by the same names.
+        layout: the layout of its ledgers, which is part of the scheme.
     """
-    # BookKeeper splits at semicolons: a comma would be a part of a host's name.
+    # BookKeeper splits at semicolons; a comma would be part of a host's name.
     return f"zk+{layout.value}://{';'.join(connection.hosts())}{connection.chroot}{root.rstrip('/')}"
 
 
@@ -63,7 +63,7 @@ def java_settings(
     window_bytes: int,
     bytes_per_second: int = 0,
 ) -> str:
-    """What the Java constructor reads."""
+    """Return the settings for the Java constructor, in JSON."""
     return msgspec.json.encode(
         {
             "source": _cluster(source, timeout_seconds),
@@ -81,14 +81,14 @@ def java_settings(
 
 
 def _cluster(cluster: LedgerCluster, timeout_seconds: float) -> dict[str, object]:
-    # The client's own time-outs end first, with a reason; each of its requests may take several tries.
+    # The client's own timeouts end first, with a reason; each of its requests may take several attempts.
     seconds = max(1, round(timeout_seconds / 3))
     properties = {
         "metadataServiceUri": cluster.metadata_service_uri,
         "zkTimeout": str(1000 * seconds),
         "addEntryTimeoutSec": str(seconds),
         "readEntryTimeoutSec": str(seconds),
-        # As Pulsar's brokers have it: without protobuf, client and bookies do less. What it lacks is not used here.
+        # As in Pulsar's brokers: without protobuf, client and bookies do less work. We need none of its features.
         "useV2WireProtocol": "true",
         "numIOThreads": "2",
         "numWorkerThreads": "2",

@@ -1,7 +1,7 @@
-"""Groups copies that are requested at the same time: one write of the journal and one call to Java for all.
+"""Groups copies that are requested at the same time: one journal write and one call to Java for all.
 
-The rules for one copy hold for each of a group: its intent is written before Java is called, and it is verified before
-it is reported. If one of them fails, the others go on.
+The rules for a single copy apply to each copy of a group: its intent is written before Java is called, and the copy is
+verified before it is reported. If one of them fails, the others go on.
 """
 
 import threading
@@ -17,14 +17,14 @@ from connectors.bookkeeper.java_results import JavaResult, copy_result
 from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
 
 GROUP = 64
-"""So many copies are journalled by one write at most."""
+"""Maximum number of copies in one journal write."""
 _GATHER_SECONDS = 0.002
-"""So long is waited for others who ask at the same time: a write of the journal takes about as long."""
+"""The time to wait for more copies; a journal write takes about as long."""
 _WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
 
 
 class NewIdIntendedError(Exception):
-    """A copy under a new id is journalled of what was to be copied under its own. Nothing was begun."""
+    """The journal has a copy under a new id of a ledger to be copied under its own id. Nothing was started."""
 
     def __init__(self, record: CopyRecord) -> None:
         super().__init__(f"our copy of it has id {record.target_id} in the target: it cannot have its own as well")
@@ -32,12 +32,12 @@ class NewIdIntendedError(Exception):
 
 
 class CopyTask(JavaTask):
-    """A copy on its way, from its intent to the note that it is equal.
+    """One copy, from its intent to its completion in the journal.
 
     Args:
-        ledger_id: in the source.
-        progress: is told how far it is.
-        record: of its intent; None: it is still to be written, for a copy under the same id.
+        ledger_id: the id in the source.
+        progress: receives the progress.
+        record: the journal's intent; None if it is still to be written, for a copy under the same id.
     """
 
     def __init__(self, ledger_id: int, progress: Progress | None, record: CopyRecord | None = None) -> None:
@@ -48,12 +48,12 @@ class CopyTask(JavaTask):
 
 
 class CopyGroups:
-    """Journals copies and has them made, many at once. Safe to use from many threads: who comes first works for others.
+    """Journals and starts copies in groups. Safe to use from many threads; one of them works for the others.
 
     Args:
-        journal: of the copies.
-        tasks: gives what Java is asked by; raises as `BookKeeperJvm.new_copier` does.
-        sizes: of the copies' ensembles and quorums, where they are not the source's.
+        journal: the journal of the copies.
+        tasks: returns the tasks of the Java copier; raises as `BookKeeperJvm.new_copier` does.
+        sizes: the copies' ensemble size and quorums, if they differ from the source's.
     """
 
     def __init__(self, journal: CopyJournal, tasks: Callable[[], JavaTasks], sizes: Mapping[str, int]) -> None:
@@ -64,16 +64,16 @@ class CopyGroups:
         self._beginning = threading.Lock()
 
     def copy(self, copy: CopyTask) -> CopyResult:
-        """Copy a ledger, and note it when the copy is equal.
+        """Copy a ledger, and record in the journal that the copy is equal.
 
         Raises:
-            NewIdIntendedError: an earlier intent stands, of a copy under a new id.
-            CopyJournalError: the intent could not be written down, so nothing was begun.
+            NewIdIntendedError: the journal has an earlier intent for a copy under a new id.
+            CopyJournalError: the intent could not be written, so nothing was started.
             JvmDiedError: the JVM is gone.
-            JavaError: Java threw what it should not.
+            JavaError: Java threw an unexpected exception.
         """
         self._waiting.append(copy)
-        # Whoever is at it looks again afterwards, so nobody is left waiting who came meanwhile.
+        # The thread with the lock checks the queue again afterwards, so no copy that arrives meanwhile is left waiting.
         while self._waiting and self._beginning.acquire(blocking=False):
             try:
                 time.sleep(_GATHER_SECONDS)
@@ -83,19 +83,19 @@ class CopyGroups:
         return copy.result.result()
 
     def begin(self, copies: Sequence[CopyTask]) -> None:
-        """Have a group of at most `GROUP` copied: their intents first, then Java. Never raises: each has its result."""
+        """Start at most `GROUP` copies: write their intents, then call Java. Never raises: each copy has its result."""
         try:
             self._intend([copy for copy in copies if copy.record is None])
             begun = [copy for copy in copies if copy.record is not None]
             for copy in begun:
-                copy.request = {"kind": "copy", **named(_record(copy)), **self._sizes}
+                copy.request = {"kind": "copy", **identify(_record(copy)), **self._sizes}
             if begun:
                 self._tasks().begin(begun)
         except Exception as error:
             _fail(copies, error)
 
     def end(self, copies: Sequence[tuple[CopyTask, TaskResult]]) -> None:
-        """Java is done with them: what is equal is noted, and everybody told. Never raises."""
+        """Record the equal copies, and set the results of all. Never raises."""
         try:
             self._note([(copy, answer) for copy, answer in copies if isinstance(answer, JavaResult)])
             for copy, answer in copies:
@@ -114,10 +114,10 @@ class CopyGroups:
                 copy.record = record
 
     def _note(self, answers: Sequence[tuple[CopyTask, JavaResult]]) -> None:
-        """The results, once the journal knows of the complete copies."""
+        """Set the results, after the journal has recorded the complete copies."""
         results = {copy: _result(copy, answer) for copy, answer in answers}
         whole = [copy for copy, result in results.items() if result.outcome in _WHOLE]
-        facts = [(_record(copy), _copied(results[copy])) for copy in whole]
+        facts = [(_record(copy), _copied_ledger(results[copy])) for copy in whole]
         for copy, noted in zip(whole, self._journal.complete_all(facts), strict=True):
             if isinstance(noted, CopyJournalError):
                 results[copy] = replace(results[copy], outcome=CopyOutcome.JOURNAL_FAILED, detail=str(noted))
@@ -125,8 +125,8 @@ class CopyGroups:
             copy.result.set_result(result)
 
 
-def named(record: CopyRecord) -> dict[str, object]:
-    """How the copy is known in the target."""
+def identify(record: CopyRecord) -> dict[str, object]:
+    """Return the identity of a copy in the target, for Java."""
     return {"provenance": record.provenance, "target_id": record.id_in_target}
 
 
@@ -136,13 +136,13 @@ def _result(copy: CopyTask, answer: JavaResult) -> CopyResult:
 
 
 def _record(copy: CopyTask) -> CopyRecord:
-    assert copy.record is not None  # noqa: S101  # before anything is begun
+    assert copy.record is not None  # noqa: S101  # set before Java is called
     return copy.record
 
 
-def _copied(result: CopyResult) -> CopiedLedger:
+def _copied_ledger(result: CopyResult) -> CopiedLedger:
     source = result.source
-    assert source is not None  # noqa: S101  # it was compared
+    assert source is not None  # noqa: S101  # the copy was compared with it
     return CopiedLedger(
         length_bytes=source.length_bytes,
         last_entry_id=source.last_entry_id,
@@ -152,7 +152,7 @@ def _copied(result: CopyResult) -> CopiedLedger:
 
 
 def _fail(copies: Iterable[CopyTask], error: Exception) -> None:
-    """Nobody may wait for ever, whatever it was."""
+    """Set the error as the result of each open copy, so that no caller waits forever."""
     for copy in copies:
         if not copy.result.done():
             copy.result.set_exception(error)

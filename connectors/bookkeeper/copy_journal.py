@@ -1,7 +1,7 @@
-"""The journal of copies: what must be known of a ledger before it is created, as znodes written conditionally.
+"""The journal of copies: conditionally written znodes that record each copy before its ledger is created.
 
-A ledger in the target is ours only if its custom metadata carry the token that was journalled for it. The token is
-random for each intent and written before the ledger is created, so this holds after a kill at any moment.
+A ledger in the target is ours only if its custom metadata carry the token of its journal record. Each intent has a
+random token, which is written before the ledger is created. So the rule holds after a kill at any moment.
 """
 
 import secrets
@@ -25,33 +25,33 @@ PROVENANCE = "headgate.copy"
 """The custom metadata property of a copy: the source's instance id and the token, with a slash between."""
 
 REGISTRY_ROOT = "/admin/bookie-clusters"
-"""Below it lies what Headgate and the brokers know of a broker cluster's BookKeeper clusters, in its ZooKeeper."""
+"""The root of the registry of a broker cluster's BookKeeper clusters, in the brokers' ZooKeeper."""
 
 COPIES = f"{REGISTRY_ROOT}/copies"
-"""Where the journal of a broker cluster's copies lies, in the brokers' ZooKeeper."""
+"""The root of the journal of copies."""
 
 _TOKEN_BYTES = 16
 _ONLY_WAY_SECONDS = 60.0
-"""That nothing was ever copied the other way is asked so often: a switch back is days later."""
+"""How long the journal's answer to `is_one_way` is cached; a switch back comes days later."""
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
 
 class CopyJournalError(Exception):
-    """It cannot be read or written now; the message says why in one short line. A write may have been done or not."""
+    """The journal cannot be read or written; the message is one short line. A write may have had its effect or not."""
 
 
 class CopyJournalConflictError(CopyJournalError):
-    """It says something else than expected: the id is another source's, or somebody else wrote."""
+    """The record is another source's, or another process changed it."""
 
 
 class CopiedLedger(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source ledger was when its copy was found equal."""
+    """The facts of a source ledger when its copy was found equal."""
 
     length_bytes: int
     last_entry_id: int
     entries_digest: str
     created_ms: int
-    """When ZooKeeper made its metadata: a later ledger of the same id is another one."""
+    """When ZooKeeper created its metadata; a later ledger with the same id is another ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +60,25 @@ class CopyRecord:
 
     ledger_id: int
     source: str
-    """Instance id of the cluster it is copied from."""
+    """Instance id of the source cluster."""
     target: str
     token: str
     at_ms: int
     """When the intent was written, by ZooKeeper's clock."""
     copied: CopiedLedger | None = None
-    """None until the copy was found equal."""
+    """None until the copy is found equal."""
     version: int = 0
     target_id: int | None = None
-    """Its id in the target, where it got a new one there."""
+    """The ledger's new id in the target; None if it keeps its id."""
 
     @property
     def id_in_target(self) -> int:
-        """The id under which the copy stands."""
+        """The id of the copy."""
         return self.ledger_id if self.target_id is None else self.target_id
 
     @property
     def provenance(self) -> str:
-        """The value of the property `PROVENANCE` of this very copy."""
+        """The value of the copy's property `PROVENANCE`."""
         return f"{self.source}/{self.token}"
 
 
@@ -86,32 +86,32 @@ class CopyJournal(Protocol):
     """The copies from one cluster to another. Safe to use from many threads."""
 
     def find(self, ledger_id: int) -> CopyRecord | None:
-        """What is known of a ledger's copy; None: it was never meant to be copied.
+        """Return the record of a ledger's copy; None if no copy was intended.
 
         Raises:
-            CopyJournalError: it cannot be read.
-            CopyJournalConflictError: its copy comes from another source.
+            CopyJournalError: the journal cannot be read.
+            CopyJournalConflictError: the record is of another source.
         """
         ...
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        """Write down that a copy will be created; an earlier intent stands. Raises as `find` does.
+        """Record that a copy will be created, and return the record; an earlier one wins. Raises as `find` does.
 
         Args:
-            ledger_id: in the source.
-            target_id: in the target, where that is another one; what an earlier intent says of it stands, too.
+            ledger_id: the id in the source.
+            target_id: the id in the target, if it is another one; an earlier record keeps its own.
         """
         ...
 
     def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
-        """The same for many copies under their own ids at once; gives of each what `intend` gives or raises."""
+        """Record many copies under their own ids at once; returns for each the result or the error of `intend`."""
         ...
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        """Write down that the copy is equal.
+        """Record that the copy is equal.
 
         Raises:
-            CopyJournalError: it cannot be written.
+            CopyJournalError: the journal cannot be written.
             CopyJournalConflictError: the record was changed since it was read.
         """
         ...
@@ -119,30 +119,28 @@ class CopyJournal(Protocol):
     def complete_all(
         self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
     ) -> Sequence[CopyRecord | CopyJournalError]:
-        """The same for many at once; gives of each what `complete` gives or raises."""
+        """Record many equal copies at once; returns for each the result or the error of `complete`."""
         ...
 
     def forget(self, record: CopyRecord) -> None:
-        """The copy is gone: whatever appears under its id from now on is not ours. Raises as `complete` does."""
+        """Delete a record: a later ledger under its id is not ours. Raises as `complete` does."""
         ...
 
     def came_from_target(self, ledger_id: int) -> bool:
-        """Whether the source's ledger is itself a complete copy of one that the target had under this id.
+        """Whether the source's ledger is a complete copy of one that the target had under the same id.
 
-        Where the target has it no more, it was deleted there, and bookies may still hold its entries. Raises as `find`.
+        If the target has no such ledger any more, it was deleted there, and bookies may still hold its entries. Raises
+        as `find` does.
         """
         ...
 
     def is_one_way(self) -> bool:
-        """Whether nothing was ever copied from the target to the source, so that no ledger can have come from there.
-
-        Raises as `find`.
-        """
+        """Whether no ledger was ever copied from the target to the source. Raises as `find` does."""
         ...
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as its znode holds it."""
+    """The content of a record's znode."""
 
     source: str
     target: str
@@ -152,11 +150,11 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZnodeCopyJournal:
-    """One znode a copy, by target and the ledger's id in the source, in folders as BookKeeper's long layout has them.
+    """One znode for each copy, by target and source id, in the folders of BookKeeper's long layout.
 
     Args:
-        session: of the ZooKeeper that keeps it; its time limit is that of one request.
-        path: below which it lies, made if need be.
+        session: the session of the journal's ZooKeeper; its timeout limits each request.
+        path: the parent of the journal; created if necessary.
         source: instance id of the source.
         target: instance id of the target.
     """
@@ -189,7 +187,7 @@ class ZnodeCopyJournal:
         return self._record(ledger_id, data, stat)
 
     def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
-        """See `CopyJournal`: one transaction, where nothing is known of any and their folders are there."""
+        """See `CopyJournal`. It is one transaction if no ledger has a record and all folders exist."""
         notes = {ledger_id: self._intent() for ledger_id in ledger_ids}
 
         def create(transaction: Any) -> None:
@@ -198,7 +196,7 @@ class ZnodeCopyJournal:
 
         try:
             if len(notes) == len(ledger_ids) > 1 and self._together(create) is not None:
-                # What is made together is made at one time; kazoo tells it of none.
+                # All nodes of a transaction have the same creation time, which kazoo does not return.
                 stat = self._ask("exists_async", self._node(ledger_ids[0]))
                 if stat is not None:
                     return [self._record(ledger_id, data, stat) for ledger_id, data in notes.items()]
@@ -219,7 +217,7 @@ class ZnodeCopyJournal:
     def complete_all(
         self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
     ) -> Sequence[CopyRecord | CopyJournalError]:
-        """See `CopyJournal`: one transaction, where none was changed by others."""
+        """See `CopyJournal`. It is one transaction if no other process changed a record."""
 
         def write(transaction: Any) -> None:
             for record, copied in copies:
@@ -264,7 +262,7 @@ class ZnodeCopyJournal:
         return not self._both_ways
 
     def is_empty(self) -> bool:
-        """Whether nothing was ever journalled for this target. Raises as `find`."""
+        """Whether the journal has no record for this target. Raises as `find` does."""
         return self._ask("exists_async", f"{self._path}/{self._target}") is None
 
     def _way_back(self) -> "ZnodeCopyJournal":
@@ -294,15 +292,15 @@ class ZnodeCopyJournal:
         return self._answered(lambda client: getattr(client, request)(*arguments, **options))
 
     def _together(self, add: Callable[[Any], None]) -> list[Any] | None:
-        """What each step of a transaction gave; None: one of them was not possible, so none was done."""
+        """Commit a transaction, and return the results of its steps; None if one failed, so that none has an effect."""
 
         def commit(client: Any) -> Any:
             transaction = client.transaction()
             add(transaction)
             return transaction.commit_async()
 
-        given: list[Any] = self._answered(commit)
-        return None if any(isinstance(each, Exception) for each in given) else given
+        results: list[Any] = self._answered(commit)
+        return None if any(isinstance(each, Exception) for each in results) else results
 
     def _answered(self, ask: Callable[[Any], Any]) -> Any:
         try:

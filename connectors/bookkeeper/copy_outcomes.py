@@ -1,4 +1,4 @@
-"""Outcomes of copying or deleting a ledger: closed enums, what BookKeeper's codes mean, what the policy is told."""
+"""Outcomes of copying or deleting a ledger: closed enums, mapped from BookKeeper's codes and to the policy's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,63 +9,63 @@ from policies.switching.readings import LedgerOutcome
 
 
 class CopyOutcome(StrEnum):
-    """How a copy ended."""
+    """The outcome of a copy."""
 
     COPIED = "copied"
-    """Written now, closed, read back and equal."""
+    """The copy was written, closed, read back, and is equal."""
     BUILT = "built"
-    """An earlier copy of ours stands there, complete and equal."""
+    """Our earlier copy exists, complete and equal."""
     OWN_PARTIAL = "own_partial"
-    """An earlier copy of ours stands there, and is not the whole: delete it and copy again."""
+    """Our earlier copy exists and is incomplete: delete it and copy again."""
     FOREIGN_CONFLICT = "foreign_conflict"
-    """Something stands there that we did not make, or the id is journalled for another source. It was not touched."""
+    """The id belongs to a ledger of somebody else, or is journalled for another source. It was not changed."""
     SOURCE_OPEN = "source_open"
-    """It has a writer still, or its recovery is under way: its owner must close it first."""
+    """The ledger has a writer, or is in recovery: its owner must close it first."""
     SOURCE_MISSING = "source_missing"
     SOURCE_UNREADABLE = "source_unreadable"
-    """Its metadata are there, but not all of its entries."""
+    """The metadata exist, but not all entries can be read."""
     SOURCE_UNREACHABLE = "source_unreachable"
-    """Its ZooKeeper does not answer, or its bookies have too much to do."""
+    """The source's ZooKeeper does not answer, or its bookies are overloaded."""
     TARGET_UNREACHABLE = "target_unreachable"
     NOT_ENOUGH_BOOKIES = "not_enough_bookies"
     """The target has too few writable bookies for the ensemble."""
     TARGET_FAILED = "target_failed"
-    """The target refused: its ledger was fenced, changed or could not be read back."""
+    """The target's ledger was fenced, changed, or could not be read back."""
     COPY_DIFFERS = "copy_differs"
-    """It was written and closed, and what was read back is not the same."""
+    """The copy was written and closed, and differs from the source when read back."""
     JOURNAL_FAILED = "journal_failed"
-    """What must not be forgotten could not be written down. Before creation: nothing was created."""
+    """The journal could not be written. If that was the intent, nothing was created."""
     TIMED_OUT = "timed_out"
-    """It made no progress for too long, and was given up."""
+    """The copy made no progress for too long, and was given up."""
     JVM_DIED = "jvm_died"
     INTERNAL_ERROR = "internal_error"
 
 
 class DeleteOutcome(StrEnum):
-    """How a deletion ended."""
+    """The outcome of a deletion."""
 
     DELETED = "deleted"
-    """Its metadata are removed; the bookies drop the entries by and by."""
+    """The metadata are removed; the bookies delete the entries later."""
     ABSENT = "absent"
-    """There is no such ledger; counts as deleted."""
+    """The ledger does not exist; it counts as deleted."""
     NOT_RECORDED = "not_recorded"
-    """The journal does not know it as ours (or not as copied to its end): nothing was touched."""
+    """The journal does not have it as our copy, or as a complete copy. Nothing was changed."""
     REFUSED = "refused"
-    """What stands there is not what the journal knows: nothing was touched."""
+    """The existing ledger is not the journalled one. Nothing was changed."""
     FAILED = "failed"
-    """It could not be done, or no answer came; ask again."""
+    """The deletion failed or was not answered; try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What came of a copy."""
+    """The result of a copy."""
 
     ledger_id: int
     outcome: CopyOutcome
     source: Ledger | None = None
-    """As far as it was read; with the digest of its entries once all were."""
+    """The source's facts, as far as they were read; with the digest of its entries once all were read."""
     target: Ledger | None = None
-    """Without our provenance property, so that it can be compared with the source."""
+    """The target's facts without our provenance property, for comparison with the source."""
     entries: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -74,7 +74,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What came of a deletion."""
+    """The result of a deletion."""
 
     ledger_id: int
     outcome: DeleteOutcome
@@ -104,7 +104,7 @@ POLICY_OUTCOMES: Mapping[CopyOutcome, LedgerOutcome] = {
         LedgerOutcome.FAILED,  # to be tried again
     ),
 }
-"""What the switching policy is told of each outcome."""
+"""The outcome that the switching policy receives."""
 
 _NO_BOOKIE, _NOT_ENOUGH, _NO_LEDGER, _ZOOKEEPER = -3, -6, -7, -9
 _META_STORE, _QUORUM_TIMEOUT, _TIMEOUT, _NO_METADATA, _BUSY = -18, -21, -23, -25, -105
@@ -114,32 +114,21 @@ _SILENT = _UNREACHABLE | {_TIMEOUT, _QUORUM_TIMEOUT}
 
 
 def outcome_of_failure(phase: str, code: int | None) -> CopyOutcome:
-    """What a failure in Java means.
+    """Return the outcome for a failure in Java.
 
     Args:
-        phase: where it happened: `source-…` or `target-…`.
-        code: of `BKException.Code`; None for any other exception.
+        phase: the phase that failed: `source-…` or `target-…`.
+        code: the `BKException.Code`; None for any other exception.
     """
     side, _, step = phase.partition("-")
-    match side:
-        case "source":
-            return _of_source(step, code)
-        case "target":
-            return _of_target(step, code)
+    if side == "source":
+        if code in _MISSING:
+            return CopyOutcome.SOURCE_MISSING
+        is_unreachable = step == "connect" or code in (_UNREACHABLE if step == "read" else _SILENT)
+        return CopyOutcome.SOURCE_UNREACHABLE if is_unreachable else CopyOutcome.SOURCE_UNREADABLE
+    if side == "target":
+        if code in (_NO_BOOKIE, _NOT_ENOUGH):
+            return CopyOutcome.NOT_ENOUGH_BOOKIES
+        is_unreachable = step == "connect" or code in _SILENT
+        return CopyOutcome.TARGET_UNREACHABLE if is_unreachable else CopyOutcome.TARGET_FAILED
     return CopyOutcome.INTERNAL_ERROR
-
-
-def _of_source(step: str, code: int | None) -> CopyOutcome:
-    if code in _MISSING:
-        return CopyOutcome.SOURCE_MISSING
-    if step == "connect" or code in (_UNREACHABLE if step == "read" else _SILENT):
-        return CopyOutcome.SOURCE_UNREACHABLE
-    return CopyOutcome.SOURCE_UNREADABLE
-
-
-def _of_target(step: str, code: int | None) -> CopyOutcome:
-    if code in (_NO_BOOKIE, _NOT_ENOUGH):
-        return CopyOutcome.NOT_ENOUGH_BOOKIES
-    if step == "connect" or code in _SILENT:
-        return CopyOutcome.TARGET_UNREACHABLE
-    return CopyOutcome.TARGET_FAILED

@@ -1,7 +1,7 @@
-"""A JVM of our own with the real BookKeeper client, driven over Py4J; it ends with us and is restarted on demand.
+"""A JVM with the real BookKeeper client, driven over Py4J; it ends with this process and is restarted on demand.
 
-Our Java code is compiled at start by Janino, the compiler that PySpark ships for Spark's generated code: a Java 17
-runtime is enough, no JDK is needed.
+Janino, the compiler that PySpark ships for Spark's generated code, compiles our Java code at the start. So a Java 17
+runtime is enough, and no JDK is needed.
 """
 
 import logging
@@ -22,9 +22,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from policies.errors import UserError
 
 START_SECONDS = 30.0
-"""How long the JVM may take to come up; it takes half a second."""
+"""Limit of the JVM's start, which takes half a second."""
 ANSWER_SECONDS = 30.0
-"""How long one call may take. Calls wait for nothing longer than a fraction of that, so a JVM that is late is dead."""
+"""Limit of one call. Every call returns in a fraction of that, so a JVM that takes longer is dead."""
 
 _JAVA = Path(__file__).parent / "java"
 _PACKAGE = "headgate"
@@ -46,7 +46,7 @@ rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 """
 
-# Py4J logs a traceback for every try to reach a JVM that is gone; what matters is in our own errors.
+# Py4J logs a traceback for every attempt to reach a dead JVM; our own errors name the cause.
 logging.getLogger("py4j.java_gateway").setLevel(logging.CRITICAL)
 logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
 
@@ -54,37 +54,37 @@ _log = structlog.get_logger(__name__)
 
 
 class JvmDiedError(Exception):
-    """The JVM ended, or does not answer any more; the next use starts another. The message holds its last words."""
+    """The JVM ended or does not answer; the next use starts another one. The message has its last console lines."""
 
 
 class JavaError(Exception):
-    """Java threw what it should not; the message is its own."""
+    """Java threw an unexpected exception; the message is Java's."""
 
 
 def support_jars() -> tuple[Path, ...]:
-    """The jars beside BookKeeper's own: Py4J's, and Janino's out of PySpark's folder.
+    """Return the additional jars: Py4J's, and Janino's from PySpark's folder.
 
     Raises:
-        UserError: this installation has none.
+        UserError: this installation lacks them.
     """
-    spark = find_spec("pyspark")  # where it lies; it is not imported
+    spark = find_spec("pyspark")  # finds its folder without an import
     folders = [Path(folder) / "jars" for folder in (spark.submodule_search_locations or () if spark else ())]
     found = [jar for folder in folders for name in ("janino-*", "commons-compiler-*") for jar in folder.glob(name)]
     if len(found) != 2:
         raise UserError(
-            "the Java compiler of PySpark's jars (janino) is not there: install headgate's requirements anew."
+            "the Java compiler of PySpark's jars (janino) is not there: install headgate's requirements again."
         )
     return (Path(find_jar_path()), *sorted(found))
 
 
 class BookKeeperJvm:
-    """Starts at first use, and again after a death. Safe to use from many threads; close it.
+    """Starts at the first use, and again after its JVM died. Safe to use from many threads; close it.
 
     Args:
-        java: the launcher, of Java 17 or newer.
-        jars: BookKeeper's, and `support_jars()`.
-        run_dir: this JVM's own folder: its temporary files, and `console.log` with what it said since its start.
-        heap_mebibytes: how much memory its objects may take; buffers outside the heap may take as much again.
+        java: the launcher of Java 17 or newer.
+        jars: BookKeeper's jars and `support_jars()`.
+        run_dir: this JVM's own folder, for temporary files and for `console.log` with its output since the start.
+        heap_mebibytes: size of the heap; buffers outside the heap may take as much again.
 
     Raises:
         UserError: a jar is missing among `jars`.
@@ -103,31 +103,31 @@ class BookKeeperJvm:
         self._gateway: Any = None
         self._copiers: Any = None  # the Java class
         self._exit_reason = "it was closed"
-        self._generation = 0  # counts the starts: what was made in an earlier JVM is gone
+        self._generation = 0  # counts the starts; objects of an earlier JVM are gone
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None when it does not run."""
+        """Its process id; None if it does not run."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Have it running.
+        """Start the JVM if it does not run.
 
         Raises:
-            JvmDiedError: it cannot be started.
+            JvmDiedError: the JVM cannot be started.
         """
         with self._lock:
             self._ensure()
 
     def new_copier(self, settings: str) -> "RemoteCopier":
-        """Have it running, and make a `LedgerCopier` in it.
+        """Start the JVM if it does not run, and make a `LedgerCopier` in it.
 
         Args:
-            settings: in JSON, as the Java constructor reads them.
+            settings: the settings for the Java constructor, in JSON.
 
         Raises:
-            JvmDiedError: it cannot be started, or died again.
+            JvmDiedError: the JVM cannot be started, or died again.
             JavaError: the settings are wrong.
         """
         with self._lock:
@@ -147,8 +147,8 @@ class BookKeeperJvm:
         """Call a method of a Java object that was made in the JVM of a generation.
 
         Raises:
-            JvmDiedError: that JVM is gone or hangs; in the latter case it is ended.
-            JavaError: the method threw.
+            JvmDiedError: that JVM is gone or hangs; a JVM that hangs is killed.
+            JavaError: the method threw an exception.
         """
         if not self.is_current(generation):
             raise JvmDiedError(self._end_lost(generation, ConnectionResetError("it has ended")))
@@ -156,9 +156,9 @@ class BookKeeperJvm:
             return method(*arguments)
         except Py4JJavaError as error:
             raise JavaError(str(error.java_exception)) from None
-        except (Py4JError, OSError) as error:  # no answer; or an answer of another JVM, which does not know the object
+        except (Py4JError, OSError) as error:  # no answer, or the answer of another JVM without this object
             why = self._end_lost(generation, error)
-        # Not while Py4J's error is handled: ours is kept for a while, and with it the socket that Py4J opened would be.
+        # Outside of the handler: our exception lives longer, and its context would keep Py4J's socket open.
         raise JvmDiedError(why)
 
     def is_current(self, generation: int) -> bool:
@@ -166,7 +166,7 @@ class BookKeeperJvm:
         return generation == self._generation and self.pid is not None
 
     def close(self) -> None:
-        """End it; harmless when it does not run."""
+        """End the JVM; harmless if it does not run."""
         with self._lock:
             self._end()
 
@@ -183,10 +183,10 @@ class BookKeeperJvm:
             process = subprocess.Popen(  # noqa: S603  # the launcher we were given, no shell
                 self._command(),
                 cwd=self._run_dir,
-                stdin=subprocess.PIPE,  # it reads this to its end, which comes when we die in whatever way
+                stdin=subprocess.PIPE,  # the JVM ends at the end of its input, so also when this process dies
                 stdout=subprocess.PIPE,
                 stderr=console,
-                start_new_session=True,  # a terminal's Ctrl-C reaches us only, and we end it
+                start_new_session=True,  # a terminal's Ctrl-C must reach only this process, which ends the JVM
             )
         self._process = process
         try:
@@ -223,7 +223,7 @@ class BookKeeperJvm:
         ]
 
     def _end_lost(self, generation: int, error: BaseException) -> str:
-        """End the JVM that failed, unless another thread has done so and a new one runs; gives its last words."""
+        """End the failed JVM, unless another thread has replaced it, and return the reason."""
         with self._lock:
             if generation != self._generation:
                 return "the JVM of the BookKeeper client is gone: another one runs by now"
@@ -247,9 +247,10 @@ class BookKeeperJvm:
                 gateway.close()
 
     def _exit_details(self, process: "subprocess.Popen[bytes]", error: BaseException) -> str:
-        """What is known of the end of the JVM: how it ended, and what it said last when that was its own doing."""
-        code = _exit_code(process)
-        if code is None:
+        """Return how the JVM ended, with its last console lines if it ended by itself."""
+        try:
+            code = process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
             return f"it hangs ({' '.join(str(error).split())[:200]})"
         if code < 0:
             return f"it was killed by signal {-code}"
@@ -264,9 +265,9 @@ class RemoteCopier:
     """A `LedgerCopier` in a JVM; every method raises as `BookKeeperJvm.call` does.
 
     Args:
-        jvm: where it is.
-        generation: of that JVM.
-        java: the object itself.
+        jvm: its JVM.
+        generation: the JVM's generation.
+        java: the Java object.
     """
 
     def __init__(self, jvm: BookKeeperJvm, generation: int, java: Any) -> None:
@@ -280,19 +281,19 @@ class RemoteCopier:
         return self._jvm.is_current(self._generation)
 
     def start(self, requests: str) -> None:
-        """Begin what is asked, each under its name."""
+        """Start requests, each with a name."""
         self._jvm.call(self._generation, self._java.start, requests)
 
     def answers(self, wait_ms: int) -> str:
-        """What came of all that has ended since, and at times how far the others are; waits so long for the first."""
+        """Wait for results, and return those of ended requests, at times with the progress of the others."""
         return str(self._jvm.call(self._generation, self._java.answers, wait_ms))
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much is copied in a second from now on; 0 is no limit."""
+        """Limit the bytes per second from now on; 0 is no limit."""
         self._jvm.call(self._generation, self._java.limit, bytes_per_second)
 
     def cancel(self, name: str) -> None:
-        """Give it up."""
+        """Cancel a request."""
         self._jvm.call(self._generation, self._java.cancel, name)
 
     def close(self) -> None:
@@ -300,15 +301,8 @@ class RemoteCopier:
         self._jvm.call(self._generation, self._java.close)
 
 
-def _exit_code(process: "subprocess.Popen[bytes]") -> int | None:
-    """How it ended, a moment given to do so; None when it runs on."""
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(_EXIT_SECONDS)
-    return None
-
-
 def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
-    """The gateway whose port and token the process prints first."""
+    """Return the gateway; the process prints its port and token first."""
     timer = threading.Timer(START_SECONDS, process.kill)
     timer.start()
     try:
@@ -320,14 +314,14 @@ def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
         port=int(port),
         auth_token=token,
         read_timeout=ANSWER_SECONDS,
-        # A handful of objects in the life of a JVM: not worth a request each when Python forgets them.
+        # A JVM has only a few objects, so a request for each object that Python drops is not worth it.
         enable_memory_management=False,
     )
     return JavaGateway(gateway_parameters=parameters)
 
 
 def _compiled(gateway: JavaGateway, name: str) -> Any:
-    """A class of our own."""
+    """Compile and load one of our Java classes."""
     source = _JAVA / f"{name}.java"
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(str(source), gateway.jvm.java.io.StringReader(source.read_text()))
@@ -335,7 +329,7 @@ def _compiled(gateway: JavaGateway, name: str) -> Any:
 
 
 def _answer_promptly(gateway: JavaGateway) -> None:
-    """Have what is answered sent at once, over all connections from now on; those that are there end."""
+    """Make all new connections send answers at once, and end the present ones."""
     none = gateway.new_array(gateway.jvm.java.lang.Class, 0), gateway.new_array(gateway.jvm.java.lang.Object, 0)
     gateway.java_gateway_server.addListener(_compiled(gateway, _PROMPT).getConstructor(none[0]).newInstance(none[1]))
     gateway.close()

@@ -1,23 +1,33 @@
-"""Identity of a BookKeeper cluster: its instance id, its ledger layout, and the position of its id generator."""
+"""Reads a BookKeeper cluster's identity: instance id, ledger layout, and the counters of its id generator.
 
-from connectors.bookkeeper.generators import read_generator
+BookKeeper makes ledger ids from sequential znodes below ``idgen``, and once ``idgen-long`` exists, below its largest
+child ``HOB-k``. The counters are read without drawing an id. Source: `ZkLedgerIdGenerator` and
+`LongZkLedgerIdGenerator` of BookKeeper 4.18.
+"""
+
+import re
+from typing import Any
+
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
+from policies.switching.id_generators import EMPTY_LONG, EMPTY_SHORT, MAX_HOB, IdGenerator, hob_name
 from policies.switching.ledger_paths import Layout, layout_of
+
+_HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 
 
 def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterSnapshot:
     """Read a cluster's identity, layout and id generator.
 
     Args:
-        reader: of its ZooKeeper.
-        name: what it is called in the settings.
-        root: of its metadata, below the chroot.
-        read_ms: the moment, taken before anything was read.
+        reader: a reader of its ZooKeeper.
+        name: its name in the settings.
+        root: the root of its metadata, below the chroot.
+        read_ms: the time before the first read.
 
     Raises:
-        UserError: there is no such root.
+        UserError: the root does not exist.
         UnreadError: a znode cannot be read.
     """
     if reader.one(reader.client.exists_async, root) is None:
@@ -25,7 +35,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
     return ClusterSnapshot(
         name=name,
         instance_id=_text(reader, f"{root}/INSTANCEID"),
-        # With the chroot: one place has one name, however the servers are spelled.
+        # With the chroot, so that a place has the same name for all spellings of the servers.
         root=f"{reader.client.chroot}{root}",
         layout=read_layout(reader, root),
         generator=read_generator(reader, root),
@@ -34,9 +44,29 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
 
 
 def read_layout(reader: Reader, root: str) -> Layout | None:
-    """How it arranges its ledgers; None when that is unknown, or is not one that can be served."""
+    """Return the layout of its ledgers; None if it is unknown or not supported."""
     text = _text(reader, f"{root}/LAYOUT")
     return None if text is None else layout_of(text)
+
+
+def read_generator(reader: Reader, root: str) -> IdGenerator | None:
+    """Return the present counters of the id generator; None if they make no sense.
+
+    Raises:
+        UnreadError: a znode cannot be read.
+    """
+    exists, long_path = reader.client.exists_async, f"{root}/idgen-long"
+    if reader.one(exists, long_path) is None:
+        return _generator(None, reader.one(exists, f"{root}/idgen")) or EMPTY_SHORT
+    children = reader.one(reader.client.get_children_async, long_path) or ()
+    hob = max((int(match[1]) for name in children if (match := _HOB.fullmatch(name))), default=None)
+    if hob is None:
+        return EMPTY_LONG
+    return _generator(hob, reader.one(exists, f"{long_path}/{hob_name(hob)}")) if hob <= MAX_HOB else None
+
+
+def _generator(hob: int | None, stat: Any) -> IdGenerator | None:
+    return None if stat is None else IdGenerator(hob, stat.cversion, stat.numChildren)
 
 
 def _text(reader: Reader, path: str) -> str | None:

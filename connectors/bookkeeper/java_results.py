@@ -8,7 +8,7 @@ from policies.switching.ledgers import Ledger, LedgerState, same_ledger
 
 
 class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger as its metadata have it."""
+    """A ledger's metadata."""
 
     ledger_id: int
     state: LedgerState
@@ -23,7 +23,7 @@ class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
     entries_digest: str | None = None
 
     def ledger(self) -> Ledger:
-        """The same as the policy has it, without our provenance property."""
+        """Return the policy's form, without our provenance property."""
         custom = tuple(sorted((name, value) for name, value in self.custom_metadata.items() if name != PROVENANCE))
         return Ledger(
             ledger_id=self.ledger_id,
@@ -40,11 +40,11 @@ class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of something, or how far it is."""
+    """The result of a request, or its progress."""
 
     status: str
     name: str = ""
-    """Of the task."""
+    """The task's name."""
     entries: int = 0
     bytes: int = 0
     source: LedgerFacts | None = None
@@ -56,25 +56,25 @@ class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it only says how far it is."""
+        """Whether it is only progress."""
         return self.status in ("queued", "running")
 
 
 _OURS = frozenset({"copied", "own_closed", "own_partial"})
-"""Java compared its provenance with what was journalled."""
+"""States in which Java found the journalled provenance in the target's ledger."""
 
 
 def copy_result(
     ledger_id: int, answer: JavaResult, source_instance: str, seconds: float, target_id: int | None = None
 ) -> CopyResult:
-    """What an answer from Java means, by the policy's own rule of when two ledgers are the same.
+    """Make the result of a copy from Java's answer, by the policy's own rule for equal ledgers.
 
     Args:
-        ledger_id: in the source.
-        answer: what Java says.
-        source_instance: instance id of the cluster it is copied from.
-        seconds: how long it took.
-        target_id: the id in the target, where it is another one; in all else the two must be the same.
+        ledger_id: the id in the source.
+        answer: Java's answer.
+        source_instance: instance id of the source cluster.
+        seconds: the duration of the copy.
+        target_id: the id in the target, if it is another one; everything else must be equal.
     """
     source = answer.source.ledger() if answer.source else None
     target = answer.target.ledger() if answer.target else None
@@ -92,14 +92,13 @@ def copy_result(
     )
 
 
-def _are_equal(source: Ledger | None, target: Ledger | None, target_id: int) -> bool:
-    if source is None or target is None or target.ledger_id != target_id:
-        return False
-    return same_ledger(source, msgspec.structs.replace(target, ledger_id=source.ledger_id))
-
-
 def _outcome(answer: JavaResult, source: Ledger | None, target: Ledger | None, target_id: int) -> CopyOutcome:
-    equal = _are_equal(source, target, target_id)
+    equal = (
+        source is not None
+        and target is not None
+        and target.ledger_id == target_id
+        and same_ledger(source, msgspec.structs.replace(target, ledger_id=source.ledger_id))
+    )
     match answer.status:
         case "copied":
             return CopyOutcome.COPIED if equal else CopyOutcome.COPY_DIFFERS

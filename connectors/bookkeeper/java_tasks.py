@@ -1,4 +1,4 @@
-"""Tasks for the Java ledger copier, many per call: a call costs more than copying a small ledger."""
+"""Tasks for the Java ledger copier, many in one call, because a call costs more than copying a small ledger."""
 
 import itertools
 import threading
@@ -16,7 +16,7 @@ from connectors.bookkeeper.java_results import JavaResult
 _POLL_MS = 250
 
 Progress = Callable[[int, int, int], None]
-"""Takes a ledger's id, and the entries and bytes read of it so far; called from the thread that takes answers."""
+"""Receives a ledger's id and its entries and bytes so far, on the thread that reads answers."""
 TaskResult = JavaResult | JvmDiedError | JavaError
 
 _log = structlog.get_logger(__name__)
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class JavaTask:
-    """Something to be done about a ledger."""
+    """A request about a ledger."""
 
     ledger_id: int
     request: Mapping[str, object]
@@ -35,7 +35,7 @@ class JavaTask:
     idle_since: float = 0.0
 
     def end(self, answer: TaskResult) -> None:
-        """Give the answer to whoever waits."""
+        """Set the answer."""
         if isinstance(answer, JavaResult):
             self.answer.set_result(answer)
         else:
@@ -43,16 +43,16 @@ class JavaTask:
 
 
 Ended = Callable[[Sequence[tuple[JavaTask, TaskResult]]], None]
-"""Takes all that has ended at once, and gives each its answer; it must not raise."""
+"""Receives the tasks that ended together, and sets their answers; it must not raise."""
 
 
 class JavaTasks:
-    """Tasks of one copier in Java. Safe to use from many threads; close it.
+    """Tasks of one Java copier. Safe to use from many threads; close it.
 
     Args:
         remote: the copier.
-        idle_limit_seconds: what makes no progress for so long is given up.
-        ended: takes the answers, in a thread that runs while there are any to come.
+        idle_limit_seconds: a task without progress for this time is cancelled.
+        ended: receives the answers, on a thread that runs while tasks are open.
     """
 
     def __init__(self, remote: RemoteCopier, idle_limit_seconds: float, ended: Ended) -> None:
@@ -70,7 +70,7 @@ class JavaTasks:
         return self._remote.is_usable
 
     def begin(self, tasks: Sequence[JavaTask]) -> None:
-        """Have them done, by one call; every failure is an answer."""
+        """Start tasks with one call; every failure is an answer."""
         named = {f"{task.ledger_id}/{next(self._numbers)}": task for task in tasks}
         requests = [{"name": name, "ledger_id": task.ledger_id, **task.request} for name, task in named.items()]
         for task in tasks:
@@ -89,36 +89,36 @@ class JavaTasks:
         threading.Thread(target=self._follow, name="answers of the ledger copier", daemon=True).start()
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much is copied in a second from now on; raises as `BookKeeperJvm.call` does."""
+        """Limit the bytes per second from now on; raises as `BookKeeperJvm.call` does."""
         self._remote.limit(bytes_per_second)
 
     def close(self) -> None:
-        """Give up what is under way, and end the clients; raises as `BookKeeperJvm.call` does."""
+        """Cancel open tasks, and end the clients; raises as `BookKeeperJvm.call` does."""
         self._remote.close()
 
     def _follow(self) -> None:
-        """Take answers as long as any are to come."""
+        """Read answers while tasks are open."""
         while True:
             with self._lock:
                 if not self._open:
                     self._is_followed = False
                     return
             try:
-                self._take()
+                self._read_answers()
             except (JvmDiedError, JavaError) as error:
                 self._end_all(error)
-            except Exception as error:  # nobody may wait for ever, whatever it was
+            except Exception as error:  # no caller may wait forever
                 _log.exception("answers of the ledger copier")
                 self._end_all(JavaError(f"unexpected: {error!r}"))
 
-    def _take(self) -> None:
-        said = msgspec.json.decode(self._remote.answers(_POLL_MS), type=list[JavaResult])
-        for result in said:
-            self._told(result)
-        self._end([(result.name, result) for result in said if not result.is_under_way])
+    def _read_answers(self) -> None:
+        results = msgspec.json.decode(self._remote.answers(_POLL_MS), type=list[JavaResult])
+        for result in results:
+            self._note_progress(result)
+        self._end([(result.name, result) for result in results if not result.is_under_way])
 
-    def _told(self, result: JavaResult) -> None:
-        """How far one is; given up when it does not move."""
+    def _note_progress(self, result: JavaResult) -> None:
+        """Store the progress of a task, and cancel it if it makes none."""
         task = self._open.get(result.name)
         if task is None:
             return

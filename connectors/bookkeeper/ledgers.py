@@ -1,7 +1,7 @@
-"""Reads the ledgers of a cluster from ZooKeeper: which exist, and their metadata.
+"""Reads the ledgers of a cluster, with their metadata, from ZooKeeper.
 
-A ledger's znode holds the line ``BookieMetadataFormatVersion<tab><n>`` and then its metadata: for 2 (up to BookKeeper
-4.8) in protobuf's text format, for 3 as protobuf, its length before it. Source: `LedgerMetadataSerDe` and
+A ledger's znode holds the line ``BookieMetadataFormatVersion<tab><n>`` and then its metadata: for version 2 (up to
+BookKeeper 4.8) in protobuf's text format, for version 3 as protobuf after its length. Source: `LedgerMetadataSerDe` and
 `DataFormats.proto` of BookKeeper 4.18.
 """
 
@@ -23,16 +23,16 @@ from policies.switching.ledgers import NO_LEDGER, Ledger, LedgerState
 from policies.units import MAX_INT64
 
 MAX_LISTED = 5_000_000
-"""A target that should hold nothing but copies is not listed beyond so many ledgers: they take 500 MB."""
+"""Maximum number of listed ledgers of a target that should hold only copies; they take 500 MB."""
 
 WORTH_LISTING = 16
-"""From so many ids in one folder on, one request for its (at most 10,000) names is cheaper than one for each id."""
+"""Number of ids in one folder from which listing it (at most 10,000 names) is cheaper than a request for each."""
 
 _FOLDER = re.compile(r"\d{2,4}", re.ASCII)
-"""A znode between the root and the ledgers; beside such there are `available`, `cookies`, `idgen` and others."""
+"""A folder of ledgers below the root, in contrast to `available`, `cookies`, `idgen` and others."""
 _HEADER = re.compile(rb"BookieMetadataFormatVersion\t(\d{1,10})\n")
 
-# Text knows no fields that are not declared, so all are: as in `DataFormats.proto`.
+# The text format rejects undeclared fields, so all fields of `DataFormats.proto` are declared.
 _METADATA = build(
     "headgate.bookkeeper",
     {
@@ -63,35 +63,36 @@ _STATES = {1: LedgerState.OPEN, 2: LedgerState.IN_RECOVERY, 3: LedgerState.CLOSE
 
 @dataclass(frozen=True, slots=True)
 class FoundLedgers:
-    """Ledgers that exist."""
+    """The existing ledgers."""
 
     ids: set[int] = field(default_factory=set)
     facts: dict[int, Ledger] = field(default_factory=dict)
     """By id; without those whose metadata cannot be parsed."""
     provenances: dict[int, str] = field(default_factory=dict)
-    """By id, what marks a copy as headgate's; whether it is true, its journal knows."""
+    """By id, the provenance property that marks a copy of Headgate; only the journal can confirm it."""
     problems: list[str] = field(default_factory=list)
-    """Why some cannot."""
+    """The parse errors."""
 
     def add(self, ledger_id: int, data: bytes, created_ms: int) -> None:
-        """A ledger was found; raises as `parse_ledger` does."""
+        """Add a ledger; raises as `parse_ledger` does."""
         self.ids.add(ledger_id)
         metadata = _metadata(data)
         self.facts[ledger_id] = _ledger(ledger_id, metadata, created_ms)
-        if (provenance := _provenance(metadata)) is not None:
-            self.provenances[ledger_id] = provenance
+        marks = (each.value for each in metadata.customMetadata if each.key == PROVENANCE)
+        if (mark := next(marks, None)) is not None:
+            self.provenances[ledger_id] = mark.decode(errors="replace")
 
 
 def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
-    """What a ledger's metadata says of it.
+    """Parse a ledger's metadata.
 
     Args:
-        ledger_id: it stands in the path only.
-        data: the znode's.
-        created_ms: when ZooKeeper made the znode.
+        ledger_id: the id from the path.
+        data: the znode's content.
+        created_ms: when ZooKeeper created the znode.
 
     Raises:
-        ValueError: the metadata is of another version, or none at all; the reason quotes nothing of it.
+        ValueError: the metadata has another version or is malformed; the message quotes none of it.
     """
     return _ledger(ledger_id, _metadata(data), created_ms)
 
@@ -102,10 +103,10 @@ def _ledger(ledger_id: int, metadata: Any, created_ms: int) -> Ledger:
     return Ledger(
         ledger_id=ledger_id,
         state=_STATES[metadata.state],
-        # BookKeeper itself goes by these only when the ledger is closed.
+        # BookKeeper itself uses these only for a closed ledger.
         last_entry_id=metadata.lastEntryId if closed else -1,
         length_bytes=metadata.length if closed else 0,
-        # What marks a copy as ours is no part of what was copied.
+        # The mark of our copies is not part of the copied ledger.
         custom_metadata=tuple(
             sorted(
                 (each.key, base64.b64encode(each.value).decode())
@@ -120,11 +121,6 @@ def _ledger(ledger_id: int, metadata: Any, created_ms: int) -> Ledger:
     )
 
 
-def _provenance(metadata: Any) -> str | None:
-    marks = (each.value for each in metadata.customMetadata if each.key == PROVENANCE)
-    return next((mark.decode(errors="replace") for mark in marks), None)
-
-
 def _metadata(data: bytes) -> Any:
     header = _HEADER.match(data)
     if header is None:
@@ -137,20 +133,20 @@ def _metadata(data: bytes) -> Any:
             metadata = text_format.Parse(body.decode(), _METADATA())
         else:
             metadata = proto.parse_length_prefixed(_METADATA, BytesIO(body)) or _METADATA()
-    except (DecodeError, text_format.ParseError, ValueError):  # the latter when it is cut short, or no UTF-8
+    except (DecodeError, text_format.ParseError, ValueError):  # ValueError if it is cut short or not UTF-8
         raise ValueError(f"its metadata of version {version} cannot be parsed") from None
     return checked(metadata)
 
 
 def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable[int]) -> FoundLedgers:
-    """Look ledgers up; ids that no ledger can have do not exist.
+    """Read ledgers by id; impossible ids do not exist.
 
     Raises:
         UnreadError: a znode cannot be read.
     """
     places = {root + path_of(layout, i): i for i in sorted(set(ledger_ids)) if NO_LEDGER < i <= MAX_INT64}
     found = FoundLedgers()
-    for path, answer in reader.each(reader.client.get_async, _likely(reader, places)):
+    for path, answer in reader.each(reader.client.get_async, _existing_paths(reader, places)):
         if answer is None:
             continue
         data, stat = answer
@@ -161,8 +157,8 @@ def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable
     return found
 
 
-def _likely(reader: Reader, paths: Iterable[str]) -> list[str]:
-    """Of the paths of ledgers, those that may exist: where many lie in one folder, listing it says which do."""
+def _existing_paths(reader: Reader, paths: Iterable[str]) -> list[str]:
+    """Drop missing ledgers of folders with many requested ledgers, by listing the folder."""
     by_folder: dict[str, set[str]] = {}
     for path in paths:
         by_folder.setdefault(path.rpartition("/")[0], set()).add(path)
@@ -173,16 +169,16 @@ def _likely(reader: Reader, paths: Iterable[str]) -> list[str]:
 
 
 def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> tuple[frozenset[int], bool]:
-    """All ledgers of a cluster, by one request for each znode above them: thousands of ledgers share one.
+    """List all ledgers of a cluster, with one request for each folder, which may hold thousands of ledgers.
 
     Args:
-        reader: of its ZooKeeper.
-        root: of its metadata.
-        layout: how it arranges them.
-        most: more than so many are enough: the rest is not listed.
+        reader: a reader of its ZooKeeper.
+        root: the root of its metadata.
+        layout: the layout of its ledgers.
+        most: the listing ends when it has more ledgers than this.
 
     Returns:
-        Their ids, and whether these are all.
+        The ids, and whether they are complete.
 
     Raises:
         UnreadError: a znode cannot be read.
@@ -191,7 +187,7 @@ def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LIST
     while ahead:
         if len(found) > most:
             return frozenset(found), False
-        # Depth first, so that what is still ahead stays short.
+        # Depth first, so that the list of open folders stays short.
         batch, ahead = ahead[-IN_FLIGHT:], ahead[:-IN_FLIGHT]
         for folder, names in reader.each(reader.client.get_children_async, batch):
             for name in names or ():

@@ -1,4 +1,4 @@
-"""Which ledgers of a target are Headgate's copies: those that carry the token that its journal recorded before."""
+"""Finds the ledgers of a target that are Headgate's copies: they carry the token of their journal record."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,9 @@ NOT_OURS = ""
 
 
 def confirmed(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
-    """What was found in a target, each ledger with its confirmed provenance, and the intents that are journalled.
+    """Return the ledgers of a target with their confirmed provenance, and the journalled intents.
 
-    Costs a request for each ledger that carries a mark.
+    It costs one request for each ledger with a provenance property.
 
     Raises:
         CopyJournalError: the journal cannot be read.
@@ -31,9 +31,9 @@ def confirmed(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledg
 
 
 def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozenset[int]:
-    """Of ledgers that the target lacks those that it once had: they came from there to the source, and were deleted.
+    """Return the missing ledgers that the target once had: they were copied to the source, and then deleted.
 
-    Costs one request where nothing was ever copied the other way, else one for each ledger.
+    It costs one request if nothing was ever copied that way, else one for each ledger.
 
     Raises:
         CopyJournalError: the journal cannot be read.
@@ -44,5 +44,5 @@ def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozens
 def _find(journal: CopyJournal, ledger_id: int) -> CopyRecord | None:
     try:
         return journal.find(ledger_id)
-    except CopyJournalConflictError:  # another source's: not a copy of this ledger
+    except CopyJournalConflictError:  # the record is of another source's ledger
         return None

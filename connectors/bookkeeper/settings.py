@@ -1,4 +1,4 @@
-"""Addresses of the BookKeeper clusters that a broker cluster may write to; how it switches is the policy's."""
+"""Settings of the BookKeeper clusters that a broker cluster may write to; the policy has those of the switch."""
 
 from typing import Annotated, Self
 
@@ -11,12 +11,12 @@ _TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")
 
 
 class BookKeeperCluster(BaseModel):
-    """Where one BookKeeper cluster keeps its metadata."""
+    """The location of one BookKeeper cluster's metadata."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     zookeeper: ZooKeeperConnection | None = Field(default=None, description="Default: the brokers' own ZooKeeper.")
-    ledgers_root: ZnodePath = Field(default="/ledgers", description="Its metadata's path, below the chroot.")
+    ledgers_root: ZnodePath = Field(default="/ledgers", description="The path of its metadata, below the chroot.")
 
 
 def _znode_name(name: str) -> str:
@@ -27,7 +27,7 @@ def _znode_name(name: str) -> str:
 
 def _below_a_tree(path: str) -> str:
     if not path.startswith(_TREES):
-        raise ValueError(f"only what lies below {', '.join(tree.rstrip('/') for tree in _TREES)} can be left out")
+        raise ValueError(f"only paths below {', '.join(tree.rstrip('/') for tree in _TREES)} can be left out")
     return path
 
 
@@ -37,21 +37,21 @@ class BookKeeperClusters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     clusters: dict[Annotated[str, AfterValidator(_znode_name)], BookKeeperCluster] = Field(
-        min_length=1, description="All of them, by name."
+        min_length=1, description="All BookKeeper clusters, by name."
     )
     bootstrap: str = Field(
-        description="The one that the brokers began with: it holds every ledger that says nothing else. Set once, "
-        "and never changed."
+        description="The first BookKeeper cluster of the brokers: it holds every ledger without an attribution. Set it "
+        "once, and never change it."
     )
     active: str | None = Field(
         default=None,
-        description="The one that the brokers write to now: a switch leads away from it. Default: bootstrap.",
+        description="The BookKeeper cluster that the brokers write to now, the source of a switch. Default: bootstrap.",
     )
 
     leave_out: tuple[Annotated[ZnodePath, AfterValidator(_below_a_tree)], ...] = Field(
         default=(),
-        description="Znodes of the brokers' ZooKeeper, each with all below it, that an inventory leaves out although "
-        "they may name ledgers: what lies there is neither moved nor counted, and every report names it.",
+        description="Znodes of the brokers' ZooKeeper that an inventory leaves out, with all below them, although they "
+        "may name ledgers. Those ledgers are neither moved nor counted, and every report names the znodes.",
     )
 
     @model_validator(mode="after")
@@ -64,5 +64,5 @@ class BookKeeperClusters(BaseModel):
 
     @property
     def source(self) -> str:
-        """The one that the brokers write to now."""
+        """The BookKeeper cluster that the brokers write to now."""
         return self.active or self.bootstrap

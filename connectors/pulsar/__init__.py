@@ -1,1 +1,1 @@
-"""Pulsar's admin REST API, as a source of readings and as a way to act."""
+"""Pulsar's admin REST API, and its metadata in ZooKeeper."""

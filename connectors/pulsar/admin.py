@@ -1,7 +1,7 @@
-"""A thin typed client of the parts of Pulsar's admin REST API that Headgate needs.
+"""A thin typed client of Pulsar's admin REST API.
 
-Its behaviour was recorded from a real Pulsar 4.2.4. Every method raises as `RestClient.get` does; a namespace or tenant
-that may have just been deleted is no error but gives None or an empty result.
+Its behaviour was recorded from a real Pulsar 4.2.4. Every method raises as `RestClient.get` does. A namespace or tenant
+that was just deleted is no error; its result is None or empty.
 """
 
 from typing import Annotated, TypeVar
@@ -34,7 +34,7 @@ class _Bookies(_AdminDocument):
 
 
 class Lookup(_AdminDocument):
-    """Which broker serves a topic."""
+    """The broker that serves a topic."""
 
     broker_url: str = Field(alias="brokerUrl")
     http_url: str | None = Field(default=None, alias="httpUrl")
@@ -55,11 +55,11 @@ _ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
 
 
 class AdminApi:
-    """The admin REST of one cluster, for any number of threads.
+    """The admin REST API of one cluster, for any number of threads.
 
     Args:
-        settings: where it is, and how to be let in.
-        transport: in place of the network, for tests.
+        settings: the address and credentials.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
@@ -73,66 +73,66 @@ class AdminApi:
         self._rest.close()
 
     def known_bookies(self) -> tuple[str, ...]:
-        """All bookies that ever joined, sorted: those that are dead or read-only too, and nothing tells them apart."""
+        """Return all bookies that ever joined, sorted; dead and read-only ones are not marked as such."""
         return tuple(sorted(bookie.id for bookie in self._rest.get("/admin/v2/bookies/all", _KNOWN).bookies))
 
     def racks(self) -> dict[str, dict[str, RackInfo]]:
-        """Members by group; empty also when there is no znode `/bookies`."""
+        """Return the members by group; empty if the znode `/bookies` is missing, too."""
         return self._rest.get("/admin/v2/bookies/racks-info", _GROUPS)
 
     def set_rack(self, bookie: str, group: str, rack: str, hostname: str | None = None) -> None:
-        """Put a bookie into a group, and out of any other; whether it exists is not asked. Makes `/bookies` if need be.
+        """Move a bookie into a group. Neither the bookie nor the znode `/bookies` need exist.
 
-        There is no condition: an assignment made by someone else a moment ago is overwritten.
+        The write is unconditional: it overwrites an assignment that someone else has just made.
         """
         body = {"rack": rack} | ({} if hostname is None else {"hostname": hostname})
         self._rest.send("POST", _path("/admin/v2/bookies/racks-info", bookie), params={"group": group}, json=body)
 
     def tenants(self) -> tuple[str, ...]:
-        """All tenants."""
+        """Return all tenants."""
         return self._rest.get("/admin/v2/tenants", _NAMES)
 
     def namespaces(self, tenant: str) -> tuple[str, ...]:
-        """A tenant's namespaces, as `tenant/namespace`."""
+        """Return a tenant's namespaces, as `tenant/namespace`."""
         return self._unless_missing(_path("/admin/v2/namespaces", tenant), _NAMES, ())
 
     def affinity(self, namespace: str) -> AffinityDocument | None:
-        """Which groups a namespace may use; None when it does not say."""
+        """Return the groups that a namespace may use; None without affinity."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence", "bookieAffinity")
         affinity = self._unless_missing(path, _AFFINITY, None)
         return affinity if affinity and (affinity.primary or affinity.secondary) else None
 
     def persistence(self, namespace: str) -> PersistenceDocument | None:
-        """How many bookies a namespace's ledgers spread over; None when it leaves that to the brokers."""
+        """Return the ensemble and quorums of a namespace; None if the brokers' default applies."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
         return self._unless_missing(path, _PERSISTENCE, None)
 
     def isolation_policies(self) -> dict[str, IsolationPolicyDocuments]:
-        """Which brokers serve which namespaces: policies by name, by the name of Pulsar's cluster."""
+        """Return the namespace isolation policies by name, by Pulsar cluster."""
         clusters = self._rest.get("/admin/v2/clusters", _NAMES)
         paths = {name: _path("/admin/v2/clusters", name, "namespaceIsolationPolicies") for name in sorted(clusters)}
         return {name: self._unless_missing(path, _ISOLATION_POLICIES, {}) for name, path in paths.items()}
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
-        """Ids (`host:port`) of the brokers that are registered, whatever `cluster` is named."""
+        """Return the ids (`host:port`) of the registered brokers; the name of `cluster` does not matter."""
         return self._rest.get(_path(_BROKERS, cluster), _NAMES)
 
     def check_health(self) -> None:
-        """Ask the broker that answers to write and read a message of its own; it raises when it cannot."""
+        """Have the answering broker write and read a message; raises if it cannot."""
         self._rest.send("GET", "/admin/v2/brokers/health")
 
     def unload(self, namespace: str, bundle: str) -> None:
-        """Have the owner of a bundle (`0x00000000_0xffffffff`) give it up; harmless when nobody owns it."""
+        """Have the owner of a bundle (`0x00000000_0xffffffff`) unload it; harmless if the bundle has no owner."""
         path = _path("/admin/v2/namespaces", *namespace.split("/"), bundle, "unload")
         self._rest.send("PUT", path)
 
     def lookup(self, topic: str) -> Lookup:
-        """Which broker serves `tenant/namespace/topic`; one takes its bundle if nobody owns it."""
+        """Return the broker that serves `tenant/namespace/topic`; a broker takes its bundle if it has no owner."""
         tenant, namespace, name = topic.split("/", 2)
         return self._rest.get(_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
 
     def _is_listed(self, url: httpx.URL) -> bool:
-        """Whether a redirect leads to the host of a registered broker; asking for those must not be redirected."""
+        """Whether a redirect leads to a registered broker; the request for that list must not be redirected."""
         if url.path.startswith(_BROKERS):
             return False
         return any(_host(member) == url.host for member in self.brokers("local") if is_member(member))
@@ -152,6 +152,6 @@ def _host(member: str) -> str:
 
 def _path(root: str, *names: str) -> str:
     for name in names:
-        if name in ("", ".", ".."):  # no quoting helps: URLs are cleaned of these
+        if name in ("", ".", ".."):  # URLs are normalised, so quoting does not help
             raise AdminError(Outcome.ERROR, f"{root}: no request can name '{name}'")
     return "/".join((root, *(quote(name, safe=":") for name in names)))

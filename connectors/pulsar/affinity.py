@@ -1,4 +1,4 @@
-"""Reads bookie affinity (which groups each namespace may use) through Pulsar's admin REST API."""
+"""Reads the bookie affinity of namespaces through Pulsar's admin REST API."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +16,12 @@ Told = TypeVar("Told")
 
 
 class AffinityReader:
-    """One reading of all namespaces: two requests for one with affinity, one for one without.
+    """Reads all namespaces once: two requests for a namespace with affinity, one for a namespace without.
 
     Args:
-        admin: asked by as many threads as it has connections.
-        limit_seconds: how long it may take, for the message when it takes longer.
-        left_seconds: how much of that is left; none when it is to break off.
+        admin: the client; it is used by as many threads as it has connections.
+        limit_seconds: the time limit, for the error message.
+        left_seconds: returns the remaining time; 0 ends the reading.
     """
 
     def __init__(self, admin: AdminApi, limit_seconds: float, left_seconds: Callable[[], float]) -> None:
@@ -30,11 +30,10 @@ class AffinityReader:
         self._left_seconds = left_seconds
 
     def read(self, cluster: str) -> BookieAffinity:
-        """Ask for all; namespaces without affinity are left out.
+        """Read all namespaces; those without affinity are omitted.
 
         Raises:
-            AdminError: the limit is reached, or it was broken off; or one could not be asked, as `RestClient.get` has
-                it: then nothing is said of any.
+            AdminError: the time is over, or a request failed; then no namespace can be reported.
         """
         with ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"affinity {cluster}") as threads:
             try:
@@ -42,7 +41,7 @@ class AffinityReader:
                 names = [name for names in by_tenant for name in names]
                 affinities = self._each(threads, self._namespace, names)
             except BaseException:
-                threads.shutdown(wait=False, cancel_futures=True)  # those under way end within their time-outs
+                threads.shutdown(wait=False, cancel_futures=True)  # running requests end by their timeouts
                 raise
         found = {name: affinity for name, affinity in zip(names, affinities, strict=True) if affinity is not None}
         return BookieAffinity(
@@ -53,7 +52,7 @@ class AffinityReader:
         )
 
     def _read_broker_policies(self) -> tuple[BrokerIsolation, ...] | None:
-        """None when they cannot be read, as without the role of a superuser: nothing else waits for them."""
+        """Return None if they cannot be read, for example without superuser rights; the affinity needs them not."""
         if self._left_seconds() <= 0:
             return None
         try:

@@ -1,11 +1,11 @@
-"""Edits a schema locator or cursor to say which cluster holds a ledger, and under which id; nothing else changes.
+"""Edits a schema locator or cursor: sets the cluster that holds a ledger, and the ledger's id there.
 
-The messages are edited in place: protobuf keeps, on every level, the fields that a reader does not know, and writes
-them after those it knows; Pulsar reads the same message, whatever the order of its fields. Repeated ones keep theirs.
+Nothing else changes. The messages are edited in place: on every level protobuf preserves unknown fields, and writes
+them after the known ones. Pulsar reads the same message in any order of fields; repeated fields keep their order.
 
-A compressed cursor is written uncompressed, which every Pulsar reads. From a compressed one Pulsar 4.2.4 cannot read
-any properties (it looks for their text in a buffer that it has released, `refCnt: 0`), and then does not load the
-topic. Its owner compresses it again at its next write.
+A compressed cursor is written uncompressed, which every Pulsar reads. Pulsar 4.2.4 cannot read properties of a
+compressed cursor, because it looks for their text in a buffer that it has released (`refCnt: 0`), and then does not
+load the topic. The topic's owner compresses the cursor again at its next write.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -25,20 +25,20 @@ from policies.switching.references import LedgerKind, Reference
 
 
 class ValuePart(StrEnum):
-    """What may differ between two values of a znode."""
+    """The parts in which two values of a znode may differ."""
 
     ATTRIBUTION = "attribution"
-    """Which cluster holds the ledger in question."""
+    """The cluster that holds the ledger."""
     LEDGER_ID = "ledger_id"
     ENTRY_ID = "entry_id"
     PROPERTIES = "properties"
     OTHER = "other"
-    """Anything else: what other ledgers are attributed to, another number of positions, a cursor's mark-delete …"""
+    """Anything else: the attribution of other ledgers, the number of positions, a cursor's mark-delete …"""
 
 
 @dataclass(frozen=True, slots=True)
 class _ParsedValue:
-    """A znode's value, taken apart."""
+    """A znode's parsed value."""
 
     message: Any
     fields: tuple["_LedgerField", ...]
@@ -46,7 +46,7 @@ class _ParsedValue:
 
 @dataclass(frozen=True, slots=True)
 class _LedgerField:
-    """Where a value names a ledger."""
+    """A field that names a ledger."""
 
     message: Any
     id_field: str
@@ -62,7 +62,7 @@ class _LedgerField:
 
 
 def references_in(kind: LedgerKind, path: str, data: bytes) -> Sequence[Reference]:
-    """What the value of a znode refers to.
+    """Return the ledgers that a znode's value names.
 
     Raises:
         ValueError: it is no locator, or no cursor.
@@ -73,50 +73,46 @@ def references_in(kind: LedgerKind, path: str, data: bytes) -> Sequence[Referenc
 def attributed(
     kind: LedgerKind, data: bytes, ledger_id: int, owners: Collection[str | None], to: str, new_id: int | None = None
 ) -> bytes:
-    """The value of a znode with a ledger attributed to a cluster, wherever it was attributed to one of some owners.
+    """Return a znode's value with a ledger attributed to a cluster, wherever one of `owners` held it.
 
     Args:
-        kind: whether it is a schema's locator, or a cursor.
+        kind: a schema's locator, or a cursor.
         data: the value.
-        ledger_id: the ledger; positions that name others stay.
-        owners: clusters; None among them stands for no attribute.
-        to: the cluster.
-        new_id: the ledger's id there; None: the same one. The ids of its entries stay.
+        ledger_id: the ledger; positions with other ledgers stay.
+        owners: the clusters to replace; None among them stands for no attribute.
+        to: the new cluster.
+        new_id: the ledger's id there; None for the same id. The ids of its entries stay.
 
     Raises:
         ValueError: it is no locator, or no cursor.
     """
     opened = _open(kind, data)
-    mine = [field for field in opened.fields if field.ledger_id == ledger_id]
-    edited = [field for field in mine if attribution_of(field.properties) in owners]
+    same_ledger = [field for field in opened.fields if field.ledger_id == ledger_id]
+    edited = [field for field in same_ledger if attribution_of(field.properties) in owners]
     for field in edited:
-        _set(field.properties, to)
+        # All duplicates are set: we would read the first one, and Pulsar, which makes a map of them, the last.
+        present = [each for each in field.properties if each.name == CLUSTER_PROPERTY]
+        for each in present or [field.properties.add(name=CLUSTER_PROPERTY)]:
+            each.value = to
         if new_id is not None:
             setattr(field.message, field.id_field, new_id)
     return bytes(opened.message.SerializeToString()) if edited else data
 
 
-def _set(properties: Any, to: str) -> None:
-    # Were there two, we would read the first and Pulsar, which makes a map of them, the last.
-    present = [each for each in properties if each.name == CLUSTER_PROPERTY]
-    for each in present or [properties.add(name=CLUSTER_PROPERTY)]:
-        each.value = to
-
-
 def difference(
     kind: LedgerKind, ledger_id: int, before: bytes, after: bytes, new_id: int | None = None
 ) -> tuple[ValuePart, ...]:
-    """What differs between two values of a znode, in the order of `ValuePart`; compressed or not makes no difference.
+    """Return the parts in which two values of a znode differ, in the order of `ValuePart`; compression does not count.
 
-    It knows nothing of how values are edited, so that it finds what an edit should not have done.
+    It is independent of the code that edits values, so that it finds unwanted effects of an edit.
 
     Args:
-        kind: whether they are a schema's locators, or cursors.
-        ledger_id: the ledger whose attribution is meant; that of others is `other`.
+        kind: a schema's locators, or cursors.
+        ledger_id: the ledger whose attribution is compared; the attribution of other ledgers is `other`.
         before: the one value.
         after: the other value.
-        new_id: the id that the ledger has in the other cluster, where that is another one: then attribution and id
-            differ together, from this id to that one, or it is `other`.
+        new_id: the ledger's id in the other cluster if it has another one there. Then attribution and id must change
+            together, from the one id to the other; any other change of them is `other`.
 
     Raises:
         ValueError: one is no locator, or no cursor.
@@ -131,40 +127,32 @@ def difference(
 
 
 def _differs(left: _LedgerField, right: _LedgerField, ledger_id: int, new_id: int | None) -> Iterator[ValuePart]:
-    if _entry_id(left) != _entry_id(right):
+    if getattr(left.message, "entryId", None) != getattr(right.message, "entryId", None):
         yield ValuePart.ENTRY_ID
     clusters, others = _halves(left.properties)
     clusters_then, others_then = _halves(right.properties)
     ids = (left.ledger_id, right.ledger_id)
-    moved = [each.value for each in clusters] != [each.value for each in clusters_then]
+    is_moved = [each.value for each in clusters] != [each.value for each in clusters_then]
     if new_id is None:
-        yield from _moved(ids, ledger_id, moved)
-    elif moved or ids[0] != ids[1]:
-        is_meant = moved and ids == (ledger_id, new_id)
-        yield from (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID) if is_meant else (ValuePart.OTHER,)
-    # An attribute that there was not is no other property; of one that there was, only the value may differ.
-    if others != others_then or (clusters and _bare(clusters) != _bare(clusters_then)):
+        if ids[0] != ids[1]:
+            yield ValuePart.LEDGER_ID
+        if is_moved:
+            yield ValuePart.ATTRIBUTION if ids[0] == ledger_id else ValuePart.OTHER
+    elif is_moved or ids[0] != ids[1]:
+        is_wanted = is_moved and ids == (ledger_id, new_id)
+        yield from (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID) if is_wanted else (ValuePart.OTHER,)
+    # A new attribute is not another property; of an existing attribute only the value may differ.
+    if others != others_then or (clusters and _without_values(clusters) != _without_values(clusters_then)):
         yield ValuePart.PROPERTIES
 
 
-def _moved(ids: tuple[int, int], ledger_id: int, moved: bool) -> Iterator[ValuePart]:
-    if ids[0] != ids[1]:
-        yield ValuePart.LEDGER_ID
-    if moved:
-        yield ValuePart.ATTRIBUTION if ids[0] == ledger_id else ValuePart.OTHER
-
-
-def _entry_id(field: _LedgerField) -> int | None:
-    return getattr(field.message, "entryId", None)
-
-
 def _halves(properties: Any) -> tuple[list[Any], list[Any]]:
-    """The attributes, and the other properties."""
+    """Return the attributes, and the other properties."""
     clusters = [each for each in properties if each.name == CLUSTER_PROPERTY]
     return clusters, [each for each in properties if each.name != CLUSTER_PROPERTY]
 
 
-def _bare(clusters: list[Any]) -> list[Any]:
+def _without_values(clusters: list[Any]) -> list[Any]:
     copies = [type(each).FromString(each.SerializeToString()) for each in clusters]
     for each in copies:
         each.ClearField("value")
@@ -172,7 +160,7 @@ def _bare(clusters: list[Any]) -> list[Any]:
 
 
 def _rest(opened: _ParsedValue) -> Any:
-    """What is left once that which has a name of its own is taken away."""
+    """Return the message without the fields that have a `ValuePart` of their own."""
     for field in opened.fields:
         for name in (field.id_field, "entryId", field.properties_field):
             if name in field.message.DESCRIPTOR.fields_by_name:

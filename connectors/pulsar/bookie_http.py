@@ -1,7 +1,7 @@
 """The HTTP endpoint of a bookie (`httpServerEnabled=true`), which lists registered bookies; Pulsar's REST API does not.
 
-Recorded from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}`, two milliseconds each, and a
-killed bookie is gone from them once its session has expired.
+Recorded from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}` and take 2 ms. A killed bookie
+disappears from them when its session expires.
 """
 
 import httpx
@@ -14,12 +14,12 @@ _LISTED = TypeAdapter(dict[str, str | None])
 
 
 class BookieHttp:
-    """Any bookie's HTTP endpoint; it is never sent the token, which is for Pulsar.
+    """A bookie's HTTP endpoint; it never receives the token, which is for Pulsar.
 
     Args:
-        url: where it is.
-        settings: its certificates and time-out are those of the admin REST.
-        transport: in place of the network, for tests.
+        url: its address.
+        settings: the admin REST's settings, for certificates and timeout.
+        transport: replaces the network in tests.
     """
 
     def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
@@ -28,11 +28,11 @@ class BookieHttp:
         )
 
     def writable(self) -> tuple[str, ...]:
-        """Bookies that are registered and take new data, sorted. Raises as `RestClient.get` does."""
+        """Return registered bookies that accept new data, sorted. Raises as `RestClient.get` does."""
         return self._listed("rw")
 
     def read_only(self) -> tuple[str, ...]:
-        """Bookies that are registered and take none, sorted. Raises as `RestClient.get` does."""
+        """Return registered read-only bookies, sorted. Raises as `RestClient.get` does."""
         return self._listed("ro")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from policies.units import PositiveDuration, parse_duration
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _MEMBER_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
 _MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(?P<port>[0-9]{1,5})")
-_TOKEN = re.compile(r"[\x21-\x7e]+")  # anything else an HTTP library refuses, and quotes
+_TOKEN = re.compile(r"[\x21-\x7e]+")  # an HTTP library refuses any other text, and quotes it
 
 
 def _checked_member_url(url: str) -> str:
@@ -27,17 +27,17 @@ def _checked_member_url(url: str) -> str:
 
 
 MemberUrl = Annotated[str, AfterValidator(_checked_member_url)]
-"""An address for all brokers: `{member}` stands for `host:port` as a broker registers itself, `{host}` for the host."""
+"""An address for all brokers: `{member}` stands for a broker's registered `host:port`, `{host}` for its host."""
 
 
 def is_member(name: str) -> bool:
-    """Whether a name is `host:port` and nothing more, so that it can stand in an address."""
+    """Whether a name is `host:port` and nothing more, so that it may be part of an address."""
     match = _MEMBER.fullmatch(name)
     return match is not None and 0 < int(match["port"]) < 65536
 
 
 def plain_http_problem(field: str, block: BaseModel, url: str, admin: "PulsarAdmin | None") -> Iterator[str]:
-    """Why a token would go in the clear to an address that nobody wrote down: a default is no consent."""
+    """Yield a problem if a token would be sent in plain text to a default address; a default is no consent."""
     is_default = field.rpartition(".")[2] not in block.model_fields_set
     if admin is not None and admin.sends_token and is_default and not admin.is_plain and url.startswith("http:"):
         yield (
@@ -47,24 +47,25 @@ def plain_http_problem(field: str, block: BaseModel, url: str, admin: "PulsarAdm
 
 
 class PulsarAdmin(RedactedBlock):
-    """Where a cluster's admin REST is, and who we are to it."""
+    """The address of a cluster's admin REST API, and our credentials."""
 
     admin_url: str = Field(
-        description="`http://…` or `https://…` of a broker, a proxy or a name that leads to any of them, such as "
+        description="`http://…` or `https://…` of a broker, of a proxy, or a name of several of them, such as "
         "`https://pulsar.example.org:8443`; without `/admin/v2`."
     )
     tls: Tls | None = Field(
-        default=None, description="For `https` only: what to trust, and our certificate. Default: the system's trust."
+        default=None,
+        description="For `https` only: trusted authorities, and our certificate. Default: the system's authorities.",
     )
     token: SecretStr | None = Field(default=None, min_length=1, description="Sent as `Authorization: Bearer …`.")
-    token_file: Path | None = Field(default=None, description="The token in a file; a changed one is used at once.")
+    token_file: Path | None = Field(default=None, description="The token in a file; a changed file is used at once.")
     timeout: PositiveDuration = Field(
         default=parse_duration("5s"),
-        description="How long a request may take in all: connecting, the whole answer, and trying again.",
+        description="Limit of one request in all: connecting, the whole answer, and retries.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What is no address, no token, or does not belong together."""
+        """Yield a malformed address or token, and settings that contradict each other."""
         yield from url_problems("admin_url", self.admin_url)
         if self.tls is not None and self.is_plain:
             yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
@@ -86,11 +87,11 @@ class PulsarAdmin(RedactedBlock):
 
     @property
     def timeout_seconds(self) -> float:
-        """How long a request may take in all."""
+        """Limit of one request in all."""
         return self.timeout.total_seconds()
 
     def bearer_token(self) -> str | None:
-        """The token in the clear, as it is now; None when there is none.
+        """Return the present token in plain text; None without a token.
 
         Raises:
             UserError: its file cannot be read, or holds no token.
@@ -101,32 +102,31 @@ class PulsarAdmin(RedactedBlock):
         return token
 
     def http_client(self, transport: httpx.BaseTransport | None = None) -> httpx.Client:
-        """A client of this address that sends the token; for as long as `fingerprint` stays the same.
+        """Make a client of this address that sends the token; replace it when `fingerprint` changes.
 
-        It follows no redirect, so that nobody is sent the token unseen, and takes no proxy from the environment: the
-        cluster is near.
+        It follows no redirect, so that no other server gets the token, and uses no proxy of the environment.
 
         Args:
-            transport: in place of the network, for tests.
+            transport: replaces the network in tests.
 
         Raises:
-            UserError: a certificate's file is not what it should be.
+            UserError: a certificate's file cannot be used.
         """
         client = plain_client(self.admin_url, self, transport)
         client.auth = BearerAuth(self.bearer_token)
         return client
 
     def fingerprint(self) -> tuple[tuple[str, int, int], ...]:
-        """Changes when a certificate's file does, so that a client can be built anew."""
+        """Return the state of the certificates' files; when it changes, the client must be replaced."""
         files = self.tls.files() if self.tls is not None else {}
         return tuple(_state(name, file) for name, file in files.items() if file is not None)
 
 
 class BearerAuth(httpx.Auth):
-    """Puts the token of this moment into each request.
+    """Adds the present token to each request.
 
     Args:
-        token: gives it; None for none.
+        token: returns the token, or None.
     """
 
     def __init__(self, token: Callable[[], str | None]) -> None:
@@ -141,19 +141,19 @@ class BearerAuth(httpx.Auth):
 
 
 def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> httpx.Client:
-    """A client of an address of the cluster, with its certificates and without its token."""
+    """Make a client of an address of the cluster, with its certificates and without its token."""
     return bounded_client(
         ssl_context_for(url, settings.tls), settings.timeout_seconds, base_url=url, transport=transport
     )
 
 
 def url_of_member(url: MemberUrl, member: str) -> str:
-    """The address of one broker."""
+    """Return the address of one broker."""
     return url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])
 
 
 def url_problems(field: str, url: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with an address, without quoting it: it may hold a password."""
+    """Yield the problem of a malformed address, without quoting it, because it may hold a password."""
     if not _URL.fullmatch(url) or not _has_host(url):
         yield field, "is not http(s)://host:port, such as https://pulsar.example.org:8443, without user and query"
     elif "/admin/v2" in url:

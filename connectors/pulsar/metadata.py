@@ -1,8 +1,8 @@
 """Parses ledger references in Pulsar's znodes: schema locators, cursors, topics, and segments of DistributedLog.
 
-Sources: `SchemaStorageFormat.proto`, `MLDataFormats.proto` and `MetaStoreImpl` of Pulsar 4.2; where the cluster that
-holds a ledger is named: PIP-477, revision 3 (`PositionInfo.properties`, `ManagedCursorInfo.cursorProperties`,
-`LedgerInfo.properties`). Segments: `LogSegmentMetadata` of DistributedLog 4.17.
+Sources: `SchemaStorageFormat.proto`, `MLDataFormats.proto` and `MetaStoreImpl` of Pulsar 4.2. The name of the cluster
+that holds a ledger follows PIP-477, revision 3 (`PositionInfo.properties`, `ManagedCursorInfo.cursorProperties`,
+`LedgerInfo.properties`). Segments follow `LogSegmentMetadata` of DistributedLog 4.17.
 """
 
 import zlib
@@ -30,7 +30,7 @@ _LEAST_FIELDS = 3
 _MAGIC = b"\x47\x78"
 _SIZE_BYTES = 4
 _MAX_BYTES = 2**26
-"""Larger values no broker writes: ZooKeeper takes 1 MiB, and they are not compressed a hundredfold."""
+"""Maximum size of a decompressed value. ZooKeeper accepts 1 MiB, and the compression is less than a hundredfold."""
 
 _MESSAGES = build(
     "headgate.pulsar",
@@ -55,12 +55,12 @@ _MESSAGES = build(
         },
         "OffloadContext": {"complete": optional("bool", 3), "bookkeeperDeleted": optional("bool", 4)},
         "LongProperty": {"name": optional("string", 1), "value": optional("int64", 2)},
-        # A topic's has the same header, by another name.
+        # The header of a topic's info has another name and the same fields.
         "ManagedCursorInfoMetadata": {
             "compressionType": required("CompressionType", 1),
             "uncompressedSize": required("int32", 2),
         },
-        # `KeyValue` in the one file and `StringProperty` in the other are the same on the wire.
+        # `KeyValue` in one file and `StringProperty` in the other are the same on the wire.
         "Property": {"name": optional("string", 1), "value": optional("string", 2)},
     },
     {"CompressionType": {"NONE": 0, "LZ4": 1, "ZLIB": 2, "ZSTD": 3, "SNAPPY": 4}},
@@ -71,16 +71,16 @@ _NONE, _ZLIB = 0, 2
 
 @dataclass(frozen=True, slots=True)
 class StayingReference:
-    """A place that names a ledger which stays where it is."""
+    """A reference to a ledger that a switch does not move."""
 
     kind: StayingKind
     ledger_id: int
     attribution: str | None = None
-    """Of topics alone; the other kinds have none, so the clusters are asked which one has it."""
+    """Only for topics. For other kinds the clusters are searched for the ledger."""
 
 
 def parse_locator(path: str, data: bytes) -> list[Reference]:
-    """The ledgers that a schema locator names: that of the current version, and that of each version of the index.
+    """Return the ledgers that a schema locator names: of the current version, and of each version in the index.
 
     Raises:
         ValueError: it is no locator.
@@ -94,10 +94,10 @@ def parse_locator(path: str, data: bytes) -> list[Reference]:
 
 
 def check_versions(data: bytes) -> None:
-    """See that a locator names every version. Each schema entry names the ones before it, too, and is not read.
+    """Check that a locator names every version. Schema entries name the previous ones, too, but are not read.
 
     Raises:
-        ValueError: the first versions are missing, so they are named inside schema entries only.
+        ValueError: the first versions are missing, so only schema entries name them.
     """
     versions = [entry.version for entry in locator_message(data).index]
     if versions and (first := min(versions)) > 0:
@@ -105,7 +105,7 @@ def check_versions(data: bytes) -> None:
 
 
 def parse_cursor(path: str, data: bytes) -> Reference:
-    """The ledger that a cursor names, plain or compressed; -1 where it keeps none.
+    """Return the ledger that a cursor names, plain or compressed; -1 if it has none.
 
     Raises:
         ValueError: it is no cursor, or it cannot be decompressed.
@@ -115,13 +115,18 @@ def parse_cursor(path: str, data: bytes) -> Reference:
 
 
 def parse_topic(path: str, data: bytes) -> list[StayingReference]:
-    """The ledgers that a topic names; those that are offloaded and deleted from BookKeeper are none any more.
+    """Return the ledgers that a topic names, without those that are offloaded and deleted from BookKeeper.
 
     Raises:
         ValueError: it is no managed ledger, or it cannot be decompressed.
     """
-    topic, kind = parse(_MESSAGES["ManagedLedgerInfo"], decompressed(data)), _kind_of_topic(path)
-    # A ledger without an id names none, but only where it has nothing else either.
+    topic, kind = parse(_MESSAGES["ManagedLedgerInfo"], decompressed(data)), StayingKind.TOPIC
+    name = path.rpartition("/")[2]
+    if name.startswith(_TRANSACTION_LOG):
+        kind = StayingKind.TRANSACTION_LOG
+    elif name.endswith(_PENDING_ACK):
+        kind = StayingKind.PENDING_ACK
+    # An empty entry names no ledger; any other entry must have an id.
     found = [each for each in topic.ledgerInfo if each.ByteSize()]
     if any(not each.HasField("ledgerId") for each in found):
         raise ValueError("one of its ledgers has no id")
@@ -136,21 +141,14 @@ def parse_topic(path: str, data: bytes) -> list[StayingReference]:
     ]
 
 
-def _kind_of_topic(path: str) -> StayingKind:
-    name = path.rpartition("/")[2]
-    if name.startswith(_TRANSACTION_LOG):
-        return StayingKind.TRANSACTION_LOG
-    return StayingKind.PENDING_ACK if name.endswith(_PENDING_ACK) else StayingKind.TOPIC
-
-
 def parse_cursor_extras(path: str, data: bytes) -> list[StayingReference]:
-    """What a cursor names beside its own ledger: what its compaction kept, and the indexes of its delayed messages.
+    """Return a cursor's other ledgers: those of its topic's compaction, and the indexes of its delayed messages.
 
-    While a compaction's cursor has an open ledger, the newest one that it kept is said there alone: then one more is
-    given, without an id.
+    While a compaction's cursor has an open ledger, only that ledger names the newest compacted one. Then the result has
+    one more reference, without an id.
 
     Raises:
-        ValueError: it is no cursor, or a property that should be a ledger's id is none.
+        ValueError: it is no cursor, or a ledger's id is malformed.
     """
     cursor = cursor_message(data)
     found = [
@@ -167,12 +165,12 @@ def parse_cursor_extras(path: str, data: bytes) -> list[StayingReference]:
 
 
 def parse_segment(path: str, data: bytes) -> StayingReference | None:
-    """The ledger that a znode of a DistributedLog names; None for one that names none.
+    """Return the ledger that a znode of a DistributedLog names, or None.
 
-    A segment holds `version;ledger;first transaction;…`, an allocator the id of a ledger that is not yet used.
+    A segment holds `version;ledger;first transaction;…`, an allocator the id of a ledger that is not used yet.
 
     Raises:
-        ValueError: it is a segment, or an allocator, and holds something else.
+        ValueError: a segment or an allocator has another content.
     """
     parent, _, name = path.rpartition("/")
     text = data.decode("ascii", errors="replace").strip()
@@ -189,25 +187,26 @@ def parse_segment(path: str, data: bytes) -> StayingReference | None:
 
 
 def locator_message(data: bytes) -> Any:
-    """A schema locator as a protobuf message; raises as `parse_locator` does."""
+    """Return a schema locator as a protobuf message; raises as `parse_locator` does."""
     return parse(_MESSAGES["SchemaLocator"], data)
 
 
 def cursor_message(data: bytes) -> Any:
-    """A cursor's info as a protobuf message; raises as `parse_cursor` does."""
+    """Return a cursor's info as a protobuf message; raises as `parse_cursor` does."""
     return parse(_MESSAGES["ManagedCursorInfo"], decompressed(data))
 
 
 def attribution_of(properties: Iterable[Any]) -> str | None:
-    """The cluster that the properties of a position name; None where they name none."""
+    """Return the cluster that the properties of a position name, or None."""
     return next((each.value for each in properties if each.name == CLUSTER_PROPERTY), None) or None
 
 
 def decompressed(data: bytes) -> bytes:
-    """A managed ledger's or cursor's info as protobuf.
+    """Return a managed ledger's or cursor's info as protobuf.
 
-    Compressed it is 0x4778, the length of a header in four bytes, that header (protobuf, with the type of compression
-    and the size), and the compressed info. No plain one begins so: no field has such a tag.
+    The compressed form is 0x4778, the length of a header in four bytes, the header (protobuf, with the type of
+    compression and the size), and the compressed info. A plain info never starts with these bytes, because no field has
+    such a tag.
 
     Raises:
         ValueError: it is cut short, or damaged.

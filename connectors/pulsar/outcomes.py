@@ -22,13 +22,13 @@ _OUTCOMES: dict[int, Outcome] = {
 
 
 class AdminError(Exception):
-    """The server answered, but not with what was asked for.
+    """The server's answer is an error, or has another shape.
 
     Args:
-        outcome: how the attempt ended.
-        message: why, with the request's method and path; no secret.
-        status: of the answer; None when the answer itself was good.
-        missing: the server knows the request, and says that the tenant, namespace or bookie asked for does not exist.
+        outcome: the outcome of the request.
+        message: the reason with the request's method and path, without a secret.
+        status: the answer's status; None if only its content is bad.
+        missing: True if the server reports that the tenant, namespace or bookie does not exist.
     """
 
     def __init__(self, outcome: Outcome, message: str, *, status: int | None = None, missing: bool = False) -> None:
@@ -39,32 +39,32 @@ class AdminError(Exception):
 
 
 def refusal(response: httpx.Response) -> AdminError | None:
-    """The error that an answer stands for; None for a success."""
+    """Return the error of an answer; None for a success."""
     if response.is_success:
         return None
     status, reason = response.status_code, _reason(response)
     outcome = _OUTCOMES.get(status, Outcome.ERROR)
     missing = status == HTTPStatus.NOT_FOUND and reason is not None
     if status == HTTPStatus.NOT_FOUND and reason is None:
-        # A broker says in JSON what it does not find; a page says that there is no such API at this address.
+        # A broker reports a missing object in JSON; any other page comes from an address without the API.
         outcome, reason = Outcome.UNSUPPORTED, "there is no such API at this address"
-    said = f": {reason}" if reason else ""
-    message = f"{request_line(response.request)}: status {status}{said}"
+    explained = f": {reason}" if reason else ""
+    message = f"{request_line(response.request)}: status {status}{explained}"
     return AdminError(outcome, message, status=status, missing=missing)
 
 
 def misshapen(response: httpx.Response, why: str) -> AdminError:
-    """The error of an answer that says nothing intelligible."""
+    """Make the error for an answer of another shape."""
     return AdminError(Outcome.ERROR, f"{request_line(response.request)}: {why}")
 
 
 def request_line(request: httpx.Request) -> str:
-    """Method and path of a request, without its query."""
+    """Return the method and path of a request, without its query."""
     return f"{request.method} {request.url.path}"
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The outcome that an error of a request stands for."""
+    """Return the outcome for an error of a request."""
     match error:
         case AdminError():
             return error.outcome
@@ -78,14 +78,14 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def detail_of(error: BaseException) -> str:
-    """What went wrong, in one short line without a secret."""
+    """Return the error in one short line without a secret."""
     return one_line(_text(error))
 
 
 def was_not_done(error: BaseException) -> bool:
-    """Whether a write that failed has certainly not been done: it was refused (for a conflict, too), or not sent."""
+    """Whether a failed write certainly had no effect: it was refused (also for a conflict), or not sent."""
     if isinstance(error, AdminError):
-        # Above, a proxy may speak of a broker that did it.
+        # From 500 on, the answer may come from a proxy whose broker carried the write out.
         return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
     return isinstance(error, UserError | _NOT_SENT)
 
@@ -121,18 +121,18 @@ def _is_tls(error: BaseException | None) -> bool:
 
 
 def _reason(response: httpx.Response) -> str | None:
-    """What Pulsar says in JSON about a refusal; None when it is not Pulsar that speaks."""
+    """Return Pulsar's reason for a refusal; None if the answer is not Pulsar's."""
     try:
-        said: Any = response.json()
+        document: Any = response.json()
     except ValueError:
         return None
-    reason = said.get("reason") if isinstance(said, dict) else None
+    reason = document.get("reason") if isinstance(document, dict) else None
     if not isinstance(reason, str):
         return None
-    # Whoever answers may quote the request.
+    # The server may quote the request.
     token = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
     return reason.replace(token, "***") if len(token) >= _SHORTEST_SECRET else reason
 
 
 READ_ERRORS = ReadErrors((AdminError, httpx.RequestError, UserError), outcome_of, detail_of)
-"""What a request may raise."""
+"""The errors of a request."""

@@ -1,7 +1,6 @@
-"""Checks for the doctor whether Pulsar's admin REST API lets us do what the settings ask for."""
+"""Checks for the doctor whether Pulsar's admin REST API grants us the rights that the settings need."""
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 from connectors.collection.probe import Probe, ProbeResult
@@ -15,40 +14,43 @@ from policies.units import counted
 
 
 def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
-    """Whether we are a superuser: the groups of bookies are for superusers alone, as is `what_for`."""
+    """Make the check whether we are a superuser: only superusers may read the groups of bookies, or `what_for`."""
 
     def ask() -> ProbeResult:
         try:
             groups = admin.racks()
         except READ_ERRORS.expected as error:
             return refused(admin.settings, error, what_for)
-        return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_who(admin.settings)} is a superuser")
+        return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_principal(admin.settings)} is a superuser")
 
     return Probe(system, f"admin REST, to {what_for}", ask)
 
 
 def refused(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
-    """The answer for a request that failed."""
+    """Return the result for a failed request."""
     outcome = READ_ERRORS.outcome_of(error)
     remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()
     return ProbeResult(outcome, READ_ERRORS.detail_of(error), remedies)
 
 
 def superuser_line(settings: PulsarAdmin, what_for: str) -> str:
-    """What to set in the brokers' configuration."""
+    """Return the setting that gives us superuser rights."""
     if not settings.sends_token:
         return f"clusters.NAME.pulsar.token_file: the brokers want a token; one of a superuser may {what_for}"
-    return f"broker.conf: superUserRoles=…,{_who(settings)} (and restart the brokers): only superusers may {what_for}"
+    role = _principal(settings)
+    return f"broker.conf: superUserRoles=…,{role} (and restart the brokers): only superusers may {what_for}"
 
 
-def _who(settings: PulsarAdmin) -> str:
-    return _tried(lambda: role_of(settings.bearer_token())) or (
-        "the token's role" if settings.sends_token else "anybody"
-    )
+def _principal(settings: PulsarAdmin) -> str:
+    try:
+        role = role_of(settings.bearer_token())
+    except UserError:
+        role = None
+    return role or ("the token's role" if settings.sends_token else "anybody")
 
 
 def role_of(token: str | None) -> str | None:
-    """The role that a JSON web token names (`sub`); None for another kind of token. Its signature is not looked at."""
+    """Return the role (`sub`) of a JSON web token, without a check of its signature; None for other tokens."""
     parts = (token or "").split(".")
     if len(parts) != 3:
         return None
@@ -58,10 +60,3 @@ def role_of(token: str | None) -> str | None:
         return None
     role = claims.get("sub") if isinstance(claims, dict) else None
     return role if isinstance(role, str) and role.isprintable() else None
-
-
-def _tried(read: Callable[[], str | None]) -> str | None:
-    try:
-        return read()
-    except UserError:
-        return None

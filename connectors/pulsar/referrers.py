@@ -1,7 +1,7 @@
-"""Everything in the brokers' ZooKeeper that refers to a ledger: schemas, cursors, topics, packages and functions.
+"""Finds all references to ledgers in the brokers' ZooKeeper: schemas, cursors, topics, packages and functions.
 
-Whatever is found and cannot be placed or parsed is a problem with its path, and an inventory with any problem is
-incomplete. Only the settings can exclude a path, by its name; the inventory then says so.
+A znode that is unknown or cannot be parsed is a problem with its path, and an inventory with a problem is incomplete.
+Only the settings can exclude a path, by its name; the inventory then lists it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,23 +25,23 @@ from policies.switching.ledgers import NO_LEDGER
 from policies.switching.references import ANY_CLUSTER, Reference, StayingKind, StayingLedgers
 
 LOGS = "/pulsar"
-"""Below it are the namespaces of DistributedLogs."""
+"""The parent of the namespaces of DistributedLogs."""
 _LOG_NAMESPACES = frozenset({"packages", "functions"})
 _OF_NO_LEDGERS = frozenset({"migration-coordinator"})
-"""What else brokers keep there: how far they are on their way to another metadata store."""
+"""Other nodes there: the brokers' progress of a migration to another metadata store."""
 _LOG_MARK = b"BKDL"
-"""A namespace of logs says so, whatever it is called."""
+"""A namespace of logs contains this mark, whatever its name."""
 
 _PERSISTENT = "persistent"
 _TOPICS_AT_ONCE = 10_000
 SHARED_FROM = 20_000
-"""From so many topics on it pays to start other processes."""
+"""The number of topics from which helper processes are worth their start."""
 _TOPICS_A_PIECE = 2_000
 SAMPLES = 3
-"""So many znodes stand for the others."""
+"""Number of sample paths."""
 
 Holders = Callable[[Collection[int]], Mapping[str, Collection[int]]]
-"""Gives by cluster which of some ledgers it has."""
+"""Returns which of the given ledgers each cluster has."""
 
 
 @dataclass(slots=True)
@@ -59,18 +59,18 @@ class _Tally:
 
 @dataclass(slots=True)
 class Inventory:
-    """All references that were found."""
+    """The references that were found."""
 
     references: list[Reference] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """What could not be parsed or placed: with any, the inventory is not complete."""
+    """Znodes that are unknown or cannot be parsed; with any of them the inventory is incomplete."""
     left_out: list[str] = field(default_factory=list)
-    """What was found and not read, as the settings say."""
+    """Paths that the settings exclude."""
     _topics: dict[tuple[StayingKind, str | None], _Tally] = field(default_factory=dict)
     _others: list[tuple[str, StayingReference]] = field(default_factory=list)
 
     def add(self, more: "Inventory") -> None:
-        """What was found elsewhere in the same tree."""
+        """Add the references of another part of the same tree."""
         self.references += more.references
         self.problems += more.problems
         self.left_out += more.left_out
@@ -79,7 +79,7 @@ class Inventory:
             _merge(self._topics.setdefault(key, _Tally()), tally)
 
     def add_staying(self, path: str, found: Iterable[StayingReference]) -> None:
-        """Ledgers that stay where they are."""
+        """Add ledgers that a switch does not move."""
         for each in found:
             if each.kind in _BY_LOOKUP:
                 self._others.append((path, each))
@@ -87,12 +87,12 @@ class Inventory:
                 self._topics.setdefault((each.kind, each.attribution), _Tally()).add(path, each.ledger_id)
 
     def staying(self, bootstrap: str, holders: Holders) -> tuple[StayingLedgers, ...]:
-        """What stays where it is, counted by kind and cluster.
+        """Return the ledgers that a switch does not move, counted by kind and cluster.
 
         Args:
-            bootstrap: the cluster that holds the topics' ledgers that say nothing.
-            holders: asked for ledgers that have no attribution of their own; whoever has one, holds it, and what nobody
-                has is gone.
+            bootstrap: the cluster that holds ledgers of topics without an attribution.
+            holders: finds the clusters of ledgers of other kinds, which have no attribution; a ledger that no cluster
+                has does not count.
         """
         tallies: dict[tuple[StayingKind, str], _Tally] = {}
         for (kind, attribution), tally in self._topics.items():
@@ -119,32 +119,32 @@ def _merge(into: _Tally, more: _Tally) -> None:
 
 
 class Helpers(Protocol):
-    """See `topic_readers.TopicReaders`."""
+    """Reads topics in other processes, see `topic_readers.TopicReaders`."""
 
     def read(self, pieces: Iterable[list[str]], left_seconds: Callable[[], float]) -> Iterator[Inventory]:
-        """What is found of topics, piece by piece in their order. Raises UnreadError."""
+        """Yield the inventory of each piece, in order. Raises UnreadError."""
         ...
 
 
 def read_references(reader: Reader, leave_out: Collection[str] = (), helpers: Helpers | None = None) -> Inventory:
-    """Read all that names a ledger.
+    """Read all references to ledgers.
 
-    Costs a request for each schema and namespace, two for each topic and one for each of its cursors. What goes away
-    meanwhile is left out.
+    It costs one request for each schema and namespace, two for each topic and one for each cursor. Nodes that disappear
+    meanwhile are omitted.
 
     Args:
-        reader: of the brokers' ZooKeeper.
-        leave_out: znodes that are not read, with all below them.
-        helpers: read topics where there are very many; None: nobody helps.
+        reader: a reader of the brokers' ZooKeeper.
+        leave_out: znodes to skip, with all below them.
+        helpers: read topics if there are very many; None for no helpers.
 
     Raises:
-        UnreadError: a znode cannot be read; nothing is known then.
+        UnreadError: a znode cannot be read, so there is no inventory.
     """
     return _Walk(reader, leave_out, helpers).read()
 
 
 def read_topics(reader: Reader, topics: list[str], leave_out: Collection[str]) -> Inventory:
-    """Read some topics alone, with their cursors. Raises as `read_references` does."""
+    """Read only these topics with their cursors. Raises as `read_references` does."""
     return _Walk(reader, leave_out).read_topics(topics)
 
 
@@ -156,7 +156,9 @@ class _Walk:
         self._found = Inventory()
 
     def read(self) -> Inventory:
-        self._read_schemas()
+        # Every node with a value below their root is a schema; tenants and namespaces have no value.
+        for path, data in self._tree([SCHEMAS]):
+            self._try(self._read_schema, path, data)
         self._read_all_topics()
         self._read_logs()
         return self._found
@@ -171,17 +173,11 @@ class _Walk:
         except ValueError as error:
             self._found.problems.append(f"{path}: {error}")
 
-    # --- schemas: whatever holds something below their root, as a tenant and a namespace do not
-
-    def _read_schemas(self) -> None:
-        for path, data in self._tree([SCHEMAS]):
-            self._try(self._read_schema, path, data)
-
     def _read_schema(self, path: str, data: bytes) -> None:
         self._found.references += parse_locator(path, data)
         check_versions(data)
 
-    # --- topics: the children of each namespace's `persistent`; and their cursors, which are their children
+    # --- topics: the children of each namespace's `persistent`; cursors are the children of their topic
 
     def _read_all_topics(self) -> None:
         topics = self._below(self._domains())
@@ -208,12 +204,12 @@ class _Walk:
         self._found.references.append(parse_cursor(path, data))
         self._found.add_staying(path, parse_cursor_extras(path, data))
         if stat.numChildren:
-            raise ValueError("is a cursor, and nobody knows what lies below one")
+            raise ValueError("is a cursor, and its children are unknown to Headgate")
 
     def _domains(self) -> list[str]:
-        """`tenant/namespace/persistent`, and of Pulsar's first topic names `tenant/cluster/namespace/persistent`."""
+        """Return `tenant/namespace/persistent`, and with old names `tenant/cluster/namespace/persistent`."""
         tenants = self._below(self._empty([MANAGED_LEDGERS]))
-        # Below a tenant are namespaces, or clusters with namespaces below them.
+        # A tenant has namespaces, or clusters with namespaces.
         inner = list(self._below(self._empty(self._below(self._empty(tenants)))))
         old_namespaces = [path for path in inner if not _is_domain(path)]
         innermost = list(self._below(self._empty(old_namespaces)))
@@ -223,7 +219,7 @@ class _Walk:
         return [path for path in (*inner, *innermost) if _is_domain(path)]
 
     def _empty(self, paths: Iterable[str]) -> Iterator[str]:
-        """Of nodes that only lead to topics, those that hold nothing: one that does is itself a managed ledger."""
+        """Yield the nodes without a value; a node above topics with a value would be a managed ledger itself."""
         for path, answer in self._get(paths):
             if _content(answer)[0]:
                 self._found.problems.append(f"{path}: is not where a topic keeps its managed ledger")
@@ -246,10 +242,10 @@ class _Walk:
         segment = parse_segment(path, data)
         self._found.add_staying(path, () if segment is None else (segment,))
 
-    # --- how
+    # --- nodes
 
     def _tree(self, roots: list[str]) -> Iterator[tuple[str, bytes]]:
-        """Every node at and below some that holds something."""
+        """Yield every node with a value at and below the roots."""
         ahead = roots
         while ahead:
             folders = []
@@ -265,7 +261,7 @@ class _Walk:
         return self._reader.each(self._reader.client.get_async, paths)
 
     def _below(self, folders: Iterable[str]) -> Iterator[str]:
-        """The children of nodes that are to be read; of one that is gone, none."""
+        """Yield the children of nodes, without excluded ones."""
         for folder, names in self._reader.each(self._reader.client.get_children_async, folders):
             for path in (f"{folder}/{name}" for name in names or ()):
                 if path in self._leave_out:
@@ -284,5 +280,5 @@ def _is_domain(path: str) -> bool:
 
 
 def _content(answer: Any) -> tuple[bytes, int]:
-    """What a node holds, and how many children it has."""
+    """Return a node's value and its number of children."""
     return (b"", 0) if answer is None else (answer[0] or b"", answer[1].numChildren)

@@ -1,4 +1,4 @@
-"""JSON requests over HTTP: validates answers, classifies failures, keeps and renews connections."""
+"""JSON requests over HTTP: validates answers, classifies failures, and renews connections."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -15,32 +15,28 @@ from policies.observations import Outcome
 
 _ATTEMPTS = 3
 _LONGEST_WAIT_SECONDS = 0.5
-_REDIRECTS = 5  # a broker that does not own a bundle names the one that does, and that may just have changed
+_REDIRECTS = 5  # a broker redirects to a bundle's owner, and the owner may just have changed
 
 _MAX_OBJECT_BYTES = 2 * 1024 * 1024
-"""Of an answer that is no list: that of 15,000 bundles. All mistakes of a wrong one are listed, at 1 kB each; of a list
-only the first, see `Names`."""
+"""Maximum size of an answer that is no list; enough for 15,000 bundles. Validation lists every error of a wrong object,
+at 1 kB each, but only the first one of a list (see `Names`)."""
 
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 
 Names = Annotated[tuple[str, ...], FailFast()]
-"""A list of names, which may be long."""
+"""A list of names, which may be long; validation stops at the first error."""
 
 Parsed = TypeVar("Parsed")
 
 
-def _to_nobody(_: httpx.URL) -> bool:
-    return False
-
-
 class RestClient:
-    """One server's REST, for any number of threads.
+    """One server's REST API, for any number of threads.
 
     Args:
         build: makes a client.
-        fingerprint: of the files that a client is made of; when it changes, another client is made.
-        timeout_seconds: for a call in all, with its retries and redirects.
-        may_follow: whether a redirect to another host is to be followed, token and all; default: to none.
+        fingerprint: returns the state of the client's files; when it changes, a new client is made.
+        timeout_seconds: limit of a call with its retries and redirects.
+        may_follow: whether to follow a redirect to another host, with the token; by default never.
     """
 
     def __init__(
@@ -48,7 +44,7 @@ class RestClient:
         build: Callable[[], httpx.Client],
         fingerprint: Callable[[], object],
         timeout_seconds: float,
-        may_follow: Callable[[httpx.URL], bool] = _to_nobody,
+        may_follow: Callable[[httpx.URL], bool] = lambda _: False,
     ) -> None:
         self._build = build
         self._fingerprint = fingerprint
@@ -60,32 +56,32 @@ class RestClient:
         self._retired: list[httpx.Client] = []
 
     def get(self, path: str, shape: TypeAdapter[Parsed], params: Mapping[str, str] | None = None) -> Parsed:
-        """Read something; an empty answer is read as None.
+        """Read a document; an empty answer counts as null.
 
-        Tried up to three times when the server drops the connection or says that it is too busy. Not when nobody
-        listens or the time is up: who asks over and over anyway is told at once.
+        It makes up to three attempts if the server drops the connection or is too busy. It does not retry if no server
+        listens or the time is over, because its callers poll anyway.
 
         Raises:
-            AdminError: the server refuses, or answers in another shape.
+            AdminError: the server refuses, or its answer has another shape.
             httpx.RequestError: there is no answer.
-            UserError: a file for the connection is not what it should be.
+            UserError: a file of the connection cannot be used.
         """
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(_ATTEMPTS),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT_SECONDS),
-            retry=tenacity.retry_if_exception(_passes),
+            retry=tenacity.retry_if_exception(_is_transient),
             reraise=True,
         )
         with deadline(self._timeout_seconds):
-            return _shaped(retrying(self.send, "GET", path, params=params), shape)
+            return _parse(retrying(self.send, "GET", path, params=params), shape)
 
     def send(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: Any = None
     ) -> httpx.Response:
-        """Send one request, once, and return the answer if it is a success. Raises as `get` does.
+        """Send a request once, and return a successful answer. Raises as `get` does.
 
-        Redirects are followed, with the token, as Pulsar's own clients do; but never from https to http, nor to a host
-        that the settings do not name and that `may_follow` does not know.
+        It follows redirects with the token, as Pulsar's own clients do. It never follows one from https to http, nor to
+        a host that neither the settings name nor `may_follow` allows.
         """
         client = self._current()
         request = client.build_request(method, path, params=params, json=json)
@@ -94,7 +90,7 @@ class RestClient:
                 response = client.send(request)
                 if response.next_request is None:
                     break
-                request = self._redirected(client, request, response.next_request)
+                request = self._checked_redirect(client, request, response.next_request)
         error = refusal(response)
         if error is not None:
             raise error
@@ -108,7 +104,7 @@ class RestClient:
         for client in clients:
             client.close()
 
-    def _redirected(self, client: httpx.Client, request: httpx.Request, target: httpx.Request) -> httpx.Request:
+    def _checked_redirect(self, client: httpx.Client, request: httpx.Request, target: httpx.Request) -> httpx.Request:
         if request.url.scheme == "https" and target.url.scheme != "https":
             message = f"{request_line(request)}: redirected to plain http, where it would be seen by others"
             raise AdminError(Outcome.ERROR, message)
@@ -118,7 +114,7 @@ class RestClient:
         return target
 
     def _current(self) -> httpx.Client:
-        """The client, made anew when a certificate has changed on disk."""
+        """Return the client; a new one if a certificate has changed on disk."""
         made_of = self._fingerprint()
         with self._lock:
             if self._client is None or made_of != self._made_of:
@@ -129,15 +125,15 @@ class RestClient:
             return self._client
 
 
-def _passes(error: BaseException) -> bool:
-    """Whether another try at once may help."""
+def _is_transient(error: BaseException) -> bool:
+    """Whether an immediate retry may help."""
     if isinstance(error, AdminError):
         return error.status in _PASSING
     is_dropped = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
     return is_dropped and not isinstance(error, httpx.ConnectError)
 
 
-def _shaped(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
+def _parse(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
     if len(response.content) > _MAX_OBJECT_BYTES and not response.content.lstrip().startswith(b"["):
         raise misshapen(response, f"the answer is longer than {_MAX_OBJECT_BYTES // 1024**2} MiB")
     try:

@@ -1,8 +1,8 @@
-"""Reads very many topics in several processes in parallel, each with its own ZooKeeper session.
+"""Reads very many topics in several helper processes, each with its own ZooKeeper session.
 
-One process reads a thousand znodes a second, limited by its processor, because kazoo is Python. So for many topics,
-helper processes get some topics at a time over a pipe and return what they found. A helper ends when its input ends,
-however the parent dies.
+One process reads a thousand znodes a second, limited by its processor, because kazoo is Python. So helper processes get
+topics piece by piece over a pipe, and return their inventories. A helper ends when its input ends, however the parent
+dies.
 """
 
 import logging
@@ -30,20 +30,20 @@ from policies.errors import UserError
 from policies.observations import Outcome
 
 MOST_PROCESSES = 4
-"""More would take from the brokers' ZooKeeper what the brokers need."""
+"""More helpers would overload the brokers' ZooKeeper."""
 _MODULE = "connectors.pulsar.topic_readers"
 _END_SECONDS = 5.0
 
 
 class _Task(msgspec.Struct, frozen=True):
-    """What a helper is asked: these topics, within so many seconds."""
+    """The topics that a helper reads next, and the time limit."""
 
     topics: list[str]
     seconds: float
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """The result of a task."""
 
     found: Inventory | None = None
     outcome: Outcome = Outcome.OK
@@ -51,25 +51,25 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Setup(msgspec.Struct, frozen=True):
-    """What a helper is told first; credentials go through the pipe alone."""
+    """The first message to a helper. Credentials go through the pipe only."""
 
     connection: bytes
-    """Pickled: only so do secrets go along."""
+    """Pickled, because JSON would mask its secrets."""
     leave_out: list[str]
 
 
 def processes() -> int:
-    """How many are worth it here: one for each processor that is ours, within reason."""
+    """Return the default number of helpers: one for each available processor, at most 4."""
     return min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
 
 
 class TopicReaders:
-    """Has topics read by other processes; each reading starts and ends its own.
+    """Reads topics in helper processes; each reading starts and ends its own helpers.
 
     Args:
-        connection: to the brokers' ZooKeeper.
-        leave_out: znodes that are not read.
-        count: how many processes.
+        connection: the connection to the brokers' ZooKeeper.
+        leave_out: znodes to skip.
+        count: the number of helpers.
     """
 
     def __init__(self, connection: ZooKeeperConnection, leave_out: Collection[str], count: int | None = None) -> None:
@@ -77,11 +77,11 @@ class TopicReaders:
         self._count = processes() if count is None else count
 
     def read(self, pieces: Iterable[list[str]], left_seconds: Callable[[], float]) -> Iterator[Inventory]:
-        """What is found of topics, piece by piece in their order.
+        """Yield the inventory of each piece, in order.
 
         Args:
-            pieces: paths of topics, some at a time.
-            left_seconds: how long the reading may still take.
+            pieces: paths of topics.
+            left_seconds: returns the remaining time of the reading.
 
         Raises:
             UnreadError: a znode cannot be read, or a helper ended.
@@ -109,7 +109,7 @@ class TopicReaders:
 
 
 class _Helper:
-    """One process, asked by one thread at a time."""
+    """One helper process, used by one thread at a time."""
 
     def __init__(self, setup: _Setup) -> None:
         self._setup = setup
@@ -120,8 +120,8 @@ class _Helper:
         self._process = subprocess.Popen(  # noqa: S603 - our own code, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )
-        with suppress(OSError):  # one that has ended already says nothing when it is asked
-            self._say(self._setup)
+        with suppress(OSError):  # if the helper has ended already, `ask` raises
+            _send(self._process.stdin, msgspec.msgpack.encode(self._setup))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -135,12 +135,12 @@ class _Helper:
         timer.cancel()
 
     def ask(self, task: _Task) -> Inventory:
-        """Have it read some topics. Raises UnreadError."""
-        # One that hangs ends when its time is over: the reading of its answer does with it.
+        """Read some topics. Raises UnreadError."""
+        # Kills a helper that hangs, which ends the wait for its answer.
         timer = threading.Timer(max(0.0, task.seconds) + _END_SECONDS, self._process.kill)
         timer.start()
         try:
-            self._say(task)
+            _send(self._process.stdin, msgspec.msgpack.encode(task))
             data = _receive(self._process.stdout)
         except OSError as error:
             raise UnreadError("topics", error) from None
@@ -153,12 +153,9 @@ class _Helper:
             raise UnreadError("topics", _CAUSES.get(answer.outcome, RuntimeError)(answer.detail))
         return answer.found
 
-    def _say(self, what: _Task | _Setup) -> None:
-        _send(self._process.stdin, msgspec.msgpack.encode(what))
-
 
 _CAUSES: dict[Outcome, type[Exception]] = {Outcome.TIMEOUT: TimeoutError, Outcome.UNREACHABLE: ConnectionError}
-"""Which error stands for what a helper met, so that the reading ends as if we had met it."""
+"""The exceptions to raise for a helper's error, so that the reading has the same outcome as without helpers."""
 
 
 def _send(pipe: IO[bytes] | None, data: bytes) -> None:
@@ -168,14 +165,14 @@ def _send(pipe: IO[bytes] | None, data: bytes) -> None:
 
 
 def _receive(pipe: IO[bytes] | None) -> bytes | None:
-    """The next message; None at the end."""
+    """Return the next message; None at the end."""
     assert pipe is not None  # noqa: S101 - a pipe was asked for
     size = pipe.read(8)
     data = pipe.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
     return data or None
 
 
-# --- in the other process
+# --- in the helper process
 
 
 def _answer(session: ZooKeeperSession, task: _Task, leave_out: Collection[str]) -> _Answer:
@@ -188,15 +185,15 @@ def _answer(session: ZooKeeperSession, task: _Task, leave_out: Collection[str]) 
 
 
 def _serve() -> None:
-    """Answer what comes until there is nothing more."""
+    """Answer tasks until the input ends."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is logged is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # log lines must not mix with answers
     received = _receive(sys.stdin.buffer)
     if received is None:
         return
     setup = msgspec.msgpack.decode(received, type=_Setup)
-    session = ZooKeeperSession("topics", pickle.loads(setup.connection))  # noqa: S301 - what our own parent wrote
+    session = ZooKeeperSession("topics", pickle.loads(setup.connection))  # noqa: S301 - written by our own parent
     try:
         while (asked := _receive(sys.stdin.buffer)) is not None:
             task = msgspec.msgpack.decode(asked, type=_Task)
@@ -206,5 +203,5 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    with suppress(BrokenPipeError):  # whoever asked is gone
+    with suppress(BrokenPipeError):  # the parent has ended
         _serve()

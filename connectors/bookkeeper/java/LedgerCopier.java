@@ -54,18 +54,18 @@ import org.apache.zookeeper.AsyncCallback;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * The inner loop of a ledger copy: from one BookKeeper cluster to another, entry by entry. The ids of ledgers are
- * given: Python says which one a copy has, and asks here for a new one where that is wanted.
+ * The inner loop of a ledger copy from one BookKeeper cluster to another, entry by entry. Python sets the id of each
+ * copy, and requests a new id from here if it needs one.
  *
- * Python decides and remembers (connectors/bookkeeper/copier.py); here is only what must not cross a process per entry.
- * Requests and answers are JSON, so that no object of this JVM is ever held by Python, and many go in one call, which
- * costs more than a small copy does here. Calls return at once, or when the time they are given is over.
+ * Python decides and keeps the journal (connectors/bookkeeper/copier.py); this class only does the work that would be too
+ * slow between processes. Requests and answers are JSON, so that Python never holds an object of this JVM. One call has
+ * many requests, because a call costs more than a small copy. Calls return at once, or after their time limit.
  *
- * Compiled at start by Janino, which ships with PySpark: a JDK is not needed. So there are no lambdas here, and what
- * generic methods return is cast.
+ * Janino, which ships with PySpark, compiles this class at the start, so no JDK is needed. Therefore there are no lambdas
+ * here, and results of generic methods are cast.
  */
 public final class LedgerCopier {
-    /** What remains of a failure on its way to Python: where it happened, and BookKeeper's own code if it has one. */
+    /** A failure as Python receives it: its phase, and BookKeeper's code if there is one. */
     private static final class Failure extends Exception {
         private static final long serialVersionUID = 1L;
         final String phase;
@@ -80,9 +80,9 @@ public final class LedgerCopier {
     }
 
     /**
-     * A client that watches only ledgers whose reading takes more than one request: whose bookies are replaced meanwhile is
-     * read from the new ones. For all others a watch would be a read of the metadata more, and ZooKeeper keeps it as long as
-     * the session lasts, of each ledger that was ever opened.
+     * A client that watches only ledgers whose reading takes several requests. If their bookies are replaced meanwhile, the
+     * client reads from the new ones. For all other ledgers a watch would cost another read of the metadata, and ZooKeeper
+     * would keep it, for each ledger that was ever opened, as long as the session lasts.
      */
     private static final class Client extends BookKeeper {
         private final LedgerManager seldomWatched;
@@ -149,7 +149,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** One cluster, and the client of it. */
+    /** One cluster and its client. */
     private static final class Cluster {
         final String side;
         private final JsonNode settings;
@@ -182,20 +182,20 @@ public final class LedgerCopier {
             return client;
         }
 
-        /** Have the client made before it is needed; whoever needs it first is told why there is none. */
+        /** Make the client before it is needed; its first user gets the error if that fails. */
         void connect(Executor threads) {
             threads.execute(new Runnable() {
                 public void run() {
                     try {
                         client();
                     } catch (Failure failure) {
-                        // It is made again at its first use.
+                        // The first use makes it again.
                     }
                 }
             });
         }
 
-        /** Where ZooKeeper keeps the metadata of a ledger. */
+        /** The znode of a ledger's metadata. */
         String pathOf(long id) throws Failure {
             boolean isLong = client().getLedgerManagerFactory() instanceof LongHierarchicalLedgerManagerFactory;
             return root + (isLong ? StringUtils.getLongHierarchicalLedgerPath(id)
@@ -216,7 +216,7 @@ public final class LedgerCopier {
             return decode(settings.get("password").asText());
         }
 
-        /** Where a ledger's own metadata do not say it; what they say, the client finds by itself. */
+        /** The digest type for ledgers without one in their metadata; the client reads that one by itself. */
         DigestType digestType() {
             return DigestType.valueOf(settings.get("digest_type").asText());
         }
@@ -230,7 +230,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** One piece of work, and how far it is. Once it has ended, also when it is given up, it stands among what has. */
+    /** One request and its progress. When it ends, also by cancellation, it is added to the ended ones. */
     private final class Job implements Callable {
         final JsonNode request;
         final String name;
@@ -254,7 +254,7 @@ public final class LedgerCopier {
             return work(this);
         }
 
-        /** What came of it, once it has ended. */
+        /** The result, once the request has ended. */
         ObjectNode answer() throws Exception {
             return reached(task.isCancelled() ? said("cancelled") : (ObjectNode) task.get());
         }
@@ -310,12 +310,12 @@ public final class LedgerCopier {
         target.connect(workers);
     }
 
-    /** Copy no more than so many bytes in a second, over all ledgers, from now on; 0 is no limit. */
+    /** Limit the bytes that all copies together write in a second from now on; 0 is no limit. */
     public void limit(long bytes) {
         bytesPerSecond = bytes;
     }
 
-    /** Wait until these bytes may be written as well. Who waits already goes by the limit that was. */
+    /** Wait until these bytes may be written. A copy that waits already uses the previous limit. */
     private void pace(long bytes) throws InterruptedException {
         long limit = bytesPerSecond;
         if (limit <= 0) {
@@ -330,7 +330,7 @@ public final class LedgerCopier {
         TimeUnit.NANOSECONDS.sleep(nanos);
     }
 
-    /** Begin what is asked, each under a name of its own: copies, deletions, looks, new ids. */
+    /** Start requests, each with a name of its own: copies, deletions, looks, new ids. */
     public void start(String requests) throws Exception {
         for (Iterator each = JSON.readTree(requests).elements(); each.hasNext();) {
             Job job = new Job((JsonNode) each.next());
@@ -340,8 +340,8 @@ public final class LedgerCopier {
     }
 
     /**
-     * What came of all that has ended since, each said once, and now and then how far the others are. Waits so long for the
-     * first; and as long as no worker is idle a moment for more of them, as most of what an answer costs is the call.
+     * Return the results of ended requests, each once, and now and then the progress of the others. It waits for the first
+     * one; while no worker is idle, it waits a moment for more of them, because the call is the larger part of the cost.
      */
     public String answers(long millis) throws Exception {
         ArrayNode answers = JSON.createArrayNode();
@@ -365,7 +365,7 @@ public final class LedgerCopier {
         return (Job) ended.poll(isEnough ? 0 : until - System.nanoTime(), TimeUnit.NANOSECONDS);
     }
 
-    /** Give it up: what it waits for ends at once. */
+    /** Cancel a request: its waits end at once. */
     public void cancel(String name) {
         Job job = (Job) jobs.get(name);
         if (job != null) {
@@ -373,7 +373,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** End all work and both clients. */
+    /** End all requests and both clients. */
     public void close() throws Exception {
         workers.shutdown();
         for (Iterator each = jobs.values().iterator(); each.hasNext();) {
@@ -410,7 +410,7 @@ public final class LedgerCopier {
         return kind.equals("look") ? look(request) : delete(request, answer);
     }
 
-    /** The id of the copy; it may be another one than the source's. */
+    /** The id of the copy, which may differ from the source's. */
     private static long targetIdOf(JsonNode request) {
         return request.get("target_id").asLong();
     }
@@ -418,8 +418,8 @@ public final class LedgerCopier {
     // --- copying
 
     /**
-     * An id that the target gives once: as its clients get theirs, but from a generator of its own each time, since one
-     * remembers where its counter is, also when somebody has advanced it.
+     * Draw a new id from the target, as its clients do. Each call uses a new generator, because a generator remembers its
+     * counter even if another client has advanced it.
      */
     private long newId() throws Exception {
         final CompletableFuture given = new CompletableFuture();
@@ -440,7 +440,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** Whether a copy of ours stands in the target. */
+    /** Whether our copy exists in the target. */
     private String look(JsonNode request) throws Exception {
         try {
             return isOwn(request, metadata(target, targetIdOf(request), "target-inspect")) ? "own" : "foreign";
@@ -485,7 +485,7 @@ public final class LedgerCopier {
         return "copied";
     }
 
-    /** The source's ledger and its facts; null when it is not closed, also where its last entries cannot be read. */
+    /** The source's ledger and its facts; null if it is not closed, even if its last entries cannot be read. */
     private ReadHandle openSource(long id, ObjectNode answer) throws Exception {
         ReadHandle handle = null;
         LedgerMetadata metadata;
@@ -510,7 +510,7 @@ public final class LedgerCopier {
         return null;
     }
 
-    /** A new ledger with the id that was given for it, or null when there is one already. */
+    /** Create a ledger with the given id; null if it exists already. */
     private WriteAdvHandle create(JsonNode request, LedgerMetadata metadata, byte[] provenance) throws Exception {
         Map custom = new HashMap(metadata.getCustomMetadata());
         custom.put(provenanceName, provenance);
@@ -539,7 +539,7 @@ public final class LedgerCopier {
         return request.hasNonNull(name) ? request.get(name).asInt() : otherwise;
     }
 
-    /** What stands under the id already. Only our own is read; a foreign one may have a writer and another password. */
+    /** The existing ledger with the id. Only our own is read; a foreign one may have a writer and another password. */
     private String existing(ReadHandle from, long id, byte[] provenance, Job job, ObjectNode answer) throws Exception {
         LedgerMetadata wanted = from.getLedgerMetadata();
         LedgerMetadata there = metadata(target, id, "target-inspect");
@@ -562,7 +562,7 @@ public final class LedgerCopier {
         return "own_closed";
     }
 
-    /** Read all entries in order, only to know what they are. */
+    /** Read all entries in order, only for their digest. */
     private String digestOf(ReadHandle handle, String phase, Job job) throws Exception {
         Pouring pouring = new Pouring(handle, phase, job);
         try {
@@ -573,7 +573,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** All entries of a ledger in order, of which one window is read while the one before it is written. */
+    /** Reads all entries of a ledger in order; one window is read while the previous one is written. */
     private final class Pouring {
         private final ReadHandle from;
         private final String phase;
@@ -603,8 +603,8 @@ public final class LedgerCopier {
         }
 
         /**
-         * Write them where there is something to be written to, and give the digest: SHA-256 over each entry's id and
-         * length (eight bytes each, big endian) and its payload.
+         * Write the entries if there is a writer, and return the digest: SHA-256 over each entry's id and length (eight
+         * bytes each, big endian) and its payload.
          */
         String into(WriteAdvHandle to) throws Exception {
             CompletableFuture writing = null;
@@ -661,7 +661,7 @@ public final class LedgerCopier {
             return CompletableFuture.allOf((CompletableFuture[]) written.toArray(new CompletableFuture[0]));
         }
 
-        /** Nobody wants what is still on its way; harmless when nothing is. */
+        /** Release the reads in flight; harmless if there are none. */
         void abandon() {
             if (ahead != null) {
                 ahead.abandon();
@@ -670,7 +670,7 @@ public final class LedgerCopier {
         }
     }
 
-    /** Some entries of a ledger on their way here. All windows together are bounded, for the bookies' sake. */
+    /** A read of some entries in flight. All windows together are limited, to protect the bookies. */
     private final class Window {
         final long first;
         final long end;
@@ -679,7 +679,7 @@ public final class LedgerCopier {
         private final int cost;
         private CompletableFuture reading;
 
-        /** Of entries that are, as far as is known, no larger than that. */
+        /** A window for entries of at most this size, by the entries so far. */
         Window(ReadHandle from, long first, long end, long largest, String phase) throws InterruptedException {
             this.from = from;
             this.first = first;
@@ -690,7 +690,7 @@ public final class LedgerCopier {
             reading = from.readAsync(first, end);
         }
 
-        /** Await them; a bookie that has too many requests is given some time. */
+        /** Wait for the entries; a bookie with too many requests gets some time. */
         LedgerEntries entries() throws Failure, InterruptedException {
             try {
                 for (int attempt = 0;; attempt++) {
@@ -714,13 +714,13 @@ public final class LedgerCopier {
             }
         }
 
-        /** Nobody wants them any more. */
+        /** Release the window. */
         void abandon() {
             reads.release(cost);
             close();
         }
 
-        /** What was read and nobody takes still holds buffers. */
+        /** Release the buffers of entries that nobody uses. */
         private void close() {
             reading.thenAccept(new Consumer() {
                 public void accept(Object entries) {
@@ -732,7 +732,7 @@ public final class LedgerCopier {
 
     // --- deleting
 
-    /** Remove a ledger's metadata when they are still as expected, by their version; bookies then drop the entries. */
+    /** Delete a ledger's metadata if they are unchanged, by their version; bookies then delete the entries. */
     private String delete(JsonNode request, ObjectNode answer) throws Exception {
         boolean own = request.get("kind").asText().equals("delete_own");
         Cluster cluster = own ? target : source;
@@ -779,7 +779,7 @@ public final class LedgerCopier {
         return (LedgerMetadata) get(cluster.client().getLedgerMetadata(id), phase);
     }
 
-    /** Without recovery: that would fence the writer of an open ledger. */
+    /** Open without recovery, which would fence the writer of an open ledger. */
     private ReadHandle open(Cluster cluster, long id, String phase) throws Exception {
         CompletableFuture opened = cluster.client().newOpenLedgerOp()
             .withLedgerId(id)
@@ -805,9 +805,9 @@ public final class LedgerCopier {
         return facts;
     }
 
-    /** When ZooKeeper made the ledger's node, by its own clock; null when it is gone. */
+    /** When ZooKeeper created the ledger's node, by its own clock; null if it is gone. */
     private Long created(Cluster cluster, LedgerMetadata metadata) throws Exception {
-        // Read with the metadata, unless these say a time of their own, or are of a version that the client reads without.
+        // Read with the metadata, unless they have a time of their own, or a version that the client reads without it.
         if (metadata.getCtime() >= 0 && !LedgerMetadataUtils.shouldStoreCtime(metadata)) {
             return Long.valueOf(metadata.getCtime());
         }

@@ -68,7 +68,7 @@ def test_the_compiler_comes_from_pysparks_jars_and_py4j_from_its_own_package() -
 
 def test_without_the_compiler_the_requirements_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="install headgate's requirements anew"):
+    with pytest.raises(UserError, match="install headgate's requirements again"):
         support_jars()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from connectors.bookkeeper.generators import read_generator
+from connectors.bookkeeper.identity import read_generator
 from connectors.zookeeper.tree import Reader
 
 
