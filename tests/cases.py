@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def case(named: object) -> Iterator[None]:
-    """What fails within is said to be of this case."""
+    """Name the case in the error of a check that fails within the block."""
     try:
         yield
     except BaseException as error:

@@ -43,7 +43,7 @@ structlog.configure(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where servers for system tests come from, and how the order of their files is renewed."""
+    """Options for the servers of system tests, and for the order of their files."""
     parser.addoption(
         "--containers", action="store_true", help="Take servers from testcontainers (needs a Docker engine)."
     )
@@ -57,16 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Thousands of tests are collected, and stay: no use in looking through them again and again for garbage."""
+    """Collect no garbage while thousands of tests are collected, because all of them stay in memory."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """From here on what tests leave behind is looked for, and nothing else."""
+    """Collect only garbage that tests leave behind."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who has no tests left takes the last ones of another: not those that share what takes seconds to make."""
+    """Run tests that share an expensive fixture first, because an idle worker takes the last tests of another."""
     items.sort(key=lambda item: not item.nodeid.startswith(_SHARING))

@@ -4,5 +4,5 @@ from hypothesis import settings
 
 
 def examples(share: float) -> settings:
-    """So many times as many as others, for a property whose examples cost less than most, or more."""
+    """Settings for a property whose examples cost more or less than most: `share` of the usual number of examples."""
     return settings(max_examples=max(1, round(settings().max_examples * share)))

@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.5
 
 
 def tell(line: str) -> None:
-    """Show a line of a running test; nothing happens where nobody shows them."""
+    """Show a line about the running test in the terminal, if one is attached."""
     if _FILE in os.environ:
         name = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0].rpartition("/")[2]
         with Path(os.environ[_FILE]).open("a") as file:
@@ -34,7 +34,7 @@ def tell(line: str) -> None:
 
 
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Tests by how long their file took when that was last noted; those of an unknown one come first."""
+    """Tests by the last noted seconds of their file; unknown files come first."""
     seconds: dict[str, float] = json.loads(_SECONDS.read_text())
     return sorted(items, key=lambda item: -seconds.get(_file(item.nodeid), float("inf")))
 
@@ -81,7 +81,7 @@ class Progress:
             self._show(f"ends    {_short(nodeid)} after {seconds:.0f} s ({self._ended} of {self._count})")
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """No dots between the lines."""
+        """Print no dots between the lines of system tests."""
         is_plain = report.nodeid.startswith(_SYSTEM) and report.when == "call" and report.passed
         return ("passed", "", "PASSED") if is_plain else None
 

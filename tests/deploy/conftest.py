@@ -19,7 +19,7 @@ def in_kathmandu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _data_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Else, without a broker in its settings, a command asks and orders the loop that its user runs on this machine."""
+    """Keep commands without a broker in their settings away from a loop that the user runs on this machine."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("share")))
         yield

@@ -51,11 +51,11 @@ class Command(NamedTuple):
 
 
 def run_several(commands: Sequence[Command], environment: Mapping[str, str] | None = None) -> list[Ended]:
-    """Run them one after the other; where others have other packages, Headgate is loaded anew.
+    """Run commands one after the other; load Headgate again when the installed packages change.
 
     Args:
         commands: in their order.
-        environment: laid over the present one.
+        environment: overrides variables of this process.
     """
     asked = json.dumps([[[*map(str, c.packages)], c.module, *map(str, c.arguments)] for c in commands])
     done = subprocess.run(

@@ -27,28 +27,26 @@ class Block:
 
     @property
     def is_shell(self) -> bool:
-        """Whether it holds commands."""
         return self.language in ("console", "sh")
 
     @property
     def is_tried(self) -> bool:
-        """Whether it stands where a reader is told to try it."""
+        """Whether the block stands where a reader is asked to try it."""
         return _TRYING.search(self.heading) is not None
 
     def commands(self) -> list[str]:
-        """Its commands, each in one line: without comments, and with what a backslash continues."""
+        """The block's commands, one per line, without comments and with continued lines joined."""
         joined = self.text.replace("\\\n", " ")
         lines = (re.sub(r"(^|\s+)#\s.*$", "", line).strip() for line in joined.splitlines())
         return [line for line in lines if line]
 
 
 def blocks() -> list[Block]:
-    """All there are."""
     return [block for page in PAGES for block in _blocks_of(page)]
 
 
 def tried(page: str) -> list[Block]:
-    """Those of a page that a reader is told to try, in their order."""
+    """The blocks of a page that a reader is asked to try, in their order."""
     found = [block for block in _blocks_of(ROOT / page) if block.is_tried]
     assert found, f"{page} has nothing to try"
     return found

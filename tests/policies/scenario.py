@@ -1,12 +1,12 @@
 """Readings at seconds after a fixed start, and a run of the throttle policy over them as replay would do it."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from policies.decisions import Alert, AlertStatus, Decision
+from policies.decisions import AlertStatus
 from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.throttle.decisions import ThrottleFactor
@@ -14,8 +14,10 @@ from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
+from tests.policies.virtual_run import START as START
+from tests.policies.virtual_run import VirtualRun, second_of
+from tests.policies.virtual_run import at as at
 
-START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 KB, MB, GB = 10**3, 10**6, 10**9
 CLUSTER = "payments"
 TOTAL = 100 * GB
@@ -24,11 +26,6 @@ HARD: Mapping[str, Any] = {"hard": {"available_bytes_below": 1 * GB}}
 SOFT_AND_HARD: Mapping[str, Any] = {**HARD, "soft": {"available_bytes_below": 5 * GB}}
 """Between them a volume with 4 GB free allows 0.75."""
 NO_PATIENCE: Mapping[str, Any] = {"recovery_margin": 0.0, "min_hold": "0s", "min_change": 0.0}
-
-
-def at(seconds: float) -> datetime:
-    """So many seconds after the start."""
-    return START + timedelta(seconds=seconds)
 
 
 def throttle(*blocks: Mapping[str, Any], **more: Any) -> ThrottleSettings:
@@ -66,66 +63,36 @@ def log_dirs(
 
 
 def failed(seconds: float, broker: int, outcome: Outcome = Outcome.TIMEOUT) -> Observation:
-    """A broker that could not be read."""
+    """A reading of a broker that could not be read."""
     reading = LogDirs(cluster=CLUSTER, outcome=outcome, broker=broker, detail="no answer")
     return Observation(f"failed-{broker}@{seconds:g}", at(seconds), reading)
 
 
 def members(seconds: float, *brokers: int, outcome: Outcome = Outcome.OK) -> Observation:
-    """Who belongs to the cluster."""
+    """A reading of the cluster's brokers."""
     listed = tuple(BrokerMember(broker=b) for b in brokers)
     return Observation(
         f"members@{seconds:g}", at(seconds), KafkaCluster(cluster=CLUSTER, outcome=outcome, brokers=listed)
     )
 
 
-class Run:
+class Run(VirtualRun[ThrottleState]):
     """Steps the policy at each reading, and at each `wake_at` in between."""
 
     def __init__(self, settings: ThrottleSettings, state: ThrottleState | None = None) -> None:
+        super().__init__(ThrottlePolicy(CLUSTER, settings), state)
         self.settings = settings
-        self.policy = ThrottlePolicy(CLUSTER, settings)
-        self.state = state
-        self.steps: list[tuple[datetime, Step[ThrottleState]]] = []
-        self.wake_at: datetime | None = None
-        self.published: list[Decision] = []
-        self.decisions: list[ThrottleFactor] = []
-        self.alerts: list[Alert] = []
         self.notes: list[ThrottleFactor] = []
 
-    def see(self, *observations: Observation, seconds: float | None = None) -> "Run":
-        """Run the clock to the newest of the observations (or the given second), then step with all of them."""
-        now = at(seconds) if seconds is not None else max(o.at for o in observations)
-        self._wake_until(now)
-        self.step(observations, now)
-        return self
-
-    def feed(self, observations: Iterable[Observation]) -> "Run":
-        """Each in its own step."""
-        for observation in observations:
-            self.see(observation)
-        return self
-
-    def until(self, seconds: float) -> "Run":
-        """Run the clock on, stepping only where the policy asked to be woken (that second included)."""
-        self._wake_until(at(seconds) + timedelta(milliseconds=1))
-        return self
-
     def step(self, observations: Sequence[Observation], now: datetime) -> Step[ThrottleState]:
-        step = self.policy.step(self.state, observations, now)
+        step = super().step(observations, now)
         assert step.wake_at is not None
-        assert step.wake_at > now
-        self.state, self.wake_at = step.state, step.wake_at
-        self.steps.append((now, step))
-        self.published.extend(step.decisions)
-        self.decisions.extend(d for d in step.decisions if isinstance(d, ThrottleFactor))
-        self.alerts.extend(d for d in step.decisions if isinstance(d, Alert))
         self.notes.extend(n for n in step.notes if isinstance(n, ThrottleFactor))
         return step
 
-    def _wake_until(self, now: datetime) -> None:
-        while self.wake_at is not None and self.wake_at < now:
-            self.step((), self.wake_at)
+    @property
+    def decisions(self) -> list[ThrottleFactor]:
+        return [d for d in self.published if isinstance(d, ThrottleFactor)]
 
     @property
     def last(self) -> ThrottleFactor:
@@ -133,31 +100,27 @@ class Run:
 
     @property
     def factor(self) -> float:
-        """The one in force now."""
+        """The factor in force now."""
         assert self.state is not None
         return self.state.gate.factor
 
     def factor_at(self, seconds: float) -> float:
-        """The one in force at that second, by the decisions published."""
+        """The factor in force at that second, by the published decisions."""
         return self.decisions[bisect_right(self.decisions, at(seconds), key=lambda d: d.decided_at) - 1].factor
 
     def changes(self) -> list[tuple[float, float]]:
         """(second, factor) of the first decision and of each change of the factor."""
         moved = self.decisions[:1] + [b for a, b in pairwise(self.decisions) if a.factor != b.factor]
-        return [((d.decided_at - START).total_seconds(), d.factor) for d in moved]
+        return [(second_of(d), d.factor) for d in moved]
 
     def raises(self) -> int:
         return sum(b > a for (_, a), (_, b) in pairwise(self.changes()))
 
     def said(self, alert: str) -> list[tuple[float, str, str]]:
-        """(second, status, severity) of everything said about one alert."""
-        return [
-            ((a.decided_at - START).total_seconds(), a.status.value, a.severity.value)
-            for a in self.alerts
-            if a.alert == alert
-        ]
+        """(second, status, severity) of every record of one alert."""
+        return [(second_of(a), a.status.value, a.severity.value) for a in self.alerts if a.alert == alert]
 
     def firing(self) -> set[tuple[str, str]]:
-        """(alert, subject) of what fires now."""
+        """(alert, subject) of the alerts that fire now."""
         latest = {(a.alert, a.subject): a.status for a in self.alerts}
         return {key for key, status in latest.items() if status is AlertStatus.FIRING}

@@ -9,7 +9,7 @@ from tests.system import class_archives
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skip where there is none; what is started takes what archives of classes there are."""
+    """Skip without Java; JVMs start from their class archives."""
     try:
         find_java()
     except UserError as error:

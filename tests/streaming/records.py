@@ -14,7 +14,6 @@ TOPIC = "headgate.observed.log-dirs"
 
 
 def event(observation: Observation) -> bytes:
-    """The event of an observation, with its time in it."""
     return observation_event(
         observation.reading, id=observation.id, source="headgate/collector/test", time=observation.at
     )
@@ -27,18 +26,17 @@ def changed(observation: Observation, **fields: Any) -> bytes:
 
 
 def changed_data(observation: Observation, **fields: Any) -> bytes:
-    """The same for its data."""
+    """Like `changed`, for fields of the event's data."""
     data = {**json.loads(event(observation))["data"], **fields}
     return changed(observation, data={name: value for name, value in data.items() if value is not None})
 
 
 def row(value: bytes | None, *, offset: int = 0, appended_ms: int = 0, topic: str = TOPIC) -> Row:
-    """An input row of the operator."""
     return Row(value=value, topic=topic, partition=0, offset=offset, appended_ms=appended_ms)
 
 
 def tick_row(policy: str, cluster: str) -> Row:
-    """A tick that names a key, whose timer is set anew."""
+    """A tick that names a key, so that the operator sets its timer again."""
     tick = Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster)
     return row(tick_event(tick, id="1", at=at(0)), topic="headgate.ticks")
 

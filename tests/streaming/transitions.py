@@ -31,7 +31,7 @@ class Transitions:
         self.next_offset = 0
 
     def take(self, seconds: float, *records: ObservedRecord) -> KeyTransition:
-        """The transition of a batch at so many seconds."""
+        """Run the transition of a batch."""
         before = None if self.kept is None else decode(self.kept)
         transition = reconcile(self.host, "headgate", self.key, before, records, to_millis(at(seconds)))
         self.kept = None if transition.key_state is None else encode(transition.key_state)
@@ -40,39 +40,37 @@ class Transitions:
     def record(
         self, value: bytes | Observation, *, appended: float, topic: str = TOPIC, partition: int = 0
     ) -> ObservedRecord:
-        """The next record of the topic, appended at so many seconds."""
+        """The next record of the topic, appended at a second."""
         self.next_offset += 1
         appended_ms = to_millis(at(appended))
         value = value if isinstance(value, bytes) else event(value)
         return ObservedRecord(topic, partition, self.next_offset - 1, appended_ms, value)
 
     def reading(self, reading: Reading, *, appended: float, topic: str) -> ObservedRecord:
-        """The same, of any policy's reading."""
+        """The next record, with a reading of any policy."""
         value = observation_event(reading, id=f"r{self.next_offset}", source="test", time=at(appended))
         return self.record(value, appended=appended, topic=f"headgate.{topic}")
 
     @property
     def key_state(self) -> KeyState:
-        """What is kept."""
+        """The stored state, decoded."""
         assert self.kept is not None
         return decode(self.kept)
 
 
 def told(transition: KeyTransition, topic: str) -> list[dict[str, Any]]:
-    """The data of what a transition wrote to a topic."""
+    """The data that a transition published to a topic."""
     return [json.loads(value)["data"] for name, _, value in transition.outputs if name == topic]
 
 
 def letters(transition: KeyTransition) -> list[dict[str, Any]]:
-    """Its dead letters."""
     return [data for data in told(transition, "dead-letters") if "count" not in data]
 
 
 def counted(transition: KeyTransition) -> list[dict[str, Any]]:
-    """What it says of those that have no letter."""
+    """The counts of suppressed dead letters."""
     return [data for data in told(transition, "dead-letters") if "count" in data]
 
 
 def reasons(transition: KeyTransition) -> Sequence[str]:
-    """Why its dead letters are such."""
     return [letter["reason"] for letter in letters(transition)]

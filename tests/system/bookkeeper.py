@@ -40,12 +40,12 @@ _SMALL: Mapping[str, str | int] = {
 
 
 def init_cluster(folder: Path, jars: Sequence[Path], zookeeper_servers: str) -> None:
-    """Make a new BookKeeper cluster's nodes below `/ledgers`; Pulsar's set-up does that by itself.
+    """Write the metadata of a new BookKeeper cluster below `/ledgers`. Pulsar's set-up does that by itself.
 
     Args:
-        folder: of its own.
+        folder: for the configuration and the console.
         jars: `ensure_jars("bookkeeper", …)`.
-        zookeeper_servers: `host:port[/chroot]`; the chroot is made if need be.
+        zookeeper_servers: `host:port[/chroot]`; a missing chroot is created.
     """
     config = write_properties(folder / "bk.conf", {"metadataServiceUri": _metadata_uri(zookeeper_servers)})
     arguments = ("-conf", str(config), "initnewcluster")
@@ -86,7 +86,7 @@ class Bookie(JvmServer):
 
     @property
     def bookie_id(self) -> str:
-        """As it registers: `127.0.0.1:port`, unless the properties name another."""
+        """The id under which it registers: `127.0.0.1:port`, unless the properties name another."""
         return str(self._properties.get("bookieId", f"{LOOPBACK}:{self.port}"))
 
     def registration(self) -> int | None:

@@ -21,7 +21,7 @@ HANGS_SECONDS = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is a system test; files that take longest go first."""
+    """Mark every test of this folder as a system test, and run the longest files first."""
     for item in items:
         if Path(item.fspath).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.system)
@@ -37,7 +37,7 @@ def fast_starts() -> None:
 
 @pytest.fixture(scope="session")
 def kafka_jars() -> tuple[Path, ...]:
-    """The broker's jars; without Java or network the test says why it must skip."""
+    """The broker's jars; skips with the reason without Java or network."""
     try:
         find_java()
         ensure_jars("spark", default_cache_dir())
@@ -48,7 +48,7 @@ def kafka_jars() -> tuple[Path, ...]:
 
 @pytest.fixture(scope="session")
 def bookkeeper_jars() -> tuple[Path, ...]:
-    """The jars of ZooKeeper and of bookies; without Java or network the test says why it must skip."""
+    """The jars of ZooKeeper and of bookies; skips with the reason without Java or network."""
     try:
         find_java()
         return ensure_jars("bookkeeper", default_cache_dir())
@@ -58,7 +58,7 @@ def bookkeeper_jars() -> tuple[Path, ...]:
 
 @pytest.fixture(scope="session")
 def pulsar_jars() -> tuple[Path, ...]:
-    """Pulsar's jars; without Java, Maven or network the test says why it must skip."""
+    """Pulsar's jars; skips with the reason without Java, Maven or network."""
     try:
         find_java()
         return ensure_pulsar_jars(default_cache_dir().parent)
@@ -68,7 +68,7 @@ def pulsar_jars() -> tuple[Path, ...]:
 
 @pytest.fixture(scope="session")
 def zookeeper(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A ZooKeeper, shared: each test works below a chroot of its own, and starts one of its own to do it harm."""
+    """A shared ZooKeeper. Each test uses its own chroot, and starts its own server only to harm it."""
     with ZooKeeper(tmp_path_factory.mktemp("zookeeper"), bookkeeper_jars) as server:
         yield server
 
@@ -77,7 +77,7 @@ def zookeeper(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPa
 def loop_kafka(
     kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[str]:
-    """The loop's own Kafka, shared: each test takes a topic prefix of its own. Gives its bootstrap servers."""
+    """Bootstrap servers of the loop's shared Kafka. Each test uses its own topic prefix."""
     if request.config.getoption("--containers"):
         yield from _from_container()
         return
@@ -95,7 +95,6 @@ def _from_container() -> Iterator[str]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

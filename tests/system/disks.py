@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def why_not_mountable() -> str | None:
-    """Return why this machine lets us mount no tmpfs, for a test's skip; None when it does."""
+    """Why this machine cannot mount a tmpfs, as the reason to skip a test; None if it can."""
     if platform.system() != "Linux":
         return "tmpfs mounts need Linux"
     if os.geteuid() != 0:
@@ -24,9 +24,10 @@ def why_not_mountable() -> str | None:
 
 @contextmanager
 def small_disk(path: Path, *, mebibytes: int) -> Iterator[Path]:
-    """Give an empty disk of this size at `path` (made if need be), and take it away at the end.
+    """Mount an empty tmpfs of this size at `path` during the block.
 
-    Raises OSError when the mount is refused; ask `why_not_mountable` first.
+    Raises:
+        OSError: the mount is refused; call `why_not_mountable` first.
     """
     path.mkdir(parents=True, exist_ok=True)
     refusal = _mount(path, mebibytes=mebibytes)
@@ -39,7 +40,7 @@ def small_disk(path: Path, *, mebibytes: int) -> Iterator[Path]:
 
 
 def _mount(path: Path, *, mebibytes: int) -> str | None:
-    """Mount; return the refusal, or None when it worked."""
+    """Mount a tmpfs; returns the refusal, or None."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "headgate-test", str(path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     return None if result.returncode == 0 else f"mount refused: {result.stderr.strip()}"

@@ -24,7 +24,7 @@ _CLUSTER = "kafka-cluster"
 
 
 def examined(settings: Mapping[str, Any], *parts: str) -> dict[str, Result]:
-    """What is answered of each system, by ``system, asked``; this machine aside."""
+    """The doctor's answers about each system, by `system, question`, without those about this machine."""
     given = Settings(**settings)
     with Connections(given) as connections:
         answers = ask_all(list(questions(given, parts, connections)), limit_seconds=DEADLINE_SECONDS)
@@ -32,7 +32,7 @@ def examined(settings: Mapping[str, Any], *parts: str) -> dict[str, Result]:
 
 
 def carry_out(lines: Iterable[str], servers: str) -> None:
-    """Do what lines of `kafka-acls.sh --add` say."""
+    """Grant the rights that lines of `kafka-acls.sh --add` name."""
     bindings = list(dict.fromkeys(binding for line in lines for binding in _bindings(line)))  # once each
     client = AdminClient({"bootstrap.servers": servers})  # kept, as its futures end with it
     for future in client.create_acls(bindings).values():

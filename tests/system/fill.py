@@ -44,28 +44,27 @@ class FillCluster:
         self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def create_topic(self) -> None:
-        """Every partition on every broker; a write counts when two have it. Nothing is ever deleted yet."""
+        """Create the topic: each partition on every broker, two copies per write, no retention yet."""
         config = {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1", "min.insync.replicas": "2"}
         topic = NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=config)
         self._admin.create_topics([topic])[TOPIC].result(timeout=DEADLINE_SECONDS)
 
     def retain(self, milliseconds: int) -> None:
-        """How long records are kept; -1 for ever. A short time frees the disks within a second or two."""
+        """Set the retention; -1 keeps records for ever. A short retention frees the disks within two seconds."""
         entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
         self._admin.incremental_alter_configs([resource])[resource].result(timeout=DEADLINE_SECONDS)
 
     def free_bytes(self) -> dict[int, int]:
-        """What each disk has free, asked of the system itself."""
+        """Free bytes of each disk, as the operating system reports them."""
         stats = {broker: os.statvfs(disk) for broker, disk in self.disks.items()}
         return {broker: stat.f_bavail * stat.f_frsize for broker, stat in stats.items()}
 
     def dead(self) -> set[int]:
-        """Brokers that have ended."""
         return set(BROKERS) - set(self.kafka.pids)
 
     def offsets(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition, asked of its leader."""
+        """The first and the next offset of each partition, as its leader reports them."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "fill"})
         try:
             return {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), 10) for p in range(PARTITIONS)}
@@ -82,7 +81,7 @@ def fill_cluster(
     ports: Sequence[int] = (),
     properties: Mapping[str, str | int] | None = None,
 ) -> Iterator[FillCluster]:
-    """Start the brokers on new disks, with the topic."""
+    """Start three brokers on new disks, and create the topic."""
     with ExitStack() as stack:
         size = disk_bytes // MEBIBYTE
         disks = {b: stack.enter_context(small_disk(folder / f"disk-{b}", mebibytes=size)) for b in BROKERS}
@@ -117,7 +116,6 @@ class Sample:
 
     @property
     def least_free(self) -> int:
-        """Of the fullest disk."""
         return min(self.free.values())
 
 
@@ -146,7 +144,7 @@ class Recorder:
             thread.join()
 
     def rate(self, seconds: float = 1.0) -> float:
-        """Bytes per second acknowledged of late."""
+        """Bytes per second acknowledged in the last seconds."""
         return rate_at(self.samples, len(self.samples) - 1, seconds)
 
     def _sample(self) -> None:
@@ -168,7 +166,7 @@ class Recorder:
 
 
 def rate_at(samples: Sequence[Sample], index: int, seconds: float = 1.0) -> float:
-    """Bytes per second acknowledged in the time up to a sample; 0 when not recorded for so long."""
+    """Bytes per second acknowledged in the `seconds` before a sample; 0 if the recording is shorter."""
     last = samples[index] if samples else None
     first = next((s for s in reversed(samples[:index]) if last is not None and last.at - s.at >= seconds), None)
     if last is None or first is None:
@@ -177,7 +175,7 @@ def rate_at(samples: Sequence[Sample], index: int, seconds: float = 1.0) -> floa
 
 
 def quota_now(servers: str) -> Rate:
-    """The quota of the default client id now."""
+    """The present quota of the default client id."""
     client = QuotaClient(KafkaConnection(bootstrap_servers=servers), 5.0)
     try:
         client.describe()
@@ -187,7 +185,7 @@ def quota_now(servers: str) -> Rate:
 
 
 def set_quota(servers: str, rate: Rate) -> None:
-    """Give the default client id a quota, as an operator would."""
+    """Set a quota of the default client id, as an operator would."""
     client = QuotaClient(KafkaConnection(bootstrap_servers=servers), 5.0)
     try:
         client.describe()
@@ -218,7 +216,7 @@ def headgate_settings(
 
 
 def await_or_death(cluster: FillCluster, find: Callable[[], bool], seconds: float) -> bool:
-    """Whether it came true; false when a broker died or the time was up."""
+    """Whether `find` became true before a broker ended or the time was over."""
     deadline = time.monotonic() + seconds
     while not find():
         if cluster.dead() or time.monotonic() > deadline:

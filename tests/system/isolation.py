@@ -40,19 +40,18 @@ class Metadata:
         self.client = client
 
     def racks(self) -> dict[str, dict[str, Any]]:
-        """The groups of bookies, as `/bookies` has them."""
+        """The groups of bookies in `/bookies`."""
         return dict(json.loads(self.client.get("/bookies")[0] or b"{}"))
 
     def quarantined(self) -> set[str]:
-        """Who is in the quarantine group."""
         return set(self.racks().get(QUARANTINE_GROUP, {}))
 
     def assign(self, bookie: str, group: str) -> None:
-        """What `set-bookie-rack` does in a broker: out of its group and into another, by compare-and-set."""
+        """Move a bookie to another group by compare-and-set, as `set-bookie-rack` does."""
         self._change(bookie, lambda groups: groups.setdefault(group, {}).update({bookie: {"rack": f"/{group}"}}))
 
     def unassign(self, bookie: str) -> None:
-        """What `delete-bookie-rack` does in a broker."""
+        """Remove a bookie from its group, as `delete-bookie-rack` does."""
         self._change(bookie, lambda _: None)
 
     def _change(self, bookie: str, then: Callable[[dict[str, dict[str, Any]]], None]) -> None:
@@ -69,9 +68,9 @@ class Metadata:
             return
 
     def ledgers_on(self, bookie: str, namespace: str) -> set[str]:
-        """The nodes of a namespace's ledgers, of topics and of cursors, that name a bookie in any of their ensembles.
+        """Nodes of the namespace's ledgers, of topics and of cursors, that name a bookie in any ensemble.
 
-        Other namespaces, such as that of the broker's own heartbeat, were promised nothing.
+        Other namespaces, such as that of the broker's own heartbeat, have no promise.
         """
         needed = (bookie.encode(), f"{namespace}/persistent/".encode())
         return {
@@ -88,26 +87,25 @@ class Metadata:
                 yield from self._below(below)
 
     def isolate(self, namespace: str, primary: str) -> None:
-        """Give a namespace a bookie affinity, as Pulsar keeps it."""
+        """Write the bookie affinity of a namespace as Pulsar stores it."""
         groups = {"bookkeeperAffinityGroupPrimary": primary, "bookkeeperAffinityGroupSecondary": ""}
         content = json.dumps({"bookieAffinityGroup": groups}).encode()
         self.client.create(f"/admin/local-policies/{namespace}", content, makepath=True)
 
     def register(self, bookie: str) -> ZnodeStat:
-        """Register a bookie as a real one does; gives its node."""
+        """Register a bookie as a real one does; returns its node."""
         self.client.create(f"{AVAILABLE}/{bookie}", ephemeral=True)
         return self.registered(bookie)
 
     def leave(self, bookie: str) -> None:
-        """End the registration of a bookie that `register` made."""
         self.client.delete(f"{AVAILABLE}/{bookie}")
 
     def registration(self, bookie: str) -> ZnodeStat | None:
-        """The node of a writable bookie; None while there is none."""
+        """The node of a writable bookie, or None."""
         return self.client.exists(f"{AVAILABLE}/{bookie}")
 
     def registered(self, bookie: str) -> ZnodeStat:
-        """The node of a writable bookie that is there."""
+        """The node of a writable bookie; fails if there is none."""
         stat = self.registration(bookie)
         assert stat is not None, f"{bookie} is not registered"
         return stat
@@ -130,19 +128,18 @@ class WatchedLoop:
         self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in names}
 
     def close(self) -> None:
-        """Stop reading."""
         for topic in self._topics.values():
             topic.__exit__()
 
     def command(self, *arguments: str) -> str:
-        """What a `headgate` command prints, run with the loop's own settings; it must succeed."""
+        """Run a `headgate` command with the loop's settings; returns its output, and fails on a status other than 0."""
         run = [sys.executable, "-m", "deploy.cli", *arguments, "-s", str(self._settings)]
         done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def alerts(self, alert: str | None = None, subject: str | None = None) -> list[Entry]:
-        """All alerts said so far, or those of a name, about a subject of the cluster."""
+        """All records of alerts, or those of one alert or subject."""
         return [
             entry
             for entry in self._topics["decided.alerts"].entries()
@@ -151,11 +148,11 @@ class WatchedLoop:
         ]
 
     def statuses(self, alert: str, subject: str) -> list[str]:
-        """What was said of one alert, in order: `firing`, `resolved`."""
+        """The statuses of one alert, in order."""
         return [entry.data["status"] for entry in self.alerts(alert, subject)]
 
     def decided(self, kind: str, subject: str | None = None) -> list[Entry]:
-        """The decisions of a kind (`placement`, `bookie-quarantine`), or those about a subject of the cluster."""
+        """The decisions of a kind (`placement`, `bookie-quarantine`), or those about one subject."""
         return [
             entry
             for entry in self._topics["decided.isolation"].entries()
@@ -169,7 +166,7 @@ class WatchedLoop:
         return [entry for entry in found if entry.event["type"] == f"headgate.{kind}.v1"]
 
     def carried_out(self, bookie: str) -> list[dict[str, Any]]:
-        """What the actuator reported of a bookie for the audit."""
+        """The actuator's reports about a bookie in the audit."""
         return [
             entry.data
             for entry in self._topics["audit"].entries()
@@ -177,7 +174,7 @@ class WatchedLoop:
         ]
 
     def await_alert(self, alert: str, subject: str, status: str) -> Entry:
-        """Wait until the last that was said of an alert is this; gives its record."""
+        """Wait until an alert's last record has this status; returns the record."""
 
         def last() -> Entry | None:
             entries = self.alerts(alert, subject)
@@ -186,7 +183,7 @@ class WatchedLoop:
         return eventually(f"{alert} of {subject} is {status}", last)
 
     def await_placement(self, namespace: str, **fields: Any) -> Entry:
-        """Wait until the placement in force of a namespace has these fields; gives its record."""
+        """Wait until the placement in force of a namespace has these fields; returns its record."""
 
         def last() -> Entry | None:
             entries = self.decided("placement", namespace)
@@ -195,7 +192,7 @@ class WatchedLoop:
         return eventually(f"the placement of {namespace} has {fields}", last)
 
     def await_quarantine(self, bookie: str) -> dict[str, Any]:
-        """Wait until the actuator has reported that it put a bookie into quarantine; gives the report."""
+        """Wait until the actuator reports that it quarantined a bookie; returns the report."""
 
         def done() -> dict[str, Any] | None:
             return next((said for said in self.carried_out(bookie) if said["outcome"] == "done"), None)
@@ -203,11 +200,10 @@ class WatchedLoop:
         return eventually(f"{bookie} is in quarantine", done)
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of one exported series of the cluster; 0 when there is none."""
+        """The value of one exported series of the cluster; 0 if there is none."""
         return next((v for given, v in self.series(name) if {"cluster": CLUSTER, **labels} == given), 0.0)
 
     def series(self, name: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of every exported series of a name."""
         answer = http_get(self._port, "/metrics")
         assert answer is not None, "nobody serves /metrics"
         return series(answer[1], name)
@@ -223,15 +219,15 @@ def watched_loop(
     isolation: Mapping[str, Any],
     stream: Mapping[str, Any] | None = None,
 ) -> Iterator[WatchedLoop]:
-    """`headgate run` on one cluster `c1`. It must end well and without a traceback.
+    """Run `headgate run` on the cluster `c1`; it must end in order and without a traceback.
 
     Args:
-        zookeeper: the cluster's, as `host:port`.
+        zookeeper: of the cluster, as `host:port`.
         loop_kafka: bootstrap servers of the loop's own Kafka.
-        folder: for its settings, data and log.
-        port: where it is to serve its metrics.
+        folder: for settings, data and log.
+        port: of the metrics.
         isolation: `policies.isolation`.
-        stream: of the query, where it is not as by default.
+        stream: settings of the query.
     """
     prefix = f"i{uuid.uuid4().hex[:8]}"
     settings = {

@@ -65,7 +65,7 @@ class LedgerClient:
     def create(
         self, servers: str, ledger_id: int, custom: Mapping[str, bytes] | None = None, password: bytes = b""
     ) -> Any:
-        """A handle that writes a new ledger of one bookie."""
+        """A handle that writes a new ledger on one bookie."""
         metadata = self._java.java.util.HashMap()
         for name, value in (custom or {}).items():
             metadata.put(name, value)
@@ -76,14 +76,14 @@ class LedgerClient:
     def write(
         self, servers: str, ledger_id: int, entries: Sequence[bytes], custom: Mapping[str, bytes] | None = None
     ) -> None:
-        """A closed ledger with these entries."""
+        """Write a closed ledger with these entries."""
         handle = self.create(servers, ledger_id, custom)
         for number, entry in enumerate(entries):
             handle.addEntry(number, entry)
         handle.close()
 
     def make(self, servers: str, entries: Sequence[bytes], custom: Mapping[str, bytes] | None = None) -> int:
-        """A closed ledger with these entries, under the cluster's next id; gives that."""
+        """Write a closed ledger under the cluster's next id; returns the id."""
         metadata = self._java.java.util.HashMap()
         for name, value in (custom or {}).items():
             metadata.put(name, value)
@@ -109,10 +109,8 @@ class LedgerClient:
         return entries
 
     def delete(self, servers: str, ledger_id: int) -> None:
-        """Delete a ledger."""
         self._client(servers).deleteLedger(ledger_id)
 
     def custom_metadata(self, servers: str, ledger_id: int) -> dict[str, bytes]:
-        """Of a ledger."""
         metadata = self._client(servers).getLedgerMetadata(ledger_id).get().getCustomMetadata()
         return {str(name): bytes(metadata.get(name)) for name in metadata.keySet().toArray()}

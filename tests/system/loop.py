@@ -43,7 +43,6 @@ class Entry:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The event's data."""
         return dict(self.event["data"])
 
 
@@ -66,7 +65,7 @@ class Topic:
         self._consumer.close()
 
     def entries(self) -> list[Entry]:
-        """Everything so far: all that was stored before this was asked, however long it takes to come."""
+        """All records that were stored before this call."""
         end = self._end()
         eventually(f"{self._name} is read up to {end}", lambda: self._has_read(end))
         return list(self._entries)
@@ -105,7 +104,6 @@ class Topic:
         self._entries.append(Entry(key.decode(), json.loads(value), message.timestamp()[1], offset, content_type))
 
     def data(self) -> list[dict[str, Any]]:
-        """The data of everything so far."""
         return [entry.data for entry in self.entries()]
 
 
@@ -140,17 +138,17 @@ class Headgate:
             self.kill()
 
     def stop(self) -> int:
-        """Ctrl-C, and its exit status."""
+        """Send Ctrl-C; returns the exit status."""
         self.process.send_signal(signal.SIGINT)
         return self.wait()
 
     def wait(self) -> int:
-        """Its exit status, when it has ended."""
+        """Wait for the end; returns the exit status."""
         eventually(f"headgate {self.name} has ended", lambda: self.process.poll() is not None)
         return int(self.process.returncode)
 
     def kill(self) -> None:
-        """SIGKILL it and every process it started, at once: a machine that loses power."""
+        """SIGKILL the process and every process it started, as a machine that loses power does."""
         for pid in (self.process.pid, *self.children()):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -159,28 +157,26 @@ class Headgate:
         self.process.wait(DEADLINE_SECONDS)
 
     def children(self) -> list[int]:
-        """Pids of all its descendants."""
         return list(descendants(self.process.pid))
 
     def output(self) -> str:
-        """Everything it printed."""
         return self.log.read_text()
 
 
 def write_settings(file: Path, **settings: Any) -> Path:
-    """Write a settings file; without a canary, unless it is asked for: what is decided of it is nobody's to count."""
+    """Write a settings file, by default without a canary, so that tests count only their own decisions."""
     file.write_text(yaml.safe_dump({"canary": False, **settings}))
     return file
 
 
 def make_topics(file: Path) -> None:
-    """What `headgate topics create -s FILE` does, without a process of its own (`test_topics` has those)."""
+    """Create the topics as `headgate topics create -s FILE` does, in this process (`test_topics` runs the command)."""
     settings = load_settings(file)
     create_topics(settings.loop_kafka(), settings.topics, timeout_seconds=DEADLINE_SECONDS)
 
 
 def http_get(port: int, path: str) -> tuple[int, str] | None:
-    """Status and body; None while nobody listens."""
+    """Status and body; None while no server listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -192,14 +188,14 @@ def http_get(port: int, path: str) -> tuple[int, str] | None:
 
 
 def series(page: str, name: str) -> list[tuple[dict[str, str], float]]:
-    """Labels and value of every series of a name on a page of metrics; none on an empty one."""
+    """Labels and value of every series of a name on a page of metrics."""
     # Of a page that is asked for again and again, only the lines in question: its parser is slow.
     families = text_string_to_metric_families("\n".join(line for line in page.split("\n") if line.startswith(name)))
     return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
 
 
 def await_ready(headgate: Headgate, port: int) -> None:
-    """Wait until /-/ready says yes; fail with its output when it ends before."""
+    """Wait until /-/ready returns 200; fail with the output when the process ends before."""
 
     def ready() -> bool:
         assert headgate.process.poll() is None, headgate.output()

@@ -20,18 +20,18 @@ ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></
 def ensure_fetched(
     folder: Path, pom: str, options: Sequence[str] = (), expected_digest: str | None = None
 ) -> tuple[Path, ...]:
-    """Return the jars in `folder/jars`, sorted by name; fetch them first if need be.
+    """Return the jars in `folder/jars`, sorted by name; fetch them first if they are missing.
 
     Two processes never fetch at once, and the folder appears whole or not at all.
 
     Args:
-        folder: named as what is in it.
-        pom: says what is to be there.
-        options: for Maven, such as what to leave out.
-        expected_digest: of all together, as `digest` gives it; None: whatever comes.
+        folder: its name says which jars it holds.
+        pom: names the dependencies.
+        options: for Maven, such as exclusions.
+        expected_digest: of all jars, as `digest` returns it; None accepts any.
 
     Raises:
-        UserError: they are missing and cannot be fetched, or are not those that were tested.
+        UserError: they cannot be fetched, or their digest is another one.
     """
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -43,13 +43,13 @@ def ensure_fetched(
 
 
 def digest(jars: Iterable[Path]) -> str:
-    """Of jars together: SHA-256 over the lines that `sha256sum` would print of them, sorted by name."""
+    """The SHA-256 over the lines that `sha256sum` prints for the jars, sorted by name."""
     lines = (f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in sorted(jars))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def pom_of(dependencies: Iterable[str], managed: Iterable[str] = ()) -> str:
-    """A project that needs these, and has versions by those."""
+    """A project with these dependencies, and with versions managed by those of `managed`."""
     versions = f"<dependencyManagement><dependencies>{''.join(managed)}</dependencies></dependencyManagement>"
     return (
         "<project><modelVersion>4.0.0</modelVersion><groupId>headgate</groupId><artifactId>for-tests</artifactId>"
@@ -59,7 +59,7 @@ def pom_of(dependencies: Iterable[str], managed: Iterable[str] = ()) -> str:
 
 
 def dependency(group: str, artifact: str, version: str, more: str = "") -> str:
-    """One, with more of it in Maven's own words."""
+    """One dependency; `more` is further XML of it."""
     return (
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>{more}"
         "</dependency>"

@@ -1,6 +1,7 @@
-"""What a server's own tool makes in ZooKeeper for a new cluster: made by it once, and then as it made it.
+"""The metadata of a new cluster in ZooKeeper: a tool writes it once per process, and the next clusters get a copy.
 
-The tool is a JVM of its own each time, which takes longer than all that it does.
+The tool is a JVM, whose start takes longer than all its work.
+
 """
 
 import uuid
@@ -18,12 +19,12 @@ _made: dict[tuple[Path, ...], dict[str, bytes]] = {}
 
 
 def make(zookeeper_servers: str, jars: Sequence[Path], run_tool: Callable[[], None]) -> None:
-    """Have the tool of these jars make the nodes of a new cluster, or make them as it did the last time.
+    """Run the tool of these jars for a new cluster, or copy the nodes that it wrote for an earlier one.
 
     Args:
-        zookeeper_servers: `host:port[/chroot]`; the chroot is made if need be.
+        zookeeper_servers: `host:port[/chroot]`; a missing chroot is created.
         jars: of the tool.
-        run_tool: makes them there.
+        run_tool: runs it on this cluster.
     """
     host, _, chroot = zookeeper_servers.partition("/")
     with zookeeper_client(host) as client:
@@ -39,7 +40,7 @@ def make(zookeeper_servers: str, jars: Sequence[Path], run_tool: Callable[[], No
 
 
 def _below(client: KazooClient, path: str) -> Iterator[tuple[str, bytes]]:
-    """Parents before their children."""
+    """All nodes below a path, parents before their children."""
     for name in client.get_children(path):
         if (child := f"{path.rstrip('/')}/{name}") != _SERVERS_OWN:
             yield child, client.get(child)[0]

@@ -40,10 +40,10 @@ DIGESTS = {
 
 
 def ensure_older_jars(name: str, cache_dir: Path) -> tuple[Path, ...]:
-    """Return the jars of a version such as ``kafka-3.3.2``, sorted by name; fetch them first if need be.
+    """Return the jars of a version such as `kafka-3.3.2`, sorted by name; fetch them first if they are missing.
 
     Raises:
-        UserError: they are missing and cannot be fetched, or are not those that were tested.
+        UserError: they cannot be fetched, or their digest is another one.
     """
     return ensure_fetched(cache_dir / name, _pom(*name.rsplit("-", 1)), LEFT_OUT, DIGESTS[name])
 
@@ -73,7 +73,6 @@ def _each() -> Iterator[str]:
 
 
 def older_cache() -> Path:
-    """Where they are kept."""
     return default_cache_dir().parent / "older"
 
 
@@ -86,7 +85,7 @@ MANIFEST = Path(__file__).parents[2] / "deploy" / "java" / "jars.sha256"
 
 
 def of_today(artifact: str) -> str:
-    """The version of a jar that comes with Headgate: of its own broker, and of the ZooKeeper that tests start."""
+    """The version of a jar that comes with Headgate, of its own broker or of the ZooKeeper that tests start."""
     found = re.search(rf"/{re.escape(artifact)}-(\d[\w.]*)\.jar$", MANIFEST.read_text(), re.MULTILINE)
     assert found is not None, artifact
     return found[1]
@@ -107,7 +106,6 @@ class OlderKafka(JvmServer):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Its `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     def _prepare(self) -> JvmCommand:
@@ -147,7 +145,7 @@ class OlderKafka(JvmServer):
 
 
 def record(product: str, version: str, tried: str, seen: str = "works") -> None:
-    """Note what was seen, for `docs/compatibility.md`; each run replaces what it tried."""
+    """Note a result for `docs/compatibility.md`; each run replaces the results it repeats."""
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     known.setdefault(product, {}).setdefault(version, {})[tried] = seen
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True, ensure_ascii=False) + "\n")

@@ -88,7 +88,7 @@ class Member:
         return self.agent.own(path, value_of(self.name))
 
     def take(self, path: str = BUNDLE) -> None:
-        """Own it, however often the agent says that it does not yet."""
+        """Own the bundle, however often the agent refuses at first."""
         eventually(f"that {self.name} owns {path}", lambda: self.own(path) or None)
 
     def owns(self, path: str = BUNDLE) -> bool:
@@ -109,7 +109,7 @@ class Member:
 
 @contextmanager
 def member(servers: str, name: str = "b1:8080", timeout_seconds: float = T_SECONDS, **options: Any) -> Iterator[Member]:
-    """A connected member; `options` as the agent takes them."""
+    """A connected member; `options` are those of the agent."""
     client = KazooClient(
         servers, timeout=timeout_seconds, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.2)
     )
@@ -162,12 +162,12 @@ class BundleService:
         return self.wait()
 
     def wait(self) -> int:
-        """Its exit status, when it has ended."""
+        """Wait for the end; returns the exit status."""
         eventually(f"{self.name} has ended", lambda: self.process.poll() is not None)
         return int(self.process.returncode)
 
     def lines(self, did: str | None = None) -> list[dict[str, Any]]:
-        """What it did, so far."""
+        """All lines of an event so far."""
         if self.log.exists():
             with self.log.open("rb") as log:
                 log.seek(self._read_bytes)
@@ -185,7 +185,7 @@ class BundleService:
 
 
 def overlap_seconds(one: BundleService, other: BundleService, gap_seconds: float = 0.5) -> float:
-    """How long both served the same bundle: the intersection of the spans in which each did."""
+    """How long both served the same bundle."""
     return sum(
         max(0.0, min(end, other_end) - max(start, other_start))
         for start, end in _spans(one, gap_seconds)

@@ -20,7 +20,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 
 
 def why_not_private() -> str | None:
-    """Why this machine gives us no network of our own, for a test's skip; None when it does."""
+    """Why a process cannot have its own network here, as the reason to skip a test; None if it can."""
     tried = subprocess.run(
         [sys.executable, "-c", "from tests.system.private_net import enter; enter({'somebody': '127.0.0.1'})"],
         capture_output=True,
@@ -32,9 +32,9 @@ def why_not_private() -> str | None:
 
 
 def enter(names: Mapping[str, str]) -> None:
-    """Leave this machine's network for one of our own, for good; names are those of addresses there.
+    """Move this process to a network of its own, for good, and give names to addresses there.
 
-    Before any thread is started. Raises OSError where the system refuses.
+    Call it before any thread starts. Raises OSError where the system refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     own = _CLONE_NEWUSER if os.geteuid() != 0 else 0

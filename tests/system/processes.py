@@ -1,4 +1,4 @@
-"""Processes of this machine: what they were started with, what they started, whether they live; and to freeze them."""
+"""Processes of this machine: their command lines, their descendants, whether they run, and how to freeze them."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from tests.system.waiting import eventually
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Pids of all that a process started, and of what they started."""
+    """Pids of all processes that a process started, directly or not."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def is_running(pid: int) -> bool:
 
 
 def command_line(pid: int) -> bytes:
-    """What a process was started with; nothing where it has ended."""
+    """The command line of a process; empty after its end."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -41,13 +41,13 @@ def command_line(pid: int) -> bytes:
 
 
 def freeze(pid: int) -> None:
-    """Make a process hang (SIGSTOP), and return when it does: its threads may answer for a moment on a busy machine."""
+    """Stop a process (SIGSTOP), and return when all its threads have stopped."""
     os.kill(pid, signal.SIGSTOP)
     eventually("it is frozen", lambda: _has_stopped(pid))
 
 
 def _has_stopped(pid: int) -> bool:
-    """Whether none of its threads runs any more."""
+    """Whether none of its threads runs."""
     try:
         stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     except (FileNotFoundError, ProcessLookupError):

@@ -80,12 +80,11 @@ class PulsarBroker(JvmServer):
 
     @property
     def admin_url(self) -> str:
-        """The base of its admin REST."""
         return f"http://{LOOPBACK}:{self.web_port}"
 
     @property
     def broker_id(self) -> str:
-        """As it registers: `127.0.0.1:web port`."""
+        """The id under which it registers."""
         return f"{LOOPBACK}:{self.web_port}"
 
     def _prepare(self) -> JvmCommand:
@@ -123,13 +122,7 @@ class PulsarBroker(JvmServer):
 
 
 def set_up_metadata(folder: Path, jars: Sequence[Path], zookeeper_servers: str) -> None:
-    """Make a new Pulsar cluster's nodes in ZooKeeper, those of BookKeeper and an empty `/bookies` among them (2 s).
-
-    Args:
-        folder: of its own.
-        jars: what `pulsar_jars` gives.
-        zookeeper_servers: `host:port`.
-    """
+    """Write the metadata of a new Pulsar cluster to ZooKeeper, with that of BookKeeper and an empty `/bookies`."""
     store = f"zk:{zookeeper_servers}"
     # Where brokers are is only noted for other clusters to read; each broker registers by itself.
     arguments = {
@@ -193,23 +186,21 @@ class PulsarCluster:
 
     @property
     def admin_url(self) -> str:
-        """The base of the first broker's admin REST."""
         return self.brokers[0].admin_url
 
     @property
     def bookie_ids(self) -> list[str]:
-        """Of all bookies, in the order they were added."""
         return [bookie.bookie_id for bookie in self.bookies]
 
     def add_bookie(self, **options: Any) -> Bookie:
-        """Start one more; `options` as `Bookie` takes them."""
+        """Start another bookie; `options` are those of `Bookie`."""
         folder = self.folder / f"bookie-{len(self.bookies)}"
         self.bookies.append(Bookie(folder, self._bookkeeper_jars, self.zookeeper.servers, **options))
         self.bookies[-1].start()
         return self.bookies[-1]
 
     def add_http_bookie(self) -> tuple[Bookie, str]:
-        """Start one more that has the HTTP endpoint too; also gives that one's address."""
+        """Start another bookie with the HTTP endpoint; also returns the endpoint's address."""
         port = free_port()
         properties: dict[str, str | int] = {
             "httpServerEnabled": "true",
@@ -224,14 +215,13 @@ class PulsarCluster:
         return self.bookies[-1], f"http://{LOOPBACK}:{port}"
 
     def add_broker(self, **options: Any) -> PulsarBroker:
-        """Start one more; `options` as `PulsarBroker` takes them."""
+        """Start another broker; `options` are those of `PulsarBroker`."""
         folder = self.folder / f"broker-{len(self.brokers)}"
         self.brokers.append(PulsarBroker(folder, self._jars, self.zookeeper.servers, **options))
         self.brokers[-1].start()
         return self.brokers[-1]
 
     def kill(self) -> None:
-        """Kill all that runs."""
         for server in (*self.brokers, *self.bookies):
             server.kill()
         self.zookeeper.kill()

@@ -24,10 +24,10 @@ _NO_ZOOKEEPER = (
 
 
 def ensure_pulsar_jars(cache_dir: Path) -> tuple[Path, ...]:
-    """Return the jars in `pulsar-<version>` of the cache, sorted by name; fetch them first if need be (about 1 min).
+    """Return the jars in `pulsar-<version>` of the cache; fetch them first if they are missing (about 1 min).
 
     Raises:
-        UserError: they are missing and cannot be fetched.
+        UserError: they cannot be fetched.
     """
     # Pulsar's patched ZooKeeper replaces the plain one.
     broker = dependency("org.apache.pulsar", "pulsar-broker", PULSAR_VERSION, _NO_ZOOKEEPER)
@@ -35,10 +35,9 @@ def ensure_pulsar_jars(cache_dir: Path) -> tuple[Path, ...]:
 
 
 def bom(version: str) -> str:
-    """What keeps the versions of jackson, log4j, grpc and netty together."""
+    """The bill of materials that fixes the versions of jackson, log4j, grpc and netty."""
     return dependency("org.apache.pulsar", "pulsar", version, "<type>pom</type><scope>import</scope>")
 
 
 def pulsar_folder(cache_dir: Path) -> Path:
-    """Where they are, or will be, in `jars`."""
     return cache_dir / f"pulsar-{PULSAR_VERSION}"

@@ -20,7 +20,7 @@ def call(cluster: PulsarCluster, method: str, path: str, json: Any = None) -> ht
 
 
 def create_namespace(cluster: PulsarCluster, namespace: str, *, primary: str = "", secondary: str = "") -> None:
-    """Make `tenant/namespace` of one bundle, its tenant too, with groups of bookies (comma separated) if given."""
+    """Create `tenant/namespace` with one bundle, and its tenant, with groups of bookies (comma separated) if given."""
     tenant = namespace.split("/")[0]
     if tenant not in call(cluster, "GET", "/admin/v2/tenants").json():
         allowed = {"allowedClusters": [CLUSTER], "adminRoles": []}
@@ -31,13 +31,13 @@ def create_namespace(cluster: PulsarCluster, namespace: str, *, primary: str = "
 
 
 def set_affinity(cluster: PulsarCluster, namespace: str, *, primary: str, secondary: str = "") -> None:
-    """Say which groups of bookies (comma separated) a namespace may use."""
+    """Set the groups of bookies (comma separated) of a namespace."""
     groups = {"bookkeeperAffinityGroupPrimary": primary, "bookkeeperAffinityGroupSecondary": secondary}
     call(cluster, "POST", f"/admin/v2/namespaces/{namespace}/persistence/bookieAffinity", groups)
 
 
 def isolate_brokers(cluster: PulsarCluster, policy: str, namespaces: str, *, primary: str, secondary: str) -> None:
-    """Say which brokers serve which namespaces, all by regular expressions."""
+    """Set which brokers serve which namespaces, both as regular expressions."""
     failover = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "80"}}
     brokers = {"primary": [primary], "secondary": [secondary], "auto_failover_policy": failover}
     path = f"/admin/v2/clusters/{CLUSTER}/namespaceIsolationPolicies/{policy}"
@@ -45,7 +45,7 @@ def isolate_brokers(cluster: PulsarCluster, policy: str, namespaces: str, *, pri
 
 
 def set_persistence(cluster: PulsarCluster, namespace: str, *, ensemble: int, write: int, ack: int) -> None:
-    """Say how many bookies a namespace's ledgers spread over, and how many copies of an entry are written, awaited."""
+    """Set ensemble size, write quorum and ack quorum of a namespace."""
     sizes = {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack}
     call(
         cluster, "POST", f"/admin/v2/namespaces/{namespace}/persistence", {**sizes, "managedLedgerMaxMarkDeleteRate": 1}

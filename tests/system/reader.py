@@ -1,7 +1,8 @@
-"""A reader who does what a page of the docs says to try, command by command, as it stands there.
+"""A reader of the docs: runs the commands of a page one by one, as they are written.
 
-Run as a process of its own (`python -m tests.system.reader PAGE FOLDER`) in a network of its own, where the names and
-ports of the page are those of real servers.
+`python -m tests.system.reader PAGE FOLDER` runs in a network of its own, where the names and ports of the page are
+those of real servers.
+
 """
 
 import os
@@ -65,7 +66,7 @@ class Reader:
         }
 
     def does(self, block: Block) -> None:
-        """Write the file, run the commands, or see what is said to be seen."""
+        """Write the file, run the commands, or wait for the shown output."""
         if block.language == "yaml":
             self._write(block)
         elif block.is_shell:
@@ -123,23 +124,22 @@ class Reader:
             eventually(f"{command} is ready", ready)
 
     def is_refused(self, block: Block, because: str) -> None:
-        """Run a block's one command, which must say no and why."""
+        """Run the block's only command, which must fail with a reason."""
         (command,) = block.commands()
         done = self._done(command)
         assert done.returncode == 1, f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}"
         assert because in done.stdout, done.stdout
 
     def sees(self, line: str) -> None:
-        """That a terminal says a line, whatever the time and the numbers are."""
+        """Wait until a terminal shows a line; times and numbers may differ."""
         wanted = _NUMBER.sub("#", _TIME.sub("", line))
         eventually(line, lambda: wanted in _NUMBER.sub("#", self.output()))
 
     def output(self) -> str:
-        """What all terminals show."""
         return "".join(log.read_text(errors="replace") for _, log in self._serving)
 
     def stops(self) -> None:
-        """Ctrl-C in every terminal; each must end well."""
+        """Send Ctrl-C to every terminal; each process must end in order."""
         for process, log in reversed(self._serving):
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
             eventually("a terminal ends", lambda process=process: process.poll() is not None)  # type: ignore[misc]
@@ -148,7 +148,6 @@ class Reader:
             assert "Traceback" not in text, text
 
     def kills(self) -> None:
-        """Leave nothing, whatever went wrong."""
         for process, _ in self._serving:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -160,7 +159,7 @@ Play = Callable[[Reader, list[Block], ExitStack], None]
 
 
 def throttle(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
-    """A disk in memory, which a file fills. The whole of it is `headgate demo`, which test_demo.py runs."""
+    """A file fills a disk in memory. test_demo.py runs the whole as `headgate demo`."""
     demo, *by_hand = blocks
     assert demo.text == "headgate demo\n"
     for block in by_hand:
@@ -168,7 +167,7 @@ def throttle(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
 
 
 def isolation(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
-    """A ZooKeeper with two bookies in a group, which is a namespace's; and one that somebody starts without a rack."""
+    """A ZooKeeper with two bookies in the group of a namespace, and a third one without a rack."""
     stack.enter_context(_zookeeper(reader, "zk-1"))
     client = stack.enter_context(zookeeper_client(f"zk-1:{ZOOKEEPER_PORT}"))
     metadata = Metadata(client)
@@ -214,7 +213,7 @@ def alertmanager(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None
 
 
 def precheck(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
-    """Two BookKeeper clusters, each in a ZooKeeper of its own, and somebody who does what the first report says."""
+    """Two BookKeeper clusters, each with its own ZooKeeper, and an operator who follows the first report."""
     for number, name in enumerate(("zk-1", "zk-9")):
         stack.enter_context(_zookeeper(reader, name))
         init_cluster(reader.folder / f"init-{number}", _jars("bookkeeper"), f"{name}:{ZOOKEEPER_PORT}")
@@ -241,13 +240,13 @@ def _jars(group: str) -> tuple[Path, ...]:
 
 
 def _zookeeper(reader: Reader, name: str) -> ZooKeeper:
-    """At the port and the name that the pages give it."""
+    """A ZooKeeper at the port and the name of the pages."""
     at = {"clientPortAddress": NAMES[name]}
     return ZooKeeper(reader.folder / name, _jars("bookkeeper"), port=ZOOKEEPER_PORT, properties=at)
 
 
 def main() -> None:
-    """Do what a page says, in a folder."""
+    """Run a page's blocks in a folder."""
     page, folder = sys.argv[1], Path(sys.argv[2])
     enter(NAMES)
     reader = Reader(folder)

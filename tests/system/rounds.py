@@ -51,7 +51,7 @@ class Run:
         return Topic(self.servers, f"{self.prefix}.decided.throttle")
 
     def observe(self, round_: int) -> None:
-        """A reading of each cluster, another each round."""
+        """Publish a reading of each cluster, with other values each round."""
         records = [(name, reading(name, round_, number)) for number, name in enumerate(CLUSTERS)]
         produce(self.servers, f"{self.prefix}.observed.log-dirs", *records)
 
@@ -64,7 +64,7 @@ def reading(cluster: str, round_: int, number: int) -> bytes:
 
 
 def decisions(decided: Topic) -> dict[str, list[dict[str, Any]]]:
-    """By cluster, each once, in order, without what only time gives; numbers have no gap."""
+    """Decisions by cluster, each once, in order, without fields that depend on the time; their numbers have no gap."""
     by_id = {each["decision_id"]: each for each in decided.data()}
     found: dict[str, list[dict[str, Any]]] = {cluster: [] for cluster in CLUSTERS}
     numbers: dict[str, list[int]] = {cluster: [] for cluster in CLUSTERS}

@@ -62,7 +62,7 @@ class ToyReports(DecisionReports[Toy, str, PacedMetric]):
         )  # fmt: skip
 
     def _count(self, decision: Toy, result: ActionResult[str]) -> None:
-        """Nothing counts here."""
+        """A toy has no metrics."""
 
 
 @dataclass
@@ -124,5 +124,4 @@ class ToyWorker(DecisionWorker[Toy, str]):
 
 
 def expired(toy: Toy) -> Toy:
-    """The same, but expired at noon."""
     return replace(toy, expires_at=NOON)

@@ -27,7 +27,7 @@ class VirtualClock(Clock):
         return self.time.timestamp()
 
     def wait(self, event: Event, seconds: float | None) -> None:
-        """Let all the time pass at once, unless the event is set; to wait without end is a test's mistake."""
+        """Let all the time pass at once, unless the event is set. A wait without end is an error of the test."""
         if event.is_set():
             return
         assert seconds is not None, "nothing would ever end this"

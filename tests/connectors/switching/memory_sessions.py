@@ -42,12 +42,12 @@ class MemorySessions(ClusterSessions):
         return ClusterMetadata(name, self._memory[name], known.ledgers_root)
 
     def subscribe(self, *ledger_ids: int, attribution: str | None = None) -> None:
-        """Cursors of these ledgers."""
+        """Make cursors of these ledgers."""
         for ledger_id in ledger_ids:
             self._write("brokers", f"{CURSORS}/s{ledger_id}", cursor_info(ledger_id, attribution=attribution))
 
     def has(self, name: str, *ledger_ids: int) -> None:
-        """Ledgers of a BookKeeper cluster, each of the same content."""
+        """Make ledgers of a BookKeeper cluster, all with the same content."""
         for ledger_id in ledger_ids:
             self._write(name, f"/ledgers{path_of(Layout.HIERARCHICAL, ledger_id)}", captured("version 3, closed"))
 

@@ -44,15 +44,15 @@ class Server:
         return MemorySession(self, next(self._session_ids))
 
     def end(self, session: "MemorySession") -> None:
-        """It expires, and its ephemeral znodes go."""
+        """Expire the session, and delete its ephemeral znodes."""
         self.tree = {path: found for path, found in self.tree.items() if found[1].ephemeralOwner != session.id}
 
     def write(self, path: str, data: bytes) -> None:
-        """Somebody writes a znode by hand."""
+        """Write a znode by hand."""
         self.apply([("set" if path in self.tree else "create", path, data, -1, 0)])
 
     def apply(self, steps: list[tuple[str, str, bytes, int, int]]) -> list[Any]:
-        """All steps in one transaction, or none; with one result a step, as kazoo gives them."""
+        """Apply all steps in one transaction, or none; returns one result per step, as kazoo does."""
         tree, self.zxid = dict(self.tree), self.zxid + 1
         results: list[Any] = []
         for number, step in enumerate(steps):
@@ -100,11 +100,11 @@ class MemorySession(ZooKeeperSession):
         self._server = server
 
     def client(self) -> Any:
-        """What stands for kazoo's client."""
+        """A stand-in for kazoo's client."""
         return _Client(self._server, self.id)
 
     def reader(self, left_seconds: Callable[[], float]) -> Reader:
-        """One that reads with it."""
+        """A reader that uses this client."""
         return Reader(self.client(), 1.0, left_seconds)
 
 

@@ -49,7 +49,7 @@ def order(verdict: SwitchVerdict, op: int = 1, ledger_id: int = 7, **more: Any) 
 
 
 def record(**more: Any) -> SwitchRecord:
-    """Where the switch stands that these orders belong to."""
+    """The switch that these orders belong to."""
     fields: dict[str, Any] = {
         "decision_id": "r", "policy": "switching", "cluster": "c1", "subject": "c1", "sequence": 150,
         "verdict": SwitchStage.BUILD, "reason": SwitchReason.NEXT_IN_PLAN, "explanation": "", "decided_at": NOW,

@@ -1,10 +1,9 @@
 """Readings of bookies, groups and affinity at seconds after a fixed start, and a run of the policy over them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
 from typing import Any
 
-from policies.decisions import Alert, AlertStatus, Decision
+from policies.decisions import Alert, AlertStatus
 from policies.isolation.decisions import BookieQuarantine, Placement
 from policies.isolation.policy import IsolationPolicy
 from policies.isolation.readings import (
@@ -19,9 +18,10 @@ from policies.isolation.readings import (
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome, Reading
-from policies.policy import Step
+from tests.policies.virtual_run import START as START
+from tests.policies.virtual_run import VirtualRun, second_of
+from tests.policies.virtual_run import at as at
 
-START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 CLUSTER = "c1"
 LONG: Mapping[str, Any] = {"validity": "1d"}
 """Readings that do not run out while something else is looked at."""
@@ -30,11 +30,6 @@ GROUPS = {"default": "bk1 bk2", "shared": "bk6 bk7"}
 BASE = "bk1 bk2 bk6 bk7"
 """Enough for all of `NAMESPACES`."""
 NAMESPACES = {"acme/a": "default", "acme/b": "shared"}
-
-
-def at(seconds: float) -> datetime:
-    """So many seconds after the start."""
-    return START + timedelta(seconds=seconds)
 
 
 def isolation(*blocks: Mapping[str, Any], **more: Any) -> IsolationSettings:
@@ -103,7 +98,7 @@ def affinity(
 
 
 def promise(seconds: float, namespace: str, rules: str | None) -> Observation:
-    """A command; None takes the last one back."""
+    """A command; None withdraws the last one."""
     given = NamespacePromise(
         cluster=CLUSTER, namespace=namespace, promise=None if rules is None else RuleSet(rules), actor="ada", reason=""
     )
@@ -118,79 +113,41 @@ def to(primary: str = "", secondary: str = "", **more: Any) -> NamespaceAffinity
 def everything(
     seconds: float, writable: str, groups: Mapping[str, str] | None, namespaces: Mapping[str, NamespaceAffinity | str]
 ) -> tuple[Observation, ...]:
-    """All three readings at once."""
     return bookies(seconds, writable), racks(seconds, groups), affinity(seconds, namespaces)
 
 
-class Run:
+class Run(VirtualRun[IsolationState]):
     """Steps the policy at each reading, and at each `wake_at` in between."""
 
     def __init__(self, *blocks: Mapping[str, Any], **more: Any) -> None:
         self.settings = isolation(*blocks, **more)
-        self.policy = IsolationPolicy(CLUSTER, self.settings)
-        self.state: IsolationState | None = None
-        self.wake_at: datetime | None = None
-        self.published: list[Decision] = []
-
-    def see(self, *observations: Observation, seconds: float | None = None) -> "Run":
-        """Run the clock to the newest of the observations (or the given second), then step with all of them."""
-        now = at(seconds) if seconds is not None else max(o.at for o in observations)
-        self._wake_until(now)
-        self.step(observations, now)
-        return self
-
-    def feed(self, observations: Iterable[Observation]) -> "Run":
-        """Each in its own step."""
-        for observation in observations:
-            self.see(observation)
-        return self
-
-    def until(self, seconds: float) -> "Run":
-        """Run the clock on, stepping only where the policy asked to be woken (that second included)."""
-        self._wake_until(at(seconds) + timedelta(milliseconds=1))
-        return self
+        super().__init__(IsolationPolicy(CLUSTER, self.settings))
 
     def with_settings(self, *blocks: Mapping[str, Any], **more: Any) -> "Run":
-        """Go on with the same state and other settings."""
+        """Continue with the same state and other settings."""
         self.settings = isolation(*blocks, **more)
         self.policy = IsolationPolicy(CLUSTER, self.settings)
         return self
-
-    def step(self, observations: Sequence[Observation], now: datetime) -> Step[IsolationState]:
-        step = self.policy.step(self.state, observations, now)
-        assert step.wake_at is None or step.wake_at > now
-        self.state, self.wake_at = step.state, step.wake_at
-        self.published.extend(step.decisions)
-        return step
-
-    def _wake_until(self, now: datetime) -> None:
-        while self.wake_at is not None and self.wake_at < now:
-            self.step((), self.wake_at)
-
-    @property
-    def alerts(self) -> list[Alert]:
-        return [d for d in self.published if isinstance(d, Alert)]
 
     def placements(self, namespace: str | None = None) -> list[Placement]:
         return [d for d in self.published if isinstance(d, Placement) and namespace in (None, d.namespace)]
 
     def placement(self, namespace: str) -> Placement:
-        """The latest."""
         return self.placements(namespace)[-1]
 
     def quarantines(self, bookie: str | None = None) -> list[BookieQuarantine]:
         return [d for d in self.published if isinstance(d, BookieQuarantine) and bookie in (None, d.bookie)]
 
     def verdicts(self) -> list[tuple[float, str, str, str]]:
-        """(second, bookie, verdict, reason) of everything said on quarantine."""
-        return [(_second(d), d.bookie, d.verdict.value, d.reason.value) for d in self.quarantines()]
+        """(second, bookie, verdict, reason) of every decision on quarantine."""
+        return [(second_of(d), d.bookie, d.verdict.value, d.reason.value) for d in self.quarantines()]
 
     def said(self, alert: str) -> list[tuple[float, str, str, str]]:
-        """(second, subject, status, severity) of everything said about one alert."""
-        return [(_second(a), a.subject, a.status.value, a.severity.value) for a in self.alerts if a.alert == alert]
+        """(second, subject, status, severity) of every record of one alert."""
+        return [(second_of(a), a.subject, a.status.value, a.severity.value) for a in self.alerts if a.alert == alert]
 
     def firing(self) -> dict[tuple[str, str], str]:
-        """Severity by (alert, subject) of what fires now."""
+        """Severity by (alert, subject) of the alerts that fire now."""
         latest = {(a.alert, a.subject): a for a in self.alerts}
         return {key: a.severity.value for key, a in latest.items() if a.status is AlertStatus.FIRING}
 
@@ -198,16 +155,12 @@ class Run:
         return [a for a in self.alerts if a.alert == alert][-1]
 
 
-def _second(decision: Decision) -> float:
-    return (decision.decided_at - START).total_seconds()
-
-
 def joined(writable: str = "bk11", *blocks: Any, **more: Any) -> Run:
-    """These were there from the start, in no group, and nobody needs them."""
+    """The join times of bookies that were there from the start, without a group, and that no namespace needs."""
     return Run(LONG, ON, *blocks, **more).see(*everything(0, f"{BASE} {writable}", GROUPS, NAMESPACES))
 
 
 def placement_of(writable: str, said: Any, groups: Any = None, **settings: Any) -> Placement:
-    """What is published of one namespace."""
+    """The placement of one namespace."""
     run = Run(settings).see(*everything(0, writable, GROUPS if groups is None else groups, {"acme/a": said}))
     return run.placement("acme/a")

@@ -1,12 +1,9 @@
 """Readings at seconds after a fixed start, and a run of the sessions policy over them as replay would do it."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from policies.decisions import Alert, AlertStatus, Decision
+from policies.decisions import AlertStatus
 from policies.observations import Observation, Reading
-from policies.policy import Step
 from policies.sessions import (
     MemberHealth,
     Ownership,
@@ -19,14 +16,12 @@ from policies.sessions import (
     SessionsState,
     ZkSession,
 )
+from tests.policies.virtual_run import START as START
+from tests.policies.virtual_run import VirtualRun, second_of
+from tests.policies.virtual_run import at as at
 
-START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 CLUSTER = "messaging"
 BUNDLE = "/namespace/t/ns/0x00000000_0x40000000"
-
-
-def at(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
 
 
 def _seen(seconds: float, name: str, reading: Reading) -> Observation:
@@ -36,7 +31,7 @@ def _seen(seconds: float, name: str, reading: Reading) -> Observation:
 def session(
     seconds: float, member: str | None, state: str | None, session: str | None = None, **more: Any
 ) -> Observation:
-    """A reading of a session; of timeout 30 s where nothing else is said."""
+    """A reading of a session, with a timeout of 30 s by default."""
     more = {"timeout_ms": 30_000, **more}
     reading = ZkSession.model_validate(
         {"cluster": CLUSTER, "member": member, "state": state, "session": session, **more}
@@ -88,52 +83,21 @@ def recovery(seconds: float, member: str, action: str, result: str = "ok", **mor
     return _seen(seconds, f"recovery-{member}-{action}-{result}", reading)
 
 
-class Run:
+class Run(VirtualRun[SessionsState]):
     """Steps the policy at each reading, and at each `wake_at` in between."""
 
     def __init__(self, state: SessionsState | None = None, **settings: Any) -> None:
         self.settings = SessionsSettings.model_validate(settings)
-        self.policy = SessionsPolicy(CLUSTER, self.settings)
-        self.state = state
-        self.steps: list[tuple[datetime, Step[SessionsState]]] = []
-        self.wake_at: datetime | None = None
-        self.published: list[Decision] = []
+        super().__init__(SessionsPolicy(CLUSTER, self.settings), state)
+
+    def see(self, *observations: Observation, seconds: float | None = None) -> "Run":
+        """Step with each observation on its own."""
+        return self.feed(observations)
 
     def reload(self, **settings: Any) -> "Run":
-        """Other settings from now on."""
         self.settings = SessionsSettings.model_validate(settings)
         self.policy = SessionsPolicy(CLUSTER, self.settings)
         return self
-
-    def see(self, *observations: Observation) -> "Run":
-        """Each in its own step."""
-        for observation in observations:
-            self.together(observation)
-        return self
-
-    def together(self, *observations: Observation) -> "Run":
-        """All in one step, at the time of the newest."""
-        now = max(o.at for o in observations)
-        self._wake_until(now)
-        self.step(observations, now)
-        return self
-
-    def until(self, seconds: float) -> "Run":
-        """Run the clock on, stepping only where the policy asked to be woken (that second included)."""
-        self._wake_until(at(seconds) + timedelta(milliseconds=1))
-        return self
-
-    def step(self, observations: Sequence[Observation], now: datetime) -> Step[SessionsState]:
-        step = self.policy.step(self.state, observations, now)
-        assert step.wake_at is None or step.wake_at > now
-        self.state, self.wake_at = step.state, step.wake_at
-        self.steps.append((now, step))
-        self.published.extend(step.decisions)
-        return step
-
-    def _wake_until(self, now: datetime) -> None:
-        while self.wake_at is not None and self.wake_at < now:
-            self.step((), self.wake_at)
 
     @property
     def sessions(self) -> list[SessionDecision]:
@@ -143,29 +107,23 @@ class Run:
     def bundles(self) -> list[OwnershipDecision]:
         return [d for d in self.published if isinstance(d, OwnershipDecision)]
 
-    @property
-    def alerts(self) -> list[Alert]:
-        return [d for d in self.published if isinstance(d, Alert)]
-
     def told(self, member: str) -> list[tuple[float, str]]:
-        """(second, "verdict reason") of everything said to one member."""
-        return [(_second(d), f"{d.verdict} {d.reason}") for d in self.sessions if d.member == member]
+        """(second, "verdict reason") of every decision on one member."""
+        return [(second_of(d), f"{d.verdict} {d.reason}") for d in self.sessions if d.member == member]
 
     def ruled(self, member: str, path: str = BUNDLE) -> list[tuple[float, str]]:
-        """(second, "verdict reason") of everything said to one member about one bundle."""
-        return [(_second(d), f"{d.verdict} {d.reason}") for d in self.bundles if (d.member, d.path) == (member, path)]
+        """(second, "verdict reason") of every decision on one bundle of a member."""
+        return [(second_of(d), f"{d.verdict} {d.reason}") for d in self.bundles if (d.member, d.path) == (member, path)]
 
     def said(self, alert: str) -> list[tuple[float, str, str]]:
-        """(second, subject, status) of everything said about one alert."""
+        """(second, subject, status) of every record of one alert."""
         return [
-            (_second(a), a.subject.removeprefix(f"{CLUSTER}/"), a.status.value) for a in self.alerts if a.alert == alert
+            (second_of(a), a.subject.removeprefix(f"{CLUSTER}/"), a.status.value)
+            for a in self.alerts
+            if a.alert == alert
         ]
 
     def firing(self) -> set[tuple[str, str]]:
-        """(alert, subject) of what fires now."""
+        """(alert, subject) of the alerts that fire now."""
         latest = {(a.alert, a.subject.removeprefix(f"{CLUSTER}/")): a.status for a in self.alerts}
         return {key for key, status in latest.items() if status is AlertStatus.FIRING}
-
-
-def _second(decision: Decision) -> float:
-    return (decision.decided_at - START).total_seconds()

@@ -22,7 +22,7 @@ def timeouts(settings: SessionsSettings) -> Timeouts:
 
 
 def joined(*readings: Observation, until: float, state: SessionsState | None = None, **block: Any) -> Facts:
-    """The facts at `until`, of these readings."""
+    """The facts at `until`, after these readings."""
     settings, now_ms = SessionsSettings.model_validate(block), to_millis(at(until))
     cluster = ClusterState(state or SessionsState(0), timeouts(settings))
     cluster.fold(readings, now_ms)
@@ -30,12 +30,12 @@ def joined(*readings: Observation, until: float, state: SessionsState | None = N
 
 
 def published(found: Facts) -> Published:
-    """What is published on facts."""
+    """The decisions that are published for these facts."""
     return DecisionPublisher(ISSUER, found, 0).emit(judge(found))
 
 
 def after(found: Facts) -> Facts:
-    """The facts that remain after a step on facts."""
+    """The facts that remain after a step with these facts."""
     return apply_step(found, judge(found), published(found))
 
 

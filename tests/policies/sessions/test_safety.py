@@ -83,7 +83,7 @@ def played(course: list[tuple[int, Event]], block: dict[str, Any]) -> tuple[Worl
         read.everything += seen
         return see(*seen)
 
-    world.run.together = note  # type: ignore[method-assign]
+    world.run.together = note  # type: ignore[assignment,method-assign]
     world.own("b0", *PATHS).until(15)
     for seconds, (kind, what) in course:
         _happen(world, kind, what)

@@ -58,12 +58,12 @@ class World:
         self._due = {**_FIRST_SECOND}
 
     def own(self, name: str, *paths: str) -> "World":
-        """A broker owns bundles by its present session."""
+        """Let a broker own bundles with its present session."""
         self.owners |= dict.fromkeys(paths, (name, self.brokers[name].session))
         return self
 
     def lose(self, *names: str, registered: bool = False) -> "World":
-        """Their sessions expire, and with them what they own and their registrations."""
+        """Let sessions expire, with the brokers' bundles and registrations."""
         for name in names:
             self.brokers[name].state = "expired"
             self.brokers[name].registered = registered
@@ -72,20 +72,20 @@ class World:
         return self
 
     def cut(self, *names: str) -> "World":
-        """Their connections are lost, and not yet their sessions."""
+        """Cut brokers off; their sessions do not expire yet."""
         for name in names:
             self.brokers[name].state = "disconnected"
         return self
 
     def back(self, *names: str, registered: bool = True) -> "World":
-        """They have new sessions."""
+        """Give brokers new sessions."""
         for name in names:
             broker = self.brokers[name]
             broker.state, broker.number, broker.registered = "connected", broker.number + 1, registered
         return self
 
     def until(self, seconds: float) -> "World":
-        """Let time pass, and the collectors look."""
+        """Let time pass while the collectors read."""
         while (moment := min(self._due.values())) <= seconds:
             kinds = [kind for kind, due in self._due.items() if due == moment]
             for kind in kinds:
@@ -98,7 +98,7 @@ class World:
         return self
 
     def restart_collectors(self, at: float) -> "World":
-        """They say nothing until a moment, and then all look at once."""
+        """Stop all collectors, and let them read again at a moment."""
         self._due = {kind: at + first for kind, first in _FIRST_SECOND.items()}
         return self
 
@@ -138,10 +138,10 @@ class World:
         ]
 
     def last(self, name: str) -> str:
-        """What was last said to a broker."""
+        """The last decision on a broker."""
         told = self.run.told(name)
         return told[-1][1] if told else ""
 
     def fires(self, alert: str, name: str) -> bool:
-        """Whether an alert about somebody fires now."""
+        """Whether an alert about a member fires now."""
         return (alert, name) in self.run.firing()

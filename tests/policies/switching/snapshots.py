@@ -56,7 +56,7 @@ def ledger(ledger_id: int, **more: Any) -> Ledger:
 
 
 def intent(ledger_id: int, **more: Any) -> CopyIntent:
-    """The journalled intent to copy it, from before it was created."""
+    """The journalled intent to copy a ledger, written before its copy exists."""
     facts: dict[str, Any] = {"source": "id-of-old", "target": "id-of-new", "at_ms": NOW_MS - 6000}
     return CopyIntent(ledger_id=ledger_id, **(facts | more))
 

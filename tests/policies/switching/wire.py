@@ -61,7 +61,7 @@ OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
 
 
 def readings_of(event: Event, now_ms: int) -> list[Reading]:
-    """What a collector, executor or person would have published for an event."""
+    """The readings that a collector, an executor or an operator would publish for an event."""
     if isinstance(event, SwitchCommand):
         return [event]
     return inventory_readings(event, now_ms) if isinstance(event, InventorySeen) else [_sighting(event, now_ms)]
@@ -151,7 +151,7 @@ class WireWorld(World):
         self.seen = 0
 
     def observation(self, reading: Reading) -> Observation:
-        """A reading after its trip over the wire."""
+        """A reading after encoding and decoding."""
         self.seen += 1
         now = from_millis(self.now_ms)
         record = observation_event(reading, id=f"o{self.seen:06d}", source="test", time=now)

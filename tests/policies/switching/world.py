@@ -83,7 +83,7 @@ class Bookies:
         return IdGenerator(self.hob, 2 * self.created, 0)
 
     def allocate(self, content: str, now_ms: int) -> int:
-        """What a broker does for a topic or cursor."""
+        """Create a ledger under the next id, as a broker does for a topic or a cursor."""
         ledger_id = self.generator.next_id
         self.created += 1
         if ledger_id in self.ledgers:
@@ -139,7 +139,7 @@ class World:
         return self
 
     def tell(self, *events: Event) -> list[DecisionDraft]:
-        """Let events happen now; orders wait until `work`."""
+        """Let events arrive now; orders wait until `work`."""
         before = len(self.said)
         for event in events:
             self.history.append((self.now_ms, event))
@@ -176,7 +176,7 @@ class World:
     # --- brokers
 
     def write(self, topic: str, broker: str) -> None:
-        """A broker begins a new ledger of a topic."""
+        """Let a broker begin a new ledger of a topic."""
         cluster = self.clusters[self.brokers[broker]]
         ledger_id = cluster.allocate(topic, self.now_ms)
         if self.topics[topic] and ledger_id <= self.topics[topic][-1]:
@@ -190,7 +190,7 @@ class World:
         return BrokerSeen(broker, self.sequences[broker], acked, failed, at_ms=self.now_ms, **values)
 
     def follow(self, broker: str) -> BrokerSeen:
-        """A broker reads the directive, follows it, and says so."""
+        """Let a broker follow the directive; returns its report."""
         directive = self.state.directive
         if directive is not None:
             self.brokers[broker] = directive.target
@@ -232,7 +232,7 @@ class World:
         )
 
     def provenance(self, cluster: str, ledger_id: int) -> str | None:
-        """What an executor says of whose it is; here it leaves that to the times."""
+        """The provenance that an executor reports; this model leaves it unknown, so creation times decide."""
         return None
 
     def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> LeaseSeen:
@@ -265,7 +265,7 @@ class World:
     # --- executors
 
     def work(self, *verdicts: SwitchVerdict, limit: int = 10_000) -> "World":
-        """Carry out what is ordered (of these kinds), and report it, until nothing more is."""
+        """Carry out orders, of these kinds if given, and report them until no order is left."""
         for _ in range(limit):
             mine = [o for o in self.orders if not verdicts or o.verdict in verdicts]
             if not mine:
@@ -276,7 +276,7 @@ class World:
         return self
 
     def carry_out(self, order: DecisionDraft) -> Iterable[Event]:
-        """What an executor does, and what it then says."""
+        """Carry out an order; returns the executor's reports."""
         if order.verdict is SwitchVerdict.TAKE_INVENTORY:
             return [self.inventory_event(str(order.details["target"]))]
         if order.verdict is SwitchVerdict.RUN_PRECHECK:
@@ -315,7 +315,7 @@ class World:
         return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, task.ledger_id))
 
     def _copy_anew(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
-        """Under the target's next id; asked again, under the id that was given once."""
+        """Copy under the target's next id. A repeated order gets the same id again."""
         key, facts = (target, task.ledger_id), self.facts(source, task.ledger_id)
         if key in self.new_ids:
             return answer(LedgerOutcome.EXISTS, source=facts, target=self.facts(target, self.new_ids[key]))
@@ -404,14 +404,14 @@ class World:
         return self.later()
 
     def acks(self) -> "World":
-        """All brokers follow, and everything is read afresh."""
+        """Let all brokers follow the directive, and let fresh readings of all parts arrive."""
         self.tell(self.members_event(), *(self.follow(b) for b in self.brokers))
         self.later()
         self.tell(*(self.cluster_event(n) for n in self.clusters))
         return self.later()
 
     def to(self, stage: SwitchStage) -> "World":
-        """Everything well until a stage is reached."""
+        """Bring a switch to a stage without any trouble."""
         self.registered()
         if stage is SwitchStage.REGISTERED:
             return self
@@ -457,7 +457,7 @@ class World:
 
 
 def built_once(build: Callable[[SwitchStage], World]) -> Callable[[SwitchStage], World]:
-    """The world at a stage, to which the way is gone only once; whoever asks gets one of their own."""
+    """Cache the pickled world of each stage; each caller gets its own copy."""
     kept = cache(lambda stage: pickle.dumps(build(stage)))
 
     def world_at(stage: SwitchStage) -> World:
@@ -469,7 +469,7 @@ def built_once(build: Callable[[SwitchStage], World]) -> Callable[[SwitchStage],
 
 @built_once
 def well_at(stage: SwitchStage) -> World:
-    """The usual world at a stage."""
+    """A world at a stage, without any trouble before."""
     return World().to(stage)
 
 
@@ -482,7 +482,7 @@ def verdicts(said: list[DecisionDraft]) -> list[SwitchVerdict]:
 
 
 def tell_of(world: World, path: str, outcome: LedgerOutcome, **more: Any) -> list[DecisionDraft]:
-    """The executor's answer about the ledger of one reference."""
+    """Let the executor's answer about the ledger of one reference arrive."""
     task = world.task(path)
     world.orders = [o for o in world.orders if o.task is None or o.task.ledger_id != task.ledger_id]
     return world.tell(LedgerResult(task.ledger_id, task.op, outcome, **more))
@@ -491,7 +491,7 @@ def tell_of(world: World, path: str, outcome: LedgerOutcome, **more: Any) -> lis
 def apply(
     state: SwitchingState, events: Iterable[Event], limits: SwitchLimits, now_ms: int
 ) -> tuple[SwitchingState, tuple[DecisionDraft, ...]]:
-    """The machine alone: the state after some events, and what is said of them."""
+    """The state after some events, and the decisions of the machine alone."""
     transition = Transition(state, limits, now_ms)
     said = reconcile(transition, events)
     return transition.packed(), said
@@ -502,5 +502,5 @@ def answer(outcome: LedgerOutcome, **more: Any) -> LedgerResult:
 
 
 def stored(state: SwitchingState) -> SwitchingState:
-    """The state after a trip through the store."""
+    """The state after encoding and decoding."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=SwitchingState)

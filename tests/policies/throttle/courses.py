@@ -29,12 +29,12 @@ def good(seconds: int) -> st.SearchStrategy[Observation]:
 
 
 def bad(seconds: int) -> st.SearchStrategy[Observation]:
-    """A broker that could not be read."""
+    """A reading of a broker that could not be read."""
     return st.builds(failed, st.just(seconds), brokers, st.sampled_from([o for o in Outcome if o is not Outcome.OK]))
 
 
 def membership(seconds: int) -> st.SearchStrategy[Observation]:
-    """Who belongs to the cluster."""
+    """A reading of the cluster's brokers."""
     outcomes = st.sampled_from([Outcome.OK, Outcome.OK, Outcome.TIMEOUT])
     return st.lists(brokers, max_size=3, unique=True).flatmap(
         lambda listed: outcomes.map(lambda outcome: members(seconds, *listed, outcome=outcome))
@@ -84,7 +84,7 @@ class Recorded(Run):
 
 
 def run_of(course: list[Batch], settings: ThrottleSettings, until: int = 0) -> Recorded:
-    """The course as replay would run it, and the clock run on for so many seconds."""
+    """Run the policy over a course as a replay would, and the clock on for `until` seconds."""
     run = Recorded(settings)
     for seconds, seen in course:
         run.see(*seen, seconds=seconds)

@@ -26,7 +26,7 @@ TERABYTE = 10**12
 
 
 def log_dirs(free: float, cluster: str = "payments", log_dir: str = "/data", broker: int = 1) -> LogDirs:
-    """A reading of a volume of which so large a share is free."""
+    """A reading of one volume, of which the share `free` is free."""
     volume = VolumeReading(log_dir=log_dir, total_bytes=TERABYTE, usable_bytes=int(TERABYTE * free))
     return LogDirs(cluster=cluster, outcome=Outcome.OK, broker=broker, volumes=(volume,))
 
@@ -45,13 +45,12 @@ class World:
         self._loops: dict[str, throttle.Loop] = {}
 
     def picture(self) -> LoopSnapshot:
-        """As the exporter gives it."""
         self.pictures += 1
         picture = LoopSnapshot(self.now, self.behind) if self.behind else self.view.snapshot(to_millis(self.now))
         return replace(picture, answers=self.answers)
 
     def later(self, **span: float) -> None:
-        """Let time pass: for the loop, and for the site."""
+        """Let time pass for the loop and for the site."""
         self.now += timedelta(**span)
         self.seconds += timedelta(**span).total_seconds()
 
@@ -63,12 +62,12 @@ class World:
         self._loops[cluster].step(*readings)
 
     def watched(self, policy: str, cluster: str) -> None:
-        """Let the query say that it watches."""
+        """Publish a heartbeat of a policy for a cluster."""
         _, said = emit_heartbeat(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(self.now))
         self._take(said.topic, said.key, said.value)
 
     def everything(self) -> "World":
-        """Something of every policy, and something amiss with each."""
+        """Publish decisions of every policy, with a problem in each."""
         self.read(throttle.members(1, 2), log_dirs(0.1), log_dirs(0.5, broker=2))
         self.watched("throttle", "payments")
         bookies = isolation.Loop()

@@ -31,7 +31,7 @@ def _common(subject: str, verdict: str, reason: str) -> dict[str, Any]:
 
 
 def ownership_decision(path: str, verdict: str, reason: str, **fields: Any) -> OwnershipDecision:
-    """One about the bundle of that path: by default its node does not exist."""
+    """A decision about the bundle of that path, whose node does not exist by default."""
     bundle = path.removeprefix("/namespace/")
     given: dict[str, Any] = {
         **_common(f"{CLUSTER}/{MEMBER}/{bundle}", verdict, reason),
@@ -52,7 +52,6 @@ def ownership_decision(path: str, verdict: str, reason: str, **fields: Any) -> O
 
 
 def session_decision(verdict: str, reason: str, **fields: Any) -> SessionDecision:
-    """One about the member."""
     given: dict[str, Any] = {
         **_common(f"{CLUSTER}/{MEMBER}", verdict, reason),
         "role": "broker",

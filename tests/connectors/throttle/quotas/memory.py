@@ -110,7 +110,7 @@ class Journal:
 
 
 def applied(**fields: Any) -> AppliedQuota:
-    """A note that 500 kB/s were set for all clients, and there was nothing before."""
+    """A record that 500 kB/s were set for all clients, where no quota was before."""
     given: dict[str, Any] = {
         "cluster": CLUSTER, "user": None, "client_id": "default", "held": True, "baseline_bytes_per_second": None,
         "base_bytes_per_second": 1_000_000, "rates_bytes_per_second": (500_000,), "decision_id": "id-5", "sequence": 5,

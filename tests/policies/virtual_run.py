@@ -1,0 +1,69 @@
+"""A policy in virtual time: it steps at each reading, and at each `wake_at` in between, as a replay does."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Generic, Self, TypeVar
+
+from policies.decisions import Alert, Decision
+from policies.observations import Observation
+from policies.policy import Policy, Step
+
+State = TypeVar("State")
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def second_of(decision: Decision) -> float:
+    return (decision.decided_at - START).total_seconds()
+
+
+class VirtualRun(Generic[State]):
+    """Steps a policy, and stores its state, steps and decisions."""
+
+    def __init__(self, policy: Policy[State], state: State | None = None) -> None:
+        self.policy = policy
+        self.state = state
+        self.steps: list[tuple[datetime, Step[State]]] = []
+        self.wake_at: datetime | None = None
+        self.published: list[Decision] = []
+
+    def see(self, *observations: Observation, seconds: float | None = None) -> Self:
+        return self.together(*observations, seconds=seconds)
+
+    def together(self, *observations: Observation, seconds: float | None = None) -> Self:
+        """Run the clock to the newest of the observations (or the given second), then step with all of them."""
+        now = at(seconds) if seconds is not None else max(o.at for o in observations)
+        self._wake_until(now)
+        self.step(observations, now)
+        return self
+
+    def feed(self, observations: Iterable[Observation]) -> Self:
+        """See each observation in its own step."""
+        for observation in observations:
+            self.together(observation)
+        return self
+
+    def until(self, seconds: float) -> Self:
+        """Run the clock on, stepping only where the policy asked to be woken (that second included)."""
+        self._wake_until(at(seconds) + timedelta(milliseconds=1))
+        return self
+
+    def step(self, observations: Sequence[Observation], now: datetime) -> Step[State]:
+        step = self.policy.step(self.state, observations, now)
+        assert step.wake_at is None or step.wake_at > now
+        self.state, self.wake_at = step.state, step.wake_at
+        self.steps.append((now, step))
+        self.published.extend(step.decisions)
+        return step
+
+    def _wake_until(self, now: datetime) -> None:
+        while self.wake_at is not None and self.wake_at < now:
+            self.step((), self.wake_at)
+
+    @property
+    def alerts(self) -> list[Alert]:
+        return [d for d in self.published if isinstance(d, Alert)]
