@@ -20,7 +20,7 @@ from policies.publication import Publication, RepeatSchedule
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _Compared:
     """A namespace's verdict, compared with its last published placement."""
 
     namespace: str
@@ -66,7 +66,7 @@ def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
 
 def _compare(
     judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
-) -> Iterator[_Comparison]:
+) -> Iterator[_Compared]:
     """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
     known = {name: last for last in published for name in last.namespaces}
     schedule = placement_schedule(facts.settings)
@@ -76,13 +76,13 @@ def _compare(
         for name in judged.namespaces:
             last = known.pop(name, None)
             if last is None:
-                yield _Comparison(name, judged, mark, None, changed=True, core_changed=True, due=True)
+                yield _Compared(name, judged, mark, None, changed=True, core_changed=True, due=True)
             else:
                 changed = last.fingerprint != mark
                 core_changed = changed and _core(last.fingerprint) != _core(mark)
-                yield _Comparison(name, judged, mark, last, changed, core_changed, due[id(last)])
+                yield _Compared(name, judged, mark, last, changed, core_changed, due[id(last)])
     for name in sorted(known):
-        yield _Comparison(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
+        yield _Compared(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
 
 
 def _core(mark: str) -> tuple[str, str]:
@@ -91,7 +91,7 @@ def _core(mark: str) -> tuple[str, str]:
 
 
 def _remember(
-    compared: Iterable[_Comparison], chosen: Set[str], published: Iterable[PublishedPlacements], facts: IsolationFacts
+    compared: Iterable[_Compared], chosen: Set[str], published: Iterable[PublishedPlacements], facts: IsolationFacts
 ) -> tuple[PublishedPlacements, ...]:
     """Return the published placements after this step.
 
@@ -115,7 +115,7 @@ def _remember(
 
 
 def _make_placement(
-    compared: _Comparison, explained: str, facts: IsolationFacts, issuer: Issuer, publication: Publication
+    compared: _Compared, explained: str, facts: IsolationFacts, issuer: Issuer, publication: Publication
 ) -> Placement:
     namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
     subject, sequence = f"{facts.cluster}/{namespace}", publication.next(is_first=compared.last is None)

@@ -4,10 +4,11 @@
 history. Rules: docs/design/isolation.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
+from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import PlacementReason, Tier
 from policies.isolation.membership import ANY_GROUP, AffinityGroups, BookieMembership, BookieSet
 from policies.isolation.settings import RuleSet, Unaffine
@@ -23,10 +24,8 @@ class Placed:
     """The bookies it may use now, in disjoint parts."""
     tier: Tier
     """How far it must reach to find enough."""
-    feasible: bool
-    """Whether the candidates suffice for a ledger."""
-    headroom: int
-    """The losses of bookies until it needs the next tier; 0 if infeasible."""
+    enough: Comparison
+    """Up to that tier: the writable bookies, compared with those that a ledger needs."""
     reason: PlacementReason
     primary: BookieSet = _NO_BOOKIES
     """Writable bookies of its primary groups."""
@@ -34,6 +33,21 @@ class Placed:
     """Writable bookies of its secondary groups that are in no primary one."""
     unassigned: BookieSet = _NO_BOOKIES
     """Writable bookies in no group, whether or not it may use them."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the candidates suffice for a ledger."""
+        return self.enough.holds
+
+    @property
+    def headroom(self) -> int:
+        """The losses of bookies until it needs the next tier; 0 if infeasible."""
+        return max(0, int(self.enough.value - self.enough.threshold) + 1)
+
+    @property
+    def primary_enough(self) -> Comparison:
+        """The writable primary bookies, compared with those that a ledger needs."""
+        return replace(self.enough, value=len(self.primary))
 
     @property
     def candidates(self) -> frozenset[str]:
@@ -101,15 +115,9 @@ def place(
     else:
         candidates = unassigned = membership.unassigned
         reason, tier = PlacementReason.UNGROUPED_ONLY, Tier.UNASSIGNED
-    feasible = len(candidates) >= ensemble_size
-    return Placed(
-        parts=(candidates,),
-        tier=tier if feasible else Tier.NONE,
-        feasible=feasible,
-        headroom=max(0, len(candidates) - ensemble_size + 1),
-        reason=reason,
-        unassigned=unassigned,
-    )
+    enough = Comparison(len(candidates), Relation.AT_LEAST, ensemble_size)
+    tier = tier if enough.holds else Tier.NONE
+    return Placed(parts=(candidates,), tier=tier, enough=enough, reason=reason, unassigned=unassigned)
 
 
 def classify(
@@ -174,13 +182,14 @@ def _place_by_groups(
     ):
         parts.append(membership.unassigned)
         tiers.append(Tier.UNASSIGNED)
-    reached = accumulate(map(len, parts))
-    tier, serving = next(((t, n) for t, n in zip(tiers, reached, strict=True) if n >= ensemble_size), (Tier.NONE, 0))
+    reached = [Comparison(count, Relation.AT_LEAST, ensemble_size) for count in accumulate(map(len, parts))]
+    tier, enough = next(
+        ((tier, enough) for tier, enough in zip(tiers, reached, strict=True) if enough.holds), (Tier.NONE, reached[-1])
+    )
     return Placed(
         parts=tuple(parts),
         tier=tier,
-        feasible=tier is not Tier.NONE,
-        headroom=max(0, serving - ensemble_size + 1),
+        enough=enough,
         reason=_REASON_BY_TIER[tier],
         primary=primary,
         secondary=secondary,

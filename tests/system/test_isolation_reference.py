@@ -13,6 +13,7 @@ import pytest
 
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
+from policies.comparison import Comparison, Relation
 from policies.errors import UserError
 from policies.isolation.decisions import Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet
@@ -311,7 +312,11 @@ def _counting_dead_primaries(case: Case) -> Placed:
     own = case.membership.members(case.affinity.primary) if case.affinity else frozenset[str]()
     placed = replace(case, writable=case.writable | own).placed()
     candidates = placed.candidates & case.writable
-    return replace(placed, parts=(BookieSet(candidates),), feasible=len(candidates) >= case.ensemble_size)
+    return replace(
+        placed,
+        parts=(BookieSet(candidates),),
+        enough=Comparison(len(candidates), Relation.AT_LEAST, case.ensemble_size),
+    )
 
 
 def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
@@ -323,19 +328,27 @@ def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
     if twice < case.ensemble_size or case.placed().tier is Tier.PRIMARY:
         return case.placed()
     candidates = case.writable & (primary | secondary)
-    return replace(case.placed(), parts=(BookieSet(candidates),), feasible=len(candidates) >= case.ensemble_size)
+    return replace(
+        case.placed(),
+        parts=(BookieSet(candidates),),
+        enough=Comparison(len(candidates), Relation.AT_LEAST, case.ensemble_size),
+    )
 
 
 def _using_a_third_group(case: Case) -> Placed:
     placed = case.placed()
     if placed.feasible:
         return placed
-    return replace(placed, parts=(BookieSet(case.writable),), feasible=len(case.writable) >= case.ensemble_size)
+    return replace(
+        placed,
+        parts=(BookieSet(case.writable),),
+        enough=Comparison(len(case.writable), Relation.AT_LEAST, case.ensemble_size),
+    )
 
 
 def _feasible_one_short(case: Case) -> Placed:
     placed = case.placed()
-    return replace(placed, feasible=len(placed.candidates) >= case.ensemble_size - 1)
+    return replace(placed, enough=Comparison(len(placed.candidates), Relation.AT_LEAST, case.ensemble_size - 1))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ orders on the earlier ones were carried out already.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge.placements import PlacementJudgement
-from policies.isolation.settings import Quarantine, Unaffine
+from policies.isolation.settings import IsolationSettings, Quarantine, Unaffine
 from policies.isolation.state import BookieState, Presence, QuarantineOrder
 from policies.units import millis_of
 
@@ -123,9 +124,14 @@ def _guard(
     """Return the guard that forbids one more quarantine, or None; and the namespaces that it would starve."""
     if not facts.membership.groups:
         return QuarantineReason.NO_GROUPS, ""
-    if len(taken) >= facts.settings.max_quarantined:
+    if not limit_quarantined(len(taken), facts.settings).holds:
         return QuarantineReason.MAX_QUARANTINED, ""
     unassigned = facts.membership.unassigned.members
     left = len(unassigned) - len(unassigned & taken) - 1
     starved = next((name for needed, name in needs if needed > left), None)
     return (None, "") if starved is None else (QuarantineReason.WOULD_BE_INFEASIBLE, starved)
+
+
+def limit_quarantined(count: int, settings: IsolationSettings) -> Comparison:
+    """Return the comparison that must hold before one more bookie is quarantined."""
+    return Comparison(count, Relation.LESS, settings.max_quarantined)
