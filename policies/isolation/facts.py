@@ -23,7 +23,7 @@ class IsolationFacts:
     settings: IsolationSettings
     known: BookieClusterState
     membership: BookieMembership
-    """By the last good readings."""
+    """The membership by the last good readings."""
     confirmed: BookieMembership
     """The same, with the bookies that are missing from only one reading so far. Alerts rest on it, because a second
     reading may show those bookies again."""

@@ -1,4 +1,4 @@
-"""Applies a step to the facts: what was published, the progress of each recovery, and what is forgotten.
+"""Applies a step to the facts: its publications, the progress of each recovery, and the end of members and nodes.
 
 Nothing is decided here. The result is the input of alerts and timers, and the next state.
 """
@@ -11,7 +11,7 @@ from operator import is_
 from msgspec.structs import replace as update
 
 from policies.sessions.decisions import OwnershipVerdict, SessionReason, SessionStatus, SessionVerdict
-from policies.sessions.emit import Published, lapses_ms
+from policies.sessions.emit import Published
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import MemberVerdict, Verdicts
 from policies.sessions.readings import registration_path
@@ -103,6 +103,6 @@ def _is_over(claimed: ClaimFacts, member: MemberFacts, is_contested: bool, facts
     if last is not None and last.verdict is OwnershipVerdict.UNLOAD:
         # Without a report that the bundle is unloaded, the claim ends when the ruling expires. Member and node must
         # have been read since then, because silence does not end a claim.
-        lapsed_ms, node = lapses_ms(last.published_ms, facts), claimed.node
+        lapsed_ms, node = facts.schedule.due_ms(last.published_ms), claimed.node
         return not recovering and node is not None and min(track.read_ms, node.read_ms) >= lapsed_ms
     return not is_contested and not recovering and track.status is SessionStatus.ESTABLISHED

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode
+from policies.publication import Publication
 from policies.sessions.counterfactuals import derive_bundle_counterfactuals, derive_member_counterfactuals
 from policies.sessions.decisions import (
     OwnershipDecision,
@@ -19,8 +20,7 @@ from policies.sessions.judge import MemberVerdict, RuledClaim, Verdicts
 from policies.sessions.judge.orders import MemberOrder
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import LastPublishedOrder, LastPublishedRuling
-from policies.succession import ends_at, next_sequence, repeated_after
-from policies.units import from_millis, human_seconds, millis_of
+from policies.units import from_millis, human_seconds
 
 NAME = "sessions"
 NAMED_BUNDLES = 100
@@ -43,9 +43,9 @@ class Published:
     sessions: tuple[SessionDecision, ...]
     bundles: tuple[OwnershipDecision, ...]
     orders: Mapping[str, LastPublishedOrder]
-    """By member."""
+    """The orders published now, by member."""
     rulings: Mapping[tuple[str, str], LastPublishedRuling]
-    """By path and member."""
+    """The rulings published now, by path and member."""
     sequence: int
     """The last sequence."""
 
@@ -62,7 +62,7 @@ class DecisionPublisher:
     def __init__(self, issuer: Issuer, facts: Facts, sequence: int) -> None:
         self._issuer = issuer
         self._facts = facts
-        self._sequence = sequence
+        self._publication = Publication(facts.now_ms, sequence)
         self._orders: dict[str, LastPublishedOrder] = {}
         self._rulings: dict[tuple[str, str], LastPublishedRuling] = {}
 
@@ -70,26 +70,28 @@ class DecisionPublisher:
         """Return the decisions to publish: bundles by path and member, then members in the order of their losses."""
         ruled = [(r, v.member) for v in verdicts.members for r in v.rulings]
         ruled.sort(key=lambda pair: pair[0].claim.claim.key)
-        bundles = [self._rule(r, member) for r, member in ruled if self._is_ruling_due(r, member)]
-        sessions = [
-            self._order(verdict, verdict.order)
-            for verdict in verdicts.members
-            if verdict.order is not None and self._is_order_due(verdict.member, verdict.order)
-        ]
-        return Published(tuple(sessions), tuple(bundles), self._orders, self._rulings, self._sequence)
+        bundles: list[OwnershipDecision] = []
+        for ruling, member in ruled:
+            fingerprint = self._ruling_fingerprint(ruling, member)
+            is_renewed = ruling.ruling.verdict in _RENEWED_BUNDLES
+            if self._is_needed(fingerprint, ruling.claim.claim.last_published, is_renewed=is_renewed):
+                bundles.append(self._rule(ruling, member, fingerprint))
+        sessions: list[SessionDecision] = []
+        for verdict in verdicts.members:
+            if (order := verdict.order) is not None:
+                fingerprint, last = self._order_fingerprint(verdict.member, order), verdict.member.member.last_published
+                if self._is_needed(fingerprint, last, is_renewed=order.verdict in RENEWED):
+                    sessions.append(self._order(verdict, order, fingerprint))
+        sequence = self._publication.sequence
+        return Published(tuple(sessions), tuple(bundles), self._orders, self._rulings, sequence)
 
-    def _is_order_due(self, member: MemberFacts, order: MemberOrder) -> bool:
-        last = member.member.last_published
-        if last is None or last.fingerprint != self._order_fingerprint(member, order):
+    def _is_needed(
+        self, fingerprint: str, last: LastPublishedOrder | LastPublishedRuling | None, *, is_renewed: bool
+    ) -> bool:
+        if last is None:
             return True
-        return order.verdict in RENEWED and self._facts.now_ms >= lapses_ms(last.published_ms, self._facts)
-
-    def _is_ruling_due(self, ruled: RuledClaim, member: MemberFacts) -> bool:
-        last = ruled.claim.claim.last_published
-        if last is None or last.fingerprint != self._ruling_fingerprint(ruled, member):
-            return True
-        is_renewed = ruled.ruling.verdict in _RENEWED_BUNDLES
-        return is_renewed and self._facts.now_ms >= lapses_ms(last.published_ms, self._facts)
+        due_ms = self._facts.schedule.due_ms(last.published_ms) if is_renewed else None
+        return self._publication.is_needed(fingerprint, last.fingerprint, due_ms)
 
     def _order_fingerprint(self, member: MemberFacts, order: MemberOrder) -> str:
         """The content of an order; a change of it is published. While a member flaps, its losses do not count."""
@@ -107,12 +109,12 @@ class DecisionPublisher:
         session, mode = member.member.session, self._facts.settings.mode
         return "|".join(map(str, (ruling.verdict, ruling.reason, *retry, session, claim.since_ms, mode)))
 
-    def _order(self, verdict: MemberVerdict, order: MemberOrder) -> SessionDecision:
+    def _order(self, verdict: MemberVerdict, order: MemberOrder, fingerprint: str) -> SessionDecision:
         facts, member, track = self._facts, verdict.member.member, verdict.member.track
         paths = tuple(c.claim.path for c in verdict.member.claims)
         is_recovery = order.verdict is SessionVerdict.RECOVER
         self._orders[member.member] = LastPublishedOrder(
-            order.verdict, order.reason, facts.now_ms, self._order_fingerprint(verdict.member, order),
+            order.verdict, order.reason, facts.now_ms, fingerprint,
             track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
         )  # fmt: skip
         decision = SessionDecision(
@@ -138,12 +140,10 @@ class DecisionPublisher:
         )
         return decision.model_copy(update={"otherwise": derive_member_counterfactuals(decision, facts.settings)})
 
-    def _rule(self, ruled: RuledClaim, member: MemberFacts) -> OwnershipDecision:
+    def _rule(self, ruled: RuledClaim, member: MemberFacts, fingerprint: str) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
         session, bundle = member.member.session, bundle_of(claim.path)
-        self._rulings[claim.key] = LastPublishedRuling(
-            ruling.verdict, ruling.reason, facts.now_ms, self._ruling_fingerprint(ruled, member)
-        )
+        self._rulings[claim.key] = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint)
         decision = OwnershipDecision(
             **self._next_header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
             verdict=ruling.verdict,
@@ -168,15 +168,9 @@ class DecisionPublisher:
         return decision.model_copy(update={"otherwise": derive_bundle_counterfactuals(decision)})
 
     def _next_header(self, kind: str, name: str, *, is_first: bool) -> dict[str, Any]:
-        self._sequence = next_sequence(self._sequence, self._facts.now_ms, is_first=is_first)
         subject, now = f"{self._issuer.cluster}/{name}", from_millis(self._facts.now_ms)
-        header = self._issuer.header(subject, self._sequence, now, about=(kind, subject))
-        return {**header, "valid_until": ends_at(now, self._facts.settings.validity)}
-
-
-def lapses_ms(published_ms: int, facts: Facts) -> int:
-    """When (milliseconds since the epoch) a decision published at that time lapses."""
-    return published_ms + millis_of(repeated_after(facts.settings.validity, valid_for=1))
+        header = self._issuer.header(subject, self._publication.next(is_first=is_first), now, about=(kind, subject))
+        return {**header, "valid_until": self._facts.schedule.ends_at(now)}
 
 
 def explain_ruling(bundle: str, ruled: RuledClaim, session: str | None) -> str:

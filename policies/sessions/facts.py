@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from policies.decisions import Mode
+from policies.publication import RepeatSchedule
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fleet import Budget, FleetFacts, RoleFacts, Unread, join_fleet
 from policies.sessions.fold.cluster import ClusterState
@@ -102,6 +103,11 @@ class Facts:
     def validity_ms(self) -> int:
         """How long a reading counts."""
         return millis_of(self.settings.validity)
+
+    @property
+    def schedule(self) -> RepeatSchedule:
+        """When a published decision lapses: if it still applies, it is published again then."""
+        return RepeatSchedule(self.settings.validity, valid_for=1)
 
     def bundles(self) -> Iterator[NodeRecord]:
         """The nodes that stand for bundles."""

@@ -43,7 +43,7 @@ class LossCount:
 
     @property
     def is_fleet_wide(self) -> bool:
-        """Whether so many sessions are lost that the fault is ZooKeeper's."""
+        """Whether enough sessions are lost to blame ZooKeeper."""
         return self.lost >= self.needed
 
 

@@ -1,7 +1,7 @@
 """Members whose process contradicts their session: dead, alive without a registration, or not listed.
 
-Whoever is brought down must have been read lately, after the event, and twice in a row (`Certainty`). Plain values in,
-plain values out. All times are milliseconds since the epoch.
+A member is brought down only if readings are certain (`Certainty`): recent, taken after the event, and two in a row.
+Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     read_ms: InstantMs
     """When it was last read."""
     state: SessionState
-    """By the last reading."""
+    """Its state in the last reading."""
     session: str | None = None
     past: tuple[str, ...] = ()
     """Its past sessions; readings of them are ignored."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
-from policies.sessions.emit import RENEWED, lapses_ms
+from policies.sessions.emit import RENEWED
 from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge.members import shutdown_delay_ms
@@ -39,7 +39,7 @@ def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Ite
             last, track = claim.claim.last_published, member.track
             if last is None:
                 continue
-            yield lapses_ms(last.published_ms, facts)
+            yield facts.schedule.due_ms(last.published_ms)
             if track is not None and track.reestablished_ms is not None and last.verdict is OwnershipVerdict.WAIT:
                 yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
     for node in facts.bundles():
@@ -54,7 +54,7 @@ def _member_due_ms(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Ite
         if absence is not None:
             yield absence.due_ms
     if last is not None and last.verdict in RENEWED:
-        yield lapses_ms(last.published_ms, facts)
+        yield facts.schedule.due_ms(last.published_ms)
     if record.awaited_ms is not None:
         yield record.awaited_ms + millis_of(facts.settings.load_data_after)
     missed_ms = facts.load_data_missed_ms(member)

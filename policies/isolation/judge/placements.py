@@ -32,9 +32,9 @@ class PlacementJudgement:
     promise: RuleSet
     writable: int
     placed: Placed
-    """By the cluster's rules."""
+    """The bookies that the cluster's rules allow."""
     promised: Placed
-    """By the promise."""
+    """The bookies that the promise allows."""
     verdict: PlacementVerdict
     reason: PlacementReason
     asked_strict: bool = False

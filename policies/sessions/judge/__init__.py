@@ -44,7 +44,7 @@ class Verdicts:
     """The verdicts on all members."""
 
     members: tuple[MemberVerdict, ...]
-    """In the order of their losses."""
+    """Sorted by the time of their losses."""
     budget: Budget
     """The shutdown budget after all orders."""
 
