@@ -1,4 +1,4 @@
-"""Only a decision that differs from the one in force is published, in a fixed order, with a sentence that has the cause."""
+"""Only a decision that differs from the one in force is published, in a fixed order; its sentence has the cause."""
 
 import pytest
 
