@@ -5,27 +5,22 @@ settings enable it, and requires the token. Paths that only a broker can serve (
 `/read-mode`) return 501.
 """
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import structlog
 from rich.console import Console
 
 from connectors.component import Component
-from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.http.access import is_let_in
-from connectors.http.server import HttpServer
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.registry import Registry, RegistryError
 from connectors.switching.settings import SwitchAdminApi, SwitchExecution
 from deploy.settings.application import Settings
+from deploy.switch.admin_server import BASE, AdminRequest, BadRequestError, StatusAndBody, SwitchAdminServer, refuse
 from deploy.switch.clusters import bookkeeper_clusters, identify_cluster
 from deploy.switch.command_runner import CommandConsole, CommandRunner
 from deploy.switch.ledger_views import is_to_clean, plain_ledger, select_ledgers
@@ -35,50 +30,11 @@ from policies.errors import UserError
 from policies.switching.decisions import RejectCode
 from policies.switching.state import ClusterStatus
 
-BASE = "/admin/v2/bookie-clusters"
-
-_MAX_BODY_BYTES = 65_536
-_REQUEST_SECONDS = 30.0
 _READ_SECONDS = 1.0
 _STATUSES = {RejectCode.NOT_FOUND: HTTPStatus.NOT_FOUND, RejectCode.URI_DUPLICATE: HTTPStatus.BAD_REQUEST}
 """Any other rejection is a conflict with the present state."""
 
 _log = structlog.get_logger(__name__)
-
-StatusAndBody = tuple[HTTPStatus, Any]
-
-
-class BadRequestError(Exception):
-    """The request is not valid; the message has the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdminRequest:
-    """A request with its parsed body."""
-
-    method: str
-    parts: tuple[str, ...]
-    """The segments of the path below the base."""
-    body: Mapping[str, Any]
-    key: str | None = None
-    """The header `Idempotency-Key`."""
-    peer: str = ""
-
-    def text(self, name: str) -> str | None:
-        """Return a text field of the body or the query."""
-        value = self.body.get(name)
-        if value is not None and not isinstance(value, str):
-            raise BadRequestError(f"{name}: must be a string")
-        return value
-
-    def flag(self, name: str, *, otherwise: bool) -> bool:
-        """Return a boolean field of the body or the query."""
-        value = self.body.get(name, otherwise)
-        if isinstance(value, str):
-            value = {"true": True, "false": False}.get(value.lower())
-        if not isinstance(value, bool):
-            raise BadRequestError(f"{name}: must be true or false")
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +75,18 @@ class SwitchAdmin:
             with self._one:
                 return self._answer(request)
         except (BadRequestError, UserError) as error:
-            return HTTPStatus.BAD_REQUEST, _refuse(str(error))
+            return HTTPStatus.BAD_REQUEST, refuse(str(error))
         except RegistryError as error:
-            return HTTPStatus.SERVICE_UNAVAILABLE, _refuse(str(error))
+            return HTTPStatus.SERVICE_UNAVAILABLE, refuse(str(error))
         except Exception as error:
             _log.exception("a request failed", cluster=self._cluster, path="/".join(request.parts))
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _refuse(f"unexpected: {type(error).__name__}")
+            return HTTPStatus.INTERNAL_SERVER_ERROR, refuse(f"unexpected: {type(error).__name__}")
 
     def _answer(self, request: AdminRequest) -> StatusAndBody:
         match request.parts:
             case ():
                 if request.method != "GET":
-                    return HTTPStatus.METHOD_NOT_ALLOWED, _refuse("only GET lists the clusters")
+                    return HTTPStatus.METHOD_NOT_ALLOWED, refuse("only GET lists the clusters")
                 return HTTPStatus.OK, list(self._read_registered())
             case (verb,) if (request.method, verb) in self._verbs:
                 return self._verbs[(request.method, verb)](request)
@@ -142,7 +98,7 @@ class SwitchAdmin:
                 return _refuse_broker_work(request)
             case (name,) if name not in {verb for _, verb in self._verbs}:
                 return self._handle_cluster(request, name)
-        return HTTPStatus.NOT_FOUND, _refuse(f"{request.method} {BASE}/{'/'.join(request.parts)} is not served")
+        return HTTPStatus.NOT_FOUND, refuse(f"{request.method} {BASE}/{'/'.join(request.parts)} is not served")
 
     # --- the registry
 
@@ -162,7 +118,7 @@ class SwitchAdmin:
         found = next((each for each in self._read_registered() if each["name"] == name), None)
         if request.method == "GET" and found is not None:
             return HTTPStatus.OK, found
-        return HTTPStatus.NOT_FOUND, _refuse(f"{name} is not registered")
+        return HTTPStatus.NOT_FOUND, refuse(f"{name} is not registered")
 
     def _register(self, request: AdminRequest, name: str) -> StatusAndBody:
         status, uri = request.text("status"), request.text("metadataServiceUri")
@@ -262,107 +218,12 @@ def _http_status(answer: Mapping[str, Any]) -> HTTPStatus:
 
 
 def _refuse_broker_work(_request: AdminRequest) -> StatusAndBody:
-    return HTTPStatus.NOT_IMPLEMENTED, _refuse("only a broker can do that: Headgate orchestrates")
+    return HTTPStatus.NOT_IMPLEMENTED, refuse("only a broker can do that: Headgate orchestrates")
 
 
 def _strip_scheme(uri: str) -> str:
     """Return hosts and path. The scheme names a layout, which is read from the cluster instead."""
     return uri.partition("://")[2].replace(";", ",").rstrip("/")
-
-
-def _refuse(why: str) -> dict[str, str]:
-    return {"reason": why}
-
-
-# --- the server
-
-
-class SwitchAdminServer(HttpServer):
-    """Serves the API of one broker cluster.
-
-    Args:
-        api: the address and the token.
-        answer: answers a request.
-
-    Raises:
-        UserError: it cannot listen at the address, or its files cannot be used.
-    """
-
-    def __init__(self, api: SwitchAdminApi, answer: Callable[[AdminRequest], StatusAndBody]) -> None:
-        values = {"answer": staticmethod(answer), "token": api.bearer_token() or ""}
-        handler = type("Handler", (_Handler,), values)
-        setting = "switching.admin_api.port"
-        super().__init__(handler, api.host, api.port, name="switch admin", setting=setting, tls=api.tls())
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_SECONDS
-    server_version = "headgate"
-    sys_version = ""
-    answer: Callable[[AdminRequest], StatusAndBody]
-    token: str
-
-    def do_GET(self) -> None:
-        """Serve a reading."""
-        self._serve()
-
-    def do_POST(self) -> None:
-        """Serve a command."""
-        self._serve()
-
-    def do_DELETE(self) -> None:
-        """Serve the removal of a cluster."""
-        self._serve()
-
-    def _serve(self) -> None:
-        status, answer = self._answer()
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if status is HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Bearer")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _answer(self) -> StatusAndBody:
-        if not is_let_in(self.headers.get("Authorization"), self.token):
-            return HTTPStatus.UNAUTHORIZED, _refuse("a bearer token is needed")
-        try:
-            return self.answer(self._read_request())
-        except BadRequestError as error:
-            return HTTPStatus.BAD_REQUEST, _refuse(str(error))
-
-    def _read_request(self) -> AdminRequest:
-        url = urlsplit(self.path)
-        path = url.path.rstrip("/")
-        if path != BASE and not path.startswith(f"{BASE}/"):
-            raise BadRequestError(f"only {BASE} is served")
-        parts = tuple(unquote(part) for part in path[len(BASE) :].split("/") if part)
-        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        return AdminRequest(
-            method=self.command,
-            parts=parts,
-            body={**query, **self._read_body()},
-            key=self.headers.get("Idempotency-Key"),
-            peer=str(self.client_address[0]),
-        )
-
-    def _read_body(self) -> Mapping[str, Any]:
-        length = self.headers.get("Content-Length", "0")
-        if not length.isascii() or not length.isdigit() or int(length) > _MAX_BODY_BYTES:
-            raise BadRequestError(f"the body may have at most {_MAX_BODY_BYTES} bytes")
-        data = self.rfile.read(int(length))
-        try:
-            body: Any = read_json(data, Any) if data.strip() else {}
-        except UnreadableJsonError:
-            raise BadRequestError("the body is no JSON") from None
-        if not isinstance(body, dict):
-            raise BadRequestError("the body is no JSON object")
-        return body
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Log nothing: the commands topic has every command with its actor."""
 
 
 def admin_api_components(settings: Settings) -> Iterator[Component]:

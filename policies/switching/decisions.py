@@ -146,9 +146,7 @@ class SwitchDecision(Decision):
 
     verdict: SwitchVerdict
     reason: SwitchReason
-    code: RejectCode | None = Field(
-        default=None, description="The rule that rejected it; null if nothing was rejected."
-    )
+    code: RejectCode | None = Field(default=None, description="The rule of a rejection.")
     stage: SwitchStage = Field(description="The stage of the switch after this decision.")
     epoch: int = Field(ge=0, description="The epoch of the directive in force.")
     lease_token: int = Field(ge=0, description="The lease of the order; 0: none.")
@@ -157,12 +155,9 @@ class SwitchDecision(Decision):
     target: str | None = Field(description="The cluster that brokers move to.")
     ledger: LedgerRef | None = Field(default=None, description="The ledger of the decision.")
     expects: Mapping[str, str | int | None] = Field(
-        default_factory=dict,
-        description="The values that an executor must find; else it writes nothing and reports a conflict.",
+        default_factory=dict, description="The values that an executor must find; else it writes nothing."
     )
-    args: Mapping[str, str | int | bool | None] = Field(
-        default_factory=dict, description="Further arguments of the order."
-    )
+    args: Mapping[str, str | int | bool | None] = Field(default_factory=dict, description="More arguments.")
     valid_until: Instant | None = Field(
         description="The end of the lease: an executor does not begin the order after this, unless it renewed that "
         "lease. Null: no limit."
@@ -199,38 +194,23 @@ class SwitchRecord(Decision):
     target: str | None = Field(description="The cluster that they move to; null: no switch began.")
     epoch: int = Field(description="The greatest epoch of all directives.")
     committed_epoch: int = Field(description="The epoch of the directive whose target became the active cluster.")
-    attempt: int = Field(
-        description="The number of the attempt: 1 at first, one more each time the switch is driven on; 0: no switch."
-    )
-    ledgers: dict[LedgerStage, int] = Field(
-        description="The number of ledgers by stage; stages without ledgers are left out."
-    )
+    attempt: int = Field(description="The number of the attempt, from 1 on; 0: no switch.")
+    ledgers: dict[LedgerStage, int] = Field(description="The number of ledgers by stage, without empty stages.")
     brokers: BrokerCounts
     degraded: bool = Field(description="Whether a broker could not reach the target after others had moved.")
     blocked: str = Field(description="Why it does not go live, clean up or go back; empty if nothing blocks it.")
     halted: str = Field(description="Why nothing is ordered; empty if it goes on.")
     paused: bool = Field(default=False, description="Whether an operator paused it.")
-    contested: str = Field(
-        default="", description="The change in the registry that Headgate did not order; empty: none."
-    )
-    unplanned: tuple[str, ...] = Field(
-        default=(), description="Some unplanned references that should no longer name their cluster."
-    )
-    unplanned_count: int = Field(default=0, description="The number of all such references.")
+    contested: str = Field(default="", description="A registry change that Headgate did not order.")
+    unplanned: tuple[str, ...] = Field(default=(), description="Some unplanned references to the left cluster.")
+    unplanned_count: int = Field(default=0, description="The number of unplanned references.")
     rollback_until: Instant | None = Field(description="The end of the rollback window; null: not live yet.")
-    cleanup_from: Instant | None = Field(
-        description="The time from which the source may be cleaned up; null: not live yet."
-    )
+    cleanup_from: Instant | None = Field(description="The earliest time of a clean-up; null: not live yet.")
     prechecks: dict[str, str] = Field(description="The digest of the last precheck, by target.")
     registry: dict[str, str] = Field(description="The status of each registered BookKeeper cluster.")
-    stage_since: Instant | None = Field(
-        default=None, description="The time since when it is at its stage; null: not known."
-    )
+    stage_since: Instant | None = Field(default=None, description="When it reached its stage; null: not known.")
     copy_bytes_per_second: int | None = Field(default=None, description="The limit for copies; null: none.")
     bypassed: bool = Field(
-        default=False,
-        description="Whether a switch began on a bypassed precheck: since then, ids of topics may collide.",
+        default=False, description="Whether a switch began on a bypassed precheck, so that ids may collide."
     )
-    valid_until: Instant | None = Field(
-        default=None, description="The end of its validity: it is repeated before, as long as the policy runs."
-    )
+    valid_until: Instant | None = Field(default=None, description="The end of its validity; it is repeated before.")

@@ -5,8 +5,8 @@ No other module joins read models. Nothing is decided or written here.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
+from policies.switching.blocks import BlockMap
 from policies.switching.clusters import IdMark, raise_marks
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import CopyIntent
@@ -23,20 +23,7 @@ from policies.switching.state import (
     Switch,
     SwitchAction,
     SwitchingState,
-    SwitchStage,
 )
-
-
-class Intents(Protocol):
-    """The journal of copies, by key."""
-
-    def get(self, key: JournalKey, /) -> CopyIntent | None:
-        """Return an intent; None if there is none."""
-        ...
-
-    def since(self, first: JournalKey, /) -> Iterator[CopyIntent]:
-        """Return the intents from a key on, in their order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +32,7 @@ class SwitchFacts:
 
     state: SwitchingState
     plan: LedgerPlan
-    journal: Intents
+    journal: BlockMap[JournalKey, CopyIntent, str]
     limits: SwitchLimits
     now_ms: int
 
@@ -56,10 +43,6 @@ class SwitchFacts:
         """The last switch. A caller must know that there is one."""
         assert self.state.switch is not None  # noqa: S101 - callers have asked
         return self.state.switch
-
-    def stage(self, target: str) -> SwitchStage:
-        """The stage of the switch to a target."""
-        return self.state.stage(target, self.now_ms)
 
     @property
     def stands_still(self) -> str:
@@ -93,20 +76,10 @@ class SwitchFacts:
         """The instance id of the switch's target; empty if not known."""
         return self.instance(self.switch.target) or ""
 
-    def cluster_read_ms(self, name: str) -> int:
-        """The time at which a cluster was last read; -1: never."""
-        seen = self.state.cluster(name)
-        return seen.read_ms if seen else -1
-
     def generator(self, name: str) -> IdGenerator | None:
         """A cluster's id generator as last read."""
         seen = self.state.cluster(name)
         return seen.generator if seen else None
-
-    def next_id(self, name: str) -> int:
-        """The id that a cluster gives next; -1: not known."""
-        generator = self.generator(name)
-        return generator.next_id if generator else -1
 
     def gave_beyond(self, name: str) -> int:
         """The greatest id that a cluster gave although it gives a lower one next; -1: its ids only grew."""

@@ -27,6 +27,10 @@ Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
 LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
 Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
+Quorum = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Names = Annotated[tuple[Name, ...], Field(max_length=MOST_LISTED)]
+Texts = Annotated[tuple[Text, ...], Field(max_length=MOST_LISTED)]
+Samples = Annotated[tuple[int, ...], Field(max_length=MOST_LISTED)]
 
 
 class _Value(Observed):
@@ -75,9 +79,7 @@ class SwitchCommand(Reading):
     idempotency_key: str = Field(min_length=1, max_length=249, description="A repeated key is the same command.")
     dry_run: bool | None = Field(default=None, description="Preview only; null: only for `cleanup`.")
     expected_epoch: Epoch | None = Field(default=None, description="Reject at any other epoch.")
-    precheck_digest: Text | None = Field(
-        default=None, description="start: the digest of the report that the operator read."
-    )
+    precheck_digest: Text | None = Field(default=None, description="start: the digest of the report that was read.")
 
     def subject(self) -> str:
         """``<cluster>/commands/<idempotency key>``."""
@@ -130,9 +132,7 @@ class SwitchRegistry(Reading):
     committed_epoch: Epoch = Field(
         default=0, description="The epoch of the directive whose target became the active cluster."
     )
-    active_as_proposed: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Active clusters by the entries of PIP-477."
-    )
+    active_as_proposed: Names = Field(default=(), description="Active clusters by the entries of PIP-477.")
 
 
 class SwitchBrokers(Reading):
@@ -140,9 +140,7 @@ class SwitchBrokers(Reading):
 
     event_type: ClassVar[str] = "headgate.switch-brokers.v1"
 
-    brokers: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Their names, as in their agents' reports."
-    )
+    brokers: Names = Field(default=(), description="Their names, as in their agents' reports.")
 
 
 class SwitchBroker(Reading):
@@ -154,12 +152,8 @@ class SwitchBroker(Reading):
     sequence: Count = Field(default=0, description="The report's number; only grows, also across restarts.")
     epoch: Epoch = Field(default=0, description="The epoch of the directive that it reports on.")
     client_init_failed: bool = Field(default=False, description="Whether it failed to make a client of the target.")
-    writes: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Clusters that it wrote to since its ack."
-    )
-    reads: tuple[Name, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Clusters that it has open readers on."
-    )
+    writes: Names = Field(default=(), description="Clusters that it wrote to since its ack.")
+    reads: Names = Field(default=(), description="Clusters that it has open readers on.")
 
     def subject(self) -> str:
         """``<cluster>/<broker>``."""
@@ -195,7 +189,7 @@ class HitCount(_Value):
     """Ledgers of one class that exist in the target."""
 
     count: Count = Field(description="The number of ledgers.")
-    samples: tuple[int, ...] = Field(default=(), max_length=MOST_LISTED, description="Some of their ids.")
+    samples: Samples = Field(default=(), description="Some of their ids.")
 
 
 class FindingReading(_Value):
@@ -204,7 +198,7 @@ class FindingReading(_Value):
     reason: FindingReason
     detail: Text = Field(description="The finding in one sentence.")
     count: Count = Field(default=0, description="The number of ledgers or references concerned.")
-    samples: tuple[int, ...] = Field(default=(), max_length=MOST_LISTED, description="Some of their ids.")
+    samples: Samples = Field(default=(), description="Some of their ids.")
     hob: int | None = Field(default=None, description="idgen_behind: the `HOB-k` to advance the target to.")
     remedy: Text = Field(default="", description="The remedy.")
 
@@ -213,14 +207,10 @@ class StayingReading(_Value):
     """Ledgers of one kind that stay in one cluster."""
 
     kind: StayingKind
-    cluster: str = Field(
-        default="", max_length=249, description="The cluster that holds them; empty: only their owner knows it."
-    )
+    cluster: str = Field(default="", max_length=249, description="Their cluster; empty: only their owner knows it.")
     count: Count = Field(description="The number of ledgers.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest of their ids; -1: none is known.")
-    samples: tuple[Text, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Some of the znodes that name them."
-    )
+    samples: Texts = Field(default=(), description="Some of the znodes that name them.")
 
 
 class SwitchPrecheck(Reading):
@@ -237,7 +227,7 @@ class SwitchPrecheck(Reading):
     to_import: Count = Field(default=0, description="The number of ledgers to copy under their own id.")
     greatest_id: LedgerId = Field(default=-1, description="The greatest id named outside the target.")
     hits: dict[HitClass, HitCount] = Field(
-        max_length=100, default_factory=dict, description="Ledgers that exist in the target at ids to import, by class."
+        max_length=100, default_factory=dict, description="The target's ledgers at ids to import, by class."
     )
     findings: tuple[FindingReading, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Why it is not ready; empty if it is."
@@ -246,12 +236,8 @@ class SwitchPrecheck(Reading):
     staying: tuple[StayingReading, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Ledgers that stay in their cluster."
     )
-    left_out: tuple[Text, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Znodes that the settings exclude from reading."
-    )
-    bypassed: bool = Field(
-        default=False, description="Whether it is ready only because a lab's settings bypass findings."
-    )
+    left_out: Texts = Field(default=(), description="Znodes that the settings exclude from reading.")
+    bypassed: bool = Field(default=False, description="Whether only a lab's settings make it ready.")
 
     def subject(self) -> str:
         """``<cluster>/<target>``."""
@@ -268,21 +254,11 @@ class LedgerReading(_Value):
     custom_metadata: dict[Text, Metadata] = Field(
         default_factory=dict, max_length=1000, description="Custom metadata; values in base64."
     )
-    ensemble_size: int | None = Field(
-        default=None, ge=0, le=2**31 - 1, description="The number of bookies that hold it."
-    )
-    write_quorum: int | None = Field(
-        default=None, ge=0, le=2**31 - 1, description="The number of bookies that hold each entry."
-    )
-    ack_quorum: int | None = Field(
-        default=None, ge=0, le=2**31 - 1, description="The number of acks that each entry needs."
-    )
-    entries_digest: Text | None = Field(
-        default=None, description="The digest of all entries, in order; null: not read."
-    )
-    created_ms: int | None = Field(
-        default=None, ge=0, le=MAX_INT64, description="When ZooKeeper made its metadata, by ZooKeeper's clock."
-    )
+    ensemble_size: Quorum | None = Field(default=None, description="The number of bookies that hold it.")
+    write_quorum: Quorum | None = Field(default=None, description="The number of bookies that hold each entry.")
+    ack_quorum: Quorum | None = Field(default=None, description="The number of acks that each entry needs.")
+    entries_digest: Text | None = Field(default=None, description="Digest of all entries, in order; null: not read.")
+    created_ms: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Creation time, by ZooKeeper's clock.")
     provenance: str | None = Field(
         default=None,
         max_length=249,
@@ -337,9 +313,7 @@ class SwitchInventory(Reading):
     staying: tuple[StayingReading, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Ledgers that stay in their cluster."
     )
-    left_out: tuple[Text, ...] = Field(
-        default=(), max_length=MOST_LISTED, description="Znodes that the settings exclude from reading."
-    )
+    left_out: Texts = Field(default=(), description="Znodes that the settings exclude from reading.")
     took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
 
     def subject(self) -> str:
@@ -373,8 +347,7 @@ class SwitchLedger(Reading):
     result: LedgerOutcome = Field(description="The result; `failed` is tried again.")
     source: LedgerReading | None = Field(default=None, description="copied, exists: the source's ledger.")
     target: LedgerReading | None = Field(default=None, description="copied, exists: the target's ledger.")
-    changed: tuple[Text, ...] = Field(
-        max_length=MOST_LISTED,
+    changed: Texts = Field(
         default=(),
         description="The fields that differ between before and after: `attribution`, `ledger_id`, `entry_id` …",
     )

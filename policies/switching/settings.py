@@ -48,7 +48,7 @@ class SwitchingSettings(PolicySettings):
         "than `rollback_window`.",
     )
     copy_concurrency: int = Field(
-        default=16, ge=1, le=1000, description="The most ledgers that are copied (or promoted) at once."
+        default=16, ge=1, le=1000, description="The most ledgers copied (or promoted) at once."
     )
     orders_ahead: int = Field(
         default=1000,

@@ -53,7 +53,7 @@ _INVALID = RejectCode.INVALID_TRANSITION
 def precheck(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Row 3, the command. A target may be checked again, also once its last switch is over."""
     target, source = command.args.target or "", facts.state.committed()
-    stage = facts.stage(target)
+    stage = facts.state.stage(target, facts.now_ms)
     if not target:
         yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
     elif stage is SwitchStage.NONE:
@@ -78,7 +78,7 @@ def _explain_vacancy(facts: SwitchFacts) -> str:
 def judge_precheck(facts: SwitchFacts, seen: Prechecked) -> Iterator[Change]:
     """Row 3, the report: a later one replaces an earlier one."""
     check, known, subject = seen.check, facts.state.check(seen.check.target), f"prechecks/{seen.check.target}"
-    stage = facts.stage(check.target)
+    stage = facts.state.stage(check.target, facts.now_ms)
     if known is not None and check.checked_ms <= known.checked_ms:
         yield Count("repeated")
     elif stage not in _STARTABLE:
@@ -110,10 +110,11 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         code, why = refusal or (RejectCode.NOT_FOUND, "no cluster is active")
         yield reject(command, code, f"the switch to {target} does not start: {why}")
         return
-    epoch, bypassed = state.epoch + 1, is_check_bypassed(facts, target)
+    epoch, bypassed, generator = state.epoch + 1, is_check_bypassed(facts, target), facts.generator(target)
     switch = Switch(
         source=source, target=target, stage=SwitchStage.TRIGGERED, epoch=epoch, bypassed=bypassed,
-        started_ms=facts.now_ms, target_floor=facts.next_id(target), brokers_from=state.active() or source,
+        started_ms=facts.now_ms, target_floor=generator.next_id if generator else -1,
+        brokers_from=state.active() or source,
     )  # fmt: skip
     yield Update({"switch": switch, "bypassed": state.bypassed or bypassed})
     risk = ", on a precheck that was bypassed: ids may collide" if bypassed else ""
@@ -184,10 +185,9 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
     """
     fields: dict[str, object] = {"halted": "", "paused": False}
     target, begun = facts.generator(facts.switch.target), facts.switch.target_floor
-    is_advanced = target is not None and target.next_id > begun
-    if is_advanced and guards.order_holds(facts) and not guards.ids_only_grow(facts, facts.switch.target):
-        fields["target_floor"] = facts.next_id(facts.switch.target)
-    return fields
+    if target is None or target.next_id <= begun or not guards.order_holds(facts):
+        return fields
+    return fields if guards.ids_only_grow(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
 
 
 def _retry_task(task: LedgerTask) -> PutTask:

@@ -66,7 +66,9 @@ def _find_reason_to_undo(facts: SwitchFacts) -> str:
         return ""
     is_live = stage is not SwitchStage.TRIGGERED
     late = tuple(d for d in awaited(facts.state) if (d.cannot or not is_live) and facts.now_ms >= _due_ms(facts, d))
-    if not late or (not is_live and facts.cluster_read_ms(facts.switch.target) < min(_due_ms(facts, d) for d in late)):
+    target = facts.state.cluster(facts.switch.target)
+    read_ms = target.read_ms if target else -1
+    if not late or (not is_live and read_ms < min(_due_ms(facts, d) for d in late)):
         return ""  # since the target's ids were last read, a broker may have followed unreported
     may_not = guards.way_back_is_beyond(facts, facts.switch.home) or (is_live and guards.before_rollback_end(facts))
     return "" if may_not else describe_brokers(late)

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from connectors.switching.settings import SwitchAdminApi
 from deploy.settings.application import Settings
 from deploy.switch import admin_api
-from deploy.switch.admin_api import BASE, AdminRequest, StatusAndBody, SwitchAdmin, SwitchAdminServer
+from deploy.switch.admin_api import SwitchAdmin
+from deploy.switch.admin_server import BASE, AdminRequest, StatusAndBody, SwitchAdminServer
 from deploy.switch.command_runner import CommandRunner
 from policies.errors import UserError
 from policies.switching.readings import CommandName

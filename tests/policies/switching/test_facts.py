@@ -21,7 +21,7 @@ EMPTY = facts(SwitchingState())
 
 
 def test_of_a_cluster_that_was_never_read_nothing_is_known() -> None:
-    assert (EMPTY.instance("new"), EMPTY.generator("new"), EMPTY.next_id("new")) == (None, None, -1)
+    assert (EMPTY.instance("new"), EMPTY.generator("new")) == (None, None)
 
 
 @pytest.mark.parametrize(("later_ms", "known"), [(0, True), (1, False)])
