@@ -79,11 +79,7 @@ def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | No
 
 
 @app.command()
-def demo(
-    picture: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write the run's output and charts to this SVG file.")
-    ] = None,
-) -> None:
+def demo() -> None:
     """Watch a two-minute demo: a disk fills up and producers are slowed, stopped and released.
 
     Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
@@ -97,11 +93,11 @@ def demo(
     from deploy.demo.volume import enter_private_mounts
 
     mounts = enter_private_mounts()  # before what is loaded below starts threads
-    from deploy.demo.part import DemoFailedError
+    from deploy.demo.director import DemoFailedError
     from deploy.demo.run import run_demo
 
     try:
-        raise typer.Exit(run_demo(mounts=mounts, picture=picture))
+        raise typer.Exit(run_demo(mounts=mounts))
     except DemoFailedError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None

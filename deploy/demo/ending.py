@@ -15,20 +15,21 @@ _PREFIX = "headgate-demo-"
 _LOCK = "lock"
 
 
-class Ending:
-    """What SIGINT, SIGTERM and SIGHUP (a closed terminal) do: end what runs in order, and at once when repeated."""
+class Shutdown:
+    """Handles SIGINT, SIGTERM and SIGHUP (a closed terminal): the first ends the demo in order, a second at once."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        """Set by the first signal, once `in_order`."""
+        """Set by the first signal if `in_order` is true."""
         self.in_order = False
+        """False until everything runs: until then a signal ends the process at once."""
         self._signal: int | None = None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
     @property
     def status(self) -> int | None:
-        """The exit status a signal asks for; None where none came."""
+        """The exit status after a signal; None without one."""
         return None if self._signal is None else 128 + self._signal
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -39,10 +40,13 @@ class Ending:
 
 
 @contextmanager
-def own_folder() -> Iterator[Path]:
-    """A temporary folder that is gone at the end; so are those of demos that were killed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        _remove_if_left(left)
+def temporary_folder() -> Iterator[Path]:
+    """Yield a temporary folder and remove it at the end; remove the folders of demos that were killed, too."""
+    for old in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # A demo that is still running holds the lock.
+        with suppress(OSError), (old / _LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     with (folder / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,10 +54,3 @@ def own_folder() -> Iterator[Path]:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_if_left(folder: Path) -> None:
-    """Remove the folder of a demo that lives no more; one that lives holds the lock."""
-    with suppress(OSError), (folder / _LOCK).open("r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)

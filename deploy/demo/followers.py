@@ -1,4 +1,4 @@
-"""Follows what became of decisions: the quota that the broker has, and the actuator's events in the audit topic."""
+"""Follows the effect of decisions: the broker's quota, and the actuator's events in the audit topic."""
 
 import threading
 from collections.abc import Callable
@@ -11,45 +11,45 @@ from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import BadRecordError, EventReader
 
 EVERY_CLIENT = Entity(client_id=DEFAULT)
-"""Each client id without a quota of its own."""
+"""The default quota, for each client id without a quota of its own."""
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 2.0
 
 
 class QuotaFollower:
-    """Asks the broker over and over which quota every client has.
+    """Polls the broker for the default quota of clients.
 
     Args:
-        servers: of the watched cluster.
+        servers: bootstrap servers of the watched cluster.
     """
 
     def __init__(self, servers: str) -> None:
         self._connection = KafkaConnection(bootstrap_servers=servers)
         self.quota: int | None = None
-        """Bytes a second, as last answered; None: no quota."""
+        """Bytes a second by the broker's latest answer; None without a quota."""
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set."""
+        """Follow until `stop` is set."""
         client = QuotaClient(self._connection, _ANSWER_SECONDS)
         try:
-            while not stop.wait(_LOOK_SECONDS):
+            while not stop.wait(_POLL_SECONDS):
                 try:
                     client.describe()
                     self.quota = client.rates([EVERY_CLIENT])[EVERY_CLIENT]
                 except FAILURES:
-                    continue  # a busy broker; the next look is near
+                    continue  # the broker is busy; the next poll follows soon
         finally:
             client.close()
 
 
 class AuditFollower:
-    """Hands on what the quota actuator says it did, or could not do.
+    """Passes on the quota actuator's sentences about what it set, or failed to set.
 
     Args:
         connection: how to reach the loop's own Kafka.
-        topic: the audit.
-        on_sentence: takes each, as it comes.
+        topic: the audit topic.
+        on_sentence: receives each sentence.
     """
 
     def __init__(self, connection: KafkaConnection, topic: str, on_sentence: Callable[[str], None]) -> None:
@@ -59,16 +59,16 @@ class AuditFollower:
         self._reader: EventReader[QuotaApplication] = EventReader([QuotaApplication])
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set."""
+        """Follow until `stop` is set."""
         with Tail(self._connection, {self._topic: None}, "headgate-demo") as tail:
             while not stop.is_set():
-                for record in tail.poll(_LOOK_SECONDS):
+                for record in tail.poll(_POLL_SECONDS):
                     if record.value is not None and (sentence := self._sentence(record.value)):
                         self._on_sentence(sentence)
 
     def _sentence(self, record: bytes) -> str | None:
         try:
-            said = self._reader.read(record).data
+            event = self._reader.read(record).data
         except BadRecordError:
-            return None  # another's: the audit has every decision, too
-        return None if said.outcome is QuotaOutcome.UNCHANGED else said.explanation
+            return None  # an event of another kind
+        return None if event.outcome is QuotaOutcome.UNCHANGED else event.explanation

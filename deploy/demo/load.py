@@ -13,40 +13,41 @@ RECORD_BYTES = 16_384
 
 _PRODUCERS = 3
 _TICK_SECONDS = 0.02
-_GIVEN_UP = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # at the end, by ourselves
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # discarded by `stop`
 
 
 class Load:
-    """Producers with `acks=all` that together want to write at a rate, one request at a time each.
+    """Producers with `acks=all` that together want to write at a given rate, each with one request in flight.
 
-    What the brokers do not take waits in a queue of one second and is then not asked for: no burst follows a release.
+    Records that the brokers do not accept wait in a queue of one second. While it is full, no more are produced, so no
+    burst follows a release.
 
     Args:
-        servers: of the cluster, `host:port`, comma separated.
-        topic: to which they write.
-        bytes_per_second: what all of them together want to write; asked over and over where it is a function.
+        servers: bootstrap servers of the cluster, `host:port`, comma separated.
+        topic: the topic to write to.
+        bytes_per_second: the rate of all producers together; a function is called at each tick.
     """
 
     def __init__(self, servers: str, topic: str, bytes_per_second: float | Callable[[], float]) -> None:
         self._wanted = bytes_per_second
         self.acknowledged: Counter[int] = Counter()
-        """Records by partition."""
+        """Acknowledged records by partition."""
         self.last_offset: dict[int, int] = {}
         self.failed = 0
         self.throttled: list[tuple[float, float]] = []
-        """When (monotonic) a broker said that it throttles, and for how many seconds."""
+        """Throttle events of the brokers: when (monotonic), and for how many seconds."""
         self._topic = topic
         common = {
             "bootstrap.servers": servers,
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": 5,
-            # An idempotent one with more that waits for a broker which holds it back would take a core to do so.
+            # With more requests in flight, an idempotent producer that a broker throttles takes a whole core.
             "max.in.flight.requests.per.connection": 1,
             "throttle_cb": self._on_throttle,
-            "log_level": 0,  # that a broker dies is what some runs are about
+            "log_level": 0,  # in some runs a broker is killed on purpose
         }
-        # One client id: a quota counts for all of them together.
+        # One client id, so that a quota applies to all of them together.
         self._producers = [Producer({**common, "client.id": "app"}) for _ in range(_PRODUCERS)]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write, name="load", daemon=True)
@@ -60,16 +61,16 @@ class Load:
 
     @property
     def acknowledged_bytes(self) -> int:
-        """All that was taken."""
+        """Bytes that the brokers have acknowledged."""
         return sum(self.acknowledged.values()) * RECORD_BYTES
 
     @property
     def bytes_per_second(self) -> float:
-        """What they want to write now."""
+        """The wanted rate now."""
         return self._wanted() if callable(self._wanted) else self._wanted
 
     def stop(self) -> None:
-        """Ask for no more, and give up what waits."""
+        """Produce no more, and discard the records that still wait."""
         self._stop.set()
         self._thread.join()
         for producer in self._producers:
@@ -93,7 +94,7 @@ class Load:
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.failed += error.code() not in _GIVEN_UP
+            self.failed += error.code() not in _PURGED
             return
         partition, offset = message.partition() or 0, message.offset() or 0
         self.acknowledged[partition] += 1

@@ -1,4 +1,4 @@
-"""Runs the demo: its servers, the whole loop as `headgate run` runs it, producers, and the script of the demo."""
+"""Runs the demo: its servers, the whole loop as `headgate run` runs it, producers, and the story."""
 
 import os
 import shutil
@@ -19,14 +19,13 @@ from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
 from connectors.version import VERSION
 from deploy.commands.console import sentence_console
-from deploy.demo.ending import Ending, own_folder
+from deploy.demo.director import DemoFailedError, Director
+from deploy.demo.ending import Shutdown, temporary_folder
 from deploy.demo.followers import AuditFollower, QuotaFollower
-from deploy.demo.part import DemoFailedError, DemoPart
 from deploy.demo.screen import Screen
 from deploy.demo.servers import Servers, running_servers
-from deploy.demo.story import DemoSizes
+from deploy.demo.story import NEXT, DemoSizes, describe_volume
 from deploy.demo.volume import DemoVolume, small_volume
-from deploy.demo.words import NEXT, how_it_is_limited
 from deploy.java.jars import default_cache_dir, fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.act import Actuators
@@ -48,11 +47,11 @@ _MEGABYTE = 1_000_000
 SIZES = DemoSizes(total=250 * _MEGABYTE, soft=150 * _MEGABYTE, hard=80 * _MEGABYTE, load=8 * _MEGABYTE)
 
 _SPACE_BYTES = 400 * _MEGABYTE
-"""What the folder of a volume that is no disk of its own must have, with room to spare."""
+"""Free space that the demo needs, with a margin, if its volume is only a folder."""
 
 
 class DemoSettings(Settings):
-    """Settings without the environment: what is set there is for other clusters than the demo's."""
+    """Settings that ignore the environment, because variables there configure other clusters than the demo's."""
 
     @classmethod
     def settings_customise_sources(
@@ -63,44 +62,40 @@ class DemoSettings(Settings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What is given here, and nothing else."""
+        """Only the arguments of the constructor."""
         return (init_settings,)
 
 
-def run_demo(*, mounts: bool, picture: Path | None) -> int:
-    """Play it, and give the exit status.
+def run_demo(*, mounts: bool) -> int:
+    """Run the demo and return the exit status.
 
     Args:
-        mounts: whether this process has mounts of its own.
-        picture: a file for a picture of what there was to see.
+        mounts: whether this process has a mount namespace of its own.
 
     Raises:
         UserError: Java, jars or space are missing, or a server does not start.
-        DemoFailedError: the story did not come to its end.
+        DemoFailedError: the story did not reach its end.
     """
     find_java()
-    ending, screen = Ending(), Screen(sentence_console(), SIZES)
+    shutdown, screen = Shutdown(), Screen(sentence_console(), SIZES)
     screen.step(f"headgate {VERSION}: a fill, a throttle, a stop and a recovery, on brokers of its own")
-    with own_folder() as folder, (folder / "demo.log").open("w") as log:
+    with temporary_folder() as folder, (folder / "demo.log").open("w") as log:
         set_up_logging(to=log)
         jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
         jars, _ = fetch_jars(("kafka", "spark"), jars_dir, screen.step)
         with small_volume(folder / "disk", SIZES.total, mounts=mounts) as volume:
             _require_space(volume)
-            screen.step(how_it_is_limited(volume))
-            with _log_kept(folder / "demo.log"):
-                is_over = _play(folder, jars_dir, jars, volume, screen, ending)
-            if is_over and picture is not None:
-                screen.save_picture(picture)
-    screen.step("stopped; nothing of it is left on this machine but the fetched jars")
+            screen.step(describe_volume(volume))
+            with _keep_log_of_failure(folder / "demo.log"):
+                is_over = _run_story(folder, jars_dir, jars, volume, screen, shutdown)
+    screen.step("stopped; only the fetched jars are left on this machine")
     if is_over:
         screen.tell(NEXT)
-    return 0 if is_over else ending.status or 1
+    return 0 if is_over else shutdown.status or 1
 
 
 @contextmanager
-def _log_kept(log: Path) -> Iterator[None]:
-    """Where the story fails, the log is kept and named."""
+def _keep_log_of_failure(log: Path) -> Iterator[None]:
     try:
         yield
     except DemoFailedError as error:
@@ -109,10 +104,10 @@ def _log_kept(log: Path) -> Iterator[None]:
         raise DemoFailedError(f"{error} Its log: {kept}") from None
 
 
-def _play(
-    folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: DemoVolume, screen: Screen, ending: Ending
+def _run_story(
+    folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: DemoVolume, screen: Screen, shutdown: Shutdown
 ) -> bool:
-    """Run servers and loop until the story is over or a signal came; whether it is over."""
+    """Run servers and loop until the story ends or a signal comes; return whether the story has ended."""
     with ExitStack() as stack:
         sessions = SparkSessions(DemoSettings(data_dir=folder / "data", jars_dir=jars_dir))
         stack.callback(sessions.close)
@@ -127,33 +122,33 @@ def _play(
         publisher = stack.enter_context(publishing(settings, registry))
         connections = stack.enter_context(Connections(settings))
         quota = QuotaFollower(servers.watched.bootstrap_servers)
-        audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), screen.carried_out)
-        demo = DemoPart(SIZES, servers, volume, lambda: quota.quota, screen)
-        export = exporting(settings, registry, publisher, demo.decided)
+        audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), screen.show_action)
+        director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
+        export = exporting(settings, registry, publisher, director.show_decision)
         actuators = Actuators(settings, registry, publisher, connections)
         parts = [
-            Component("demo", lambda stop: demo.run(stop, ending.stop.set)),
+            Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
             _collector(settings, registry, publisher, volume),
-            *query_parts(settings, registry, sessions, publisher, _alone),
-            *actuators.parts_of("throttle", frozenset({CLUSTER}), registry, _alone),
+            *query_parts(settings, registry, sessions, publisher, _is_alone),
+            *actuators.parts_of("throttle", frozenset({CLUSTER}), registry, _is_alone),
             *export.parts,
             Component("quota follower", quota.run),
             Component("audit follower", audit.run),
         ]
         server = stack.enter_context(serving(settings, registry, parts, export.site))
         screen.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
-        ending.in_order = True
-        run_parts(parts, ending.stop, on_ready=demo.open)
-        return demo.is_over
+        shutdown.in_order = True
+        run_parts(parts, shutdown.stop, on_ready=director.start_producers)
+        return director.is_over
 
 
-def _alone(*_cluster: str) -> bool:
-    """Nobody else decides or acts here."""
+def _is_alone(*_cluster: str) -> bool:
+    """Always true: no other process decides or acts in the demo."""
     return True
 
 
 def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
-    """Those of a loop that watches the one broker, and acts. What a user would write, but for the pace."""
+    """The settings of a loop that watches the one broker and sets quotas, as a user would write them, but faster."""
     entity = {"client_id": "default", "base": SIZES.load}
     watched = {"bootstrap_servers": servers.watched.bootstrap_servers, "poll_interval": "500ms", "timeout": "500ms"}
     limits = {
@@ -174,24 +169,25 @@ def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
 
 
 def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Component:
-    """The collector; of a folder that is no disk of its own it tells what the demo counts."""
+    """The collector; if the volume is only a folder, its readings have the size and free space that the demo counts."""
     topic = settings.topics.topic(topic_of(LogDirs))
     publish = observations_to(publisher.publish, topic, connectors.kafka.log_dirs.SOURCE)
-    seen = publish if volume.is_disk else _counted(publish, volume)
-    collector = LogDirsCollector(CLUSTER, settings.clusters[CLUSTER].kafka, seen, PollMetrics(registry))
+    if not volume.is_disk:
+        publish = _with_counted_space(publish, volume)
+    collector = LogDirsCollector(CLUSTER, settings.clusters[CLUSTER].kafka, publish, PollMetrics(registry))
     return Component("collector", collector.run)
 
 
-def _counted(publish: Callable[[Reading], None], volume: DemoVolume) -> Callable[[Reading], None]:
-    """With the volume's size and space in place of those of the disk that the folder lies on."""
+def _with_counted_space(publish: Callable[[Reading], None], volume: DemoVolume) -> Callable[[Reading], None]:
+    """Replace the size and free space of the disk that holds the folder by those of the volume."""
 
-    def counted(reading: Reading) -> None:
+    def publish_counted(reading: Reading) -> None:
         if isinstance(reading, LogDirs):
             size = {"total_bytes": volume.total_bytes, "usable_bytes": volume.free_bytes()}
             reading = reading.model_copy(update={"volumes": tuple(v.model_copy(update=size) for v in reading.volumes)})
         publish(reading)
 
-    return counted
+    return publish_counted
 
 
 def _require_space(volume: DemoVolume) -> None:
@@ -199,5 +195,5 @@ def _require_space(volume: DemoVolume) -> None:
     if not volume.is_disk and found.f_bavail * found.f_frsize < _SPACE_BYTES:
         raise UserError(
             f"{volume.folder.parent.parent} has less than {_SPACE_BYTES // _MEGABYTE} MB free, which the demo needs: "
-            "name another folder in TMPDIR"
+            "set TMPDIR to another folder"
         )

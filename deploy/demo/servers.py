@@ -22,19 +22,19 @@ _ANSWER_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Servers:
-    """What runs."""
+    """The two running Kafka clusters."""
 
     watched: EmbeddedKafka
     loop: EmbeddedKafka
 
     def create_topic(self) -> None:
-        """The topic the producers write to, of which nothing is deleted yet."""
+        """Create the producers' topic; its records are not deleted yet."""
         config = {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1"}
-        admin = self._admin()  # a name for it: its answers are dropped together with it
+        admin = self._admin()  # keep a reference: without one, its pending answers are lost
         admin.create_topics([NewTopic(TOPIC, _PARTITIONS, 1, config=config)])[TOPIC].result(timeout=_ANSWER_SECONDS)
 
-    def make_space(self) -> None:
-        """As somebody would: from now on records are kept for a second."""
+    def free_space(self) -> None:
+        """Do as an operator would: shorten the retention to a second."""
         entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
         admin = self._admin()
@@ -46,10 +46,10 @@ class Servers:
 
 @contextmanager
 def running_servers(folder: Path, volume: DemoVolume, jars: Sequence[Path]) -> Iterator[Servers]:
-    """Start both side by side; at the end they are killed, as nothing of theirs is kept.
+    """Start both at the same time; kill them at the end, because none of their data is kept.
 
     Raises:
-        UserError: one does not start; the message says why.
+        UserError: a broker does not start; the message says why.
     """
     servers = Servers(
         EmbeddedKafka(
@@ -63,13 +63,13 @@ def running_servers(folder: Path, volume: DemoVolume, jars: Sequence[Path]) -> I
     )
     both = (servers.watched, servers.loop)
     try:
-        _all_at_once([kafka.start for kafka in both])
+        _run_together([kafka.start for kafka in both])
         yield servers
     finally:
-        _all_at_once([partial(kafka.stop, grace_seconds=0) for kafka in both])
+        _run_together([partial(kafka.stop, grace_seconds=0) for kafka in both])
 
 
-def _all_at_once(calls: Sequence[Callable[[], None]]) -> None:
+def _run_together(calls: Sequence[Callable[[], None]]) -> None:
     with ThreadPoolExecutor(len(calls)) as pool:
         for done in [pool.submit(call) for call in calls]:
             done.result()

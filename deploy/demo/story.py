@@ -1,15 +1,18 @@
-"""The demo's script as a pure state machine: which phase is on, from what was decided, carried out and measured."""
+"""The demo's story as a pure state machine: each phase follows from decisions, actions and measurements."""
 
 from dataclasses import dataclass, field
 from enum import Enum
+from textwrap import indent
 
+from deploy.demo.volume import DemoVolume
 from policies.units import human_bytes
 
 _STOPPED_SECONDS = 8.0
-"""A stop is shown for so long before space is made."""
+"""How long a stop is shown before space is freed."""
 _STANDS_STILL = 0.1
-"""A producer that writes less than this share of what it wants to is stopped."""
+"""Below this share of their wanted rate, producers count as stopped."""
 _IS_BACK = 0.85
+"""Above this share of their wanted rate, producers count as released."""
 _BACK_SECONDS = 5.0
 
 
@@ -22,10 +25,10 @@ class DemoSizes:
     soft: int
     hard: int
     load: int
-    """What producers want to write in a second."""
+    """Bytes a second that the producers want to write."""
 
     def named(self) -> dict[str, str]:
-        """As sentences have them."""
+        """The sizes as text, by the name in the phases' sentences."""
         return {
             "total": human_bytes(self.total),
             "soft": human_bytes(self.soft),
@@ -35,19 +38,19 @@ class DemoSizes:
 
 
 class Phase(Enum):
-    """The parts of the story, in their order, with what is said as each begins."""
+    """The phases of the story in their order, each with the sentence that is printed when it begins."""
 
     FILL = "fill", "Producers write {load} and nothing is deleted: the disk of {total} fills up."
     THROTTLE = (
         "throttle",
-        "Less than {soft} free, the soft limit: the less is left, the more producers are slowed down.",
+        "Less than {soft} free, the soft limit: the less space is left, the slower producers may write.",
     )
     STOP = "stop", "Less than {hard} free, the hard limit: producers are stopped. The disk will not fill."
     RECOVERY = (
         "recovery",
-        "Somebody makes space (here: old records are deleted). Quotas go by themselves, as they came.",
+        "An operator frees space (here: old records are deleted). Headgate removes the quota by itself.",
     )
-    DONE = "done", "Producers write {load} again, and the quota is what it was before: none."
+    DONE = "done", "Producers write {load} again, and there is no quota, as before."
 
     def __init__(self, title: str, sentence: str) -> None:
         self.title = title
@@ -55,23 +58,23 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at everything."""
+class Sample:
+    """The state of everything at one moment."""
 
     at_seconds: float
     """Since the producers began."""
     free_bytes: int
     factor: float
-    """As decided."""
+    """The factor in force."""
     quota: int | None
-    """Bytes a second, as the broker says; None: no quota."""
+    """Bytes a second, read from the broker; None without a quota."""
     produced: float
-    """Bytes a second that the broker took of late."""
+    """Bytes a second that the broker accepted in the last seconds."""
 
 
 @dataclass
 class Story:
-    """Goes from one phase to the next by what is seen.
+    """Moves from one phase to the next with the samples.
 
     Args:
         load: bytes a second that producers want to write.
@@ -82,31 +85,67 @@ class Story:
     _since_seconds: float = 0.0
     _back_since: float | None = field(default=None)
 
-    def take(self, look: Look) -> Phase | None:
-        """The phase that begins with this look, if one does."""
-        if not self._is_over(look):
+    def advance(self, sample: Sample) -> Phase | None:
+        """Return the phase that begins with this sample, if one does."""
+        if not self._is_over(sample):
             return None
         phases = list(Phase)
-        self.phase, self._since_seconds = phases[phases.index(self.phase) + 1], look.at_seconds
+        self.phase, self._since_seconds = phases[phases.index(self.phase) + 1], sample.at_seconds
         return self.phase
 
-    def _is_over(self, look: Look) -> bool:
+    def _is_over(self, sample: Sample) -> bool:
         match self.phase:
             case Phase.FILL:
-                return look.factor < 1.0 and look.quota is not None
+                return sample.factor < 1.0 and sample.quota is not None
             case Phase.THROTTLE:
-                return look.factor == 0.0
+                return sample.factor == 0.0
             case Phase.STOP:
-                lasted = look.at_seconds - self._since_seconds
-                return lasted >= _STOPPED_SECONDS and look.produced < _STANDS_STILL * self.load
+                lasted = sample.at_seconds - self._since_seconds
+                return lasted >= _STOPPED_SECONDS and sample.produced < _STANDS_STILL * self.load
             case Phase.RECOVERY:
-                return self._are_back(look)
+                return self._are_back(sample)
         return False
 
-    def _are_back(self, look: Look) -> bool:
-        """Whether producers have been back for a while."""
-        if look.factor < 1.0 or look.quota is not None or look.produced < _IS_BACK * self.load:
+    def _are_back(self, sample: Sample) -> bool:
+        if sample.factor < 1.0 or sample.quota is not None or sample.produced < _IS_BACK * self.load:
             self._back_since = None
         elif self._back_since is None:
-            self._back_since = look.at_seconds
-        return self._back_since is not None and look.at_seconds - self._back_since >= _BACK_SECONDS
+            self._back_since = sample.at_seconds
+        return self._back_since is not None and sample.at_seconds - self._back_since >= _BACK_SECONDS
+
+
+def describe_volume(volume: DemoVolume) -> str:
+    """Describe the disk that fills up, for the first lines of the output."""
+    size = human_bytes(volume.total_bytes)
+    if volume.is_disk:
+        return f"a disk of {size} in memory (tmpfs), mounted for this process alone"
+    return (
+        f"this system does not allow mounting a disk, so a folder stands for one of {size}: free space is its size "
+        "minus the size of its files. Only the demo's own limits keep it from growing."
+    )
+
+
+FIRST_SETTINGS = """\
+kafka: {bootstrap_servers: "loop-1:9092"}  # Headgate's own topics
+clusters:
+  payments: {kafka: {bootstrap_servers: "kafka-1:9092"}}
+policies:
+  throttle:
+    mode: shadow
+    soft: {available_ratio_below: 0.15}
+    hard: {available_ratio_below: 0.05}
+"""
+
+NEXT = f"""
+This is all that Headgate does here: it read how full the log dir is, decided one factor for the cluster, \
+explained it, and set Kafka's own client quota. The broker needed no plugin.
+
+Next:
+  headgate up            the same loop on a Kafka it starts, watching your disks
+  headgate check FILE    check the settings for your own clusters
+  headgate run -s FILE   the loop on your clusters
+  headgate status        the decisions in force; `headgate explain SUBJECT`: the reason
+
+A first FILE, for a loop that decides but sets no quota yet (shadow):
+
+{indent(FIRST_SETTINGS, "  ")}"""

@@ -21,20 +21,20 @@ _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x4_0000
 _MNT_DETACH = 0x2
 
 _BLOCK_BYTES = 512
-"""What `st_blocks` counts in, whatever the file system's own blocks are."""
+"""The unit of `st_blocks`, whatever the file system's own block size is."""
 
 
 @dataclass(frozen=True)
 class DemoVolume:
-    """Where the demo's broker keeps its data, and how full that is."""
+    """The volume on which the demo's broker keeps its data."""
 
     folder: Path
     total_bytes: int
     is_disk: bool
-    """A file system of its own; else the folder's files are counted."""
+    """True for a file system of its own; otherwise the sizes of the folder's files are added up."""
 
     def free_bytes(self) -> int:
-        """What is left of it, 0 at the least."""
+        """Return the free space, at least 0."""
         if self.is_disk:
             found = os.statvfs(self.folder)
             return found.f_bavail * found.f_frsize
@@ -42,7 +42,7 @@ class DemoVolume:
 
 
 def used_bytes(folder: Path) -> int:
-    """What the files below a folder take on the disk; one that is deleted meanwhile counts nothing."""
+    """Return the disk usage of the files below a folder; a file that is deleted meanwhile counts as 0."""
     used = 0
     for path, _, files in os.walk(folder):
         for file in files:
@@ -52,16 +52,16 @@ def used_bytes(folder: Path) -> int:
 
 
 def enter_private_mounts() -> bool:
-    """Give this process mounts of its own, for good; false where the system allows none.
+    """Give this process a mount namespace of its own; return False if the system does not allow it.
 
-    Call it before any thread is started: Linux refuses a process that has some.
+    Call it before any thread is started, because Linux refuses a process with several threads.
     """
     if sys.platform != "linux":
         return False
-    # As root the first is enough; the second makes us root of a user namespace, which may be refused half way: so each
-    # is tried by a child first.
+    # As root the first kind is enough. The second makes us root of a user namespace, which may be refused half way.
+    # So a child process tries each kind first.
     for kind in (_CLONE_NEWNS, _CLONE_NEWNS | _CLONE_NEWUSER):
-        if _works_in_a_child(kind):
+        if _is_allowed(kind):
             _enter(kind)
             return True
     return False
@@ -69,7 +69,7 @@ def enter_private_mounts() -> bool:
 
 @contextmanager
 def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[DemoVolume]:
-    """An empty volume of this size at `folder`, which is made: a disk where `mounts` (ours alone) allow one."""
+    """Create an empty volume of this size at `folder`: a disk if this process has private `mounts`, else a folder."""
     folder.mkdir()
     if not mounts:
         yield DemoVolume(folder, total_bytes, is_disk=False)
@@ -78,11 +78,11 @@ def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[De
     try:
         yield DemoVolume(folder, total_bytes, is_disk=True)
     finally:
-        # Lazily: a process that is just ending may still have a file open there.
+        # Detach lazily, because a process that is just ending may still have a file open there.
         _libc().umount2(os.fsencode(folder), _MNT_DETACH)
 
 
-def _works_in_a_child(kind: int) -> bool:
+def _is_allowed(kind: int) -> bool:
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0
@@ -101,26 +101,26 @@ def _works_in_a_child(kind: int) -> bool:
 
 def _enter(kind: int) -> None:
     user, group = os.geteuid(), os.getegid()
-    _checked(_libc().unshare(kind))
+    _raise_on_error(_libc().unshare(kind))
     if kind & _CLONE_NEWUSER:
-        # Who we are stays as it is; only the owner of a namespace may mount in it, and that we are now.
+        # The user and group ids stay the same. Only the owner of a namespace may mount in it, and now we are its owner.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    _checked(_libc().mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+    _raise_on_error(_libc().mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
 
 
 def _mount(folder: Path, total_bytes: int) -> None:
     options = f"size={total_bytes},mode=700".encode()
     flags = _MS_NOSUID | _MS_NODEV
-    _checked(_libc().mount(b"headgate-demo", os.fsencode(folder), b"tmpfs", flags, options))
+    _raise_on_error(_libc().mount(b"headgate-demo", os.fsencode(folder), b"tmpfs", flags, options))
 
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(result: int) -> None:
+def _raise_on_error(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

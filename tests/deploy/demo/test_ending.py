@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.ending import own_folder
+from deploy.demo.ending import temporary_folder
 
 DEMO = """
 import sys
-from deploy.demo.ending import Ending, own_folder
-ending = Ending()
-with own_folder() as folder:
+from deploy.demo.ending import Shutdown, temporary_folder
+shutdown = Shutdown()
+with temporary_folder() as folder:
     (folder / "data").mkdir()
-    ending.in_order = sys.argv[1] == "in order"
+    shutdown.in_order = sys.argv[1] == "in order"
     print(folder, flush=True)
-    while not ending.stop.wait(0.1):
+    while not shutdown.stop.wait(0.1):
         pass  # handlers run while this thread is awake
     print("in order", flush=True)
-sys.exit(ending.status)
+sys.exit(shutdown.status)
 """
 
 
@@ -60,7 +60,7 @@ def test_the_folder_of_one_that_was_killed_goes_with_the_next_and_that_of_one_th
         killed.wait()
         others = temporary / "headgate-demo-of-nobody"
         others.mkdir()
-        with own_folder() as own:
+        with temporary_folder() as own:
             assert own.exists()
             assert (left.exists(), used.exists(), others.exists()) == (False, True, True)
         assert not own.exists()

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.run import CLUSTER, SIZES, DemoSettings, _counted
+from deploy.demo.run import CLUSTER, SIZES, DemoSettings, _with_counted_space
+from deploy.demo.story import FIRST_SETTINGS
 from deploy.demo.volume import DemoVolume
-from deploy.demo.words import FIRST_SETTINGS
 from deploy.settings.file import load_settings
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
@@ -37,7 +37,7 @@ def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) 
 
 def test_of_a_folder_the_size_and_space_that_are_counted_are_told_and_all_else_as_it_was_read(tmp_path: Path) -> None:
     told: list[Reading] = []
-    publish = _counted(told.append, DemoVolume(tmp_path, 280_000_000, is_disk=False))
+    publish = _with_counted_space(told.append, DemoVolume(tmp_path, 280_000_000, is_disk=False))
     disk = VolumeReading(log_dir="/tmp/demo/disk", total_bytes=10**12, usable_bytes=10**11)
     read = LogDirs(cluster=CLUSTER, broker=1, outcome=Outcome.OK, volumes=(disk,))
     members = KafkaCluster(cluster=CLUSTER, outcome=Outcome.OK)

@@ -2,28 +2,28 @@
 
 import pytest
 
-from deploy.demo.story import Look, Phase, Story
+from deploy.demo.story import Phase, Sample, Story
 
 LOAD = 8_000_000
 
 
-def look(at: float, factor: float = 1.0, quota: int | None = None, produced: float = LOAD) -> Look:
-    return Look(at, 100_000_000, factor, quota, produced)
+def sample(at: float, factor: float = 1.0, quota: int | None = None, produced: float = LOAD) -> Sample:
+    return Sample(at, 100_000_000, factor, quota, produced)
 
 
-def told(*looks: Look) -> list[Phase]:
+def phases_after(*samples: Sample) -> list[Phase]:
     story = Story(LOAD)
-    return [phase for each in looks if (phase := story.take(each)) is not None]
+    return [phase for each in samples if (phase := story.advance(each)) is not None]
 
 
-FILLED = [look(0), look(10, 0.9, 7_000_000)]
-STOPPED = [*FILLED, look(20, 0.0, 500_000)]
-FREED = [*STOPPED, look(30, 0.0, 65_536, produced=0)]
-BACK = [*FREED, look(40), look(45.1)]
+FILLED = [sample(0), sample(10, 0.9, 7_000_000)]
+STOPPED = [*FILLED, sample(20, 0.0, 500_000)]
+FREED = [*STOPPED, sample(30, 0.0, 65_536, produced=0)]
+BACK = [*FREED, sample(40), sample(45.1)]
 
 
 @pytest.mark.parametrize(
-    ("looks", "last"),
+    ("samples", "last"),
     [
         (FILLED, Phase.THROTTLE),
         (STOPPED, Phase.STOP),
@@ -32,23 +32,23 @@ BACK = [*FREED, look(40), look(45.1)]
     ],
     ids=["slowed", "stopped", "space is made", "producers are back"],
 )
-def test_each_phase_follows_the_one_before(looks: list[Look], last: Phase) -> None:
-    phases = told(*looks)
+def test_each_phase_follows_the_one_before(samples: list[Sample], last: Phase) -> None:
+    phases = phases_after(*samples)
     assert phases[-1] is last
     assert phases == list(Phase)[1 : len(phases) + 1]
 
 
 @pytest.mark.parametrize(
-    ("looks", "stays"),
+    ("samples", "stays"),
     [
-        ([look(0), look(10, 0.9)], []),
-        ([*FILLED, look(20, 0.05, 500_000, produced=0)], [Phase.THROTTLE]),
-        ([*STOPPED, look(27, 0.0, 65_536, produced=0)], [Phase.THROTTLE, Phase.STOP]),
-        ([*STOPPED, look(60, 0.0, 65_536, produced=0.2 * LOAD)], [Phase.THROTTLE, Phase.STOP]),
-        ([*FREED, look(40), look(44.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, look(40), look(43, produced=0), look(46)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, look(40, 1.0, 65_536), look(50, 1.0, 65_536)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, look(40, 0.9), look(50, 0.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
+        ([sample(0), sample(10, 0.9)], []),
+        ([*FILLED, sample(20, 0.05, 500_000, produced=0)], [Phase.THROTTLE]),
+        ([*STOPPED, sample(27, 0.0, 65_536, produced=0)], [Phase.THROTTLE, Phase.STOP]),
+        ([*STOPPED, sample(60, 0.0, 65_536, produced=0.2 * LOAD)], [Phase.THROTTLE, Phase.STOP]),
+        ([*FREED, sample(40), sample(44.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
+        ([*FREED, sample(40), sample(43, produced=0), sample(46)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
+        ([*FREED, sample(40, 1.0, 65_536), sample(50, 1.0, 65_536)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
+        ([*FREED, sample(40, 0.9), sample(50, 0.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
     ],
     ids=[
         "decided, not carried out",
@@ -61,5 +61,5 @@ def test_each_phase_follows_the_one_before(looks: list[Look], last: Phase) -> No
         "the factor is not back",
     ],
 )
-def test_a_phase_lasts_until_its_end_is_seen(looks: list[Look], stays: list[Phase]) -> None:
-    assert told(*looks) == stays
+def test_a_phase_lasts_until_its_end_is_seen(samples: list[Sample], stays: list[Phase]) -> None:
+    assert phases_after(*samples) == stays

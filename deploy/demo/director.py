@@ -1,4 +1,4 @@
-"""Drives the demo: polls everything, updates the screen, and frees space when the script says so."""
+"""Directs the demo: samples everything, updates the screen, and frees space when the story asks for it."""
 
 import threading
 import time
@@ -8,32 +8,32 @@ from collections.abc import Callable
 from deploy.demo.load import Load
 from deploy.demo.screen import Screen
 from deploy.demo.servers import TOPIC, Servers
-from deploy.demo.story import DemoSizes, Look, Phase, Story
+from deploy.demo.story import DemoSizes, Phase, Sample, Story
 from deploy.demo.volume import DemoVolume
 from policies.decisions import Decision
 from policies.throttle import ThrottleFactor
 from policies.units import human_seconds
 
-_LOOK_SECONDS = 0.5
-_RATE_LOOKS = 4
-"""Over so many looks the produced rate is taken."""
+_SAMPLE_SECONDS = 0.5
+_RATE_SAMPLES = 4
+"""Number of samples over which the produced rate is averaged."""
 _PATIENCE_SECONDS = 300.0
-"""On an idle machine of two cores the story takes a quarter of this."""
+"""Limit for the whole story, which takes a quarter of this on an idle machine of two cores."""
 
 
 class DemoFailedError(Exception):
-    """The story did not come to its end; the message says what happened instead, in a sentence or two."""
+    """The story did not reach its end. The message says what happened instead, in a sentence or two."""
 
 
-class DemoPart:
-    """The demo's own part beside those of the loop.
+class Director:
+    """The demo's own component, which runs beside those of the loop.
 
     Args:
         sizes: the sizes of everything.
-        servers: what the producers write to.
-        volume: what fills up.
-        quota: the quota in force, in bytes a second.
-        screen: is told of everything.
+        servers: the broker that the producers write to, and the loop's own.
+        volume: the volume that fills up.
+        quota: returns the quota in force, in bytes a second.
+        screen: shows all of it.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DemoPart:
         self._screen = screen
         self._story = Story(sizes.load)
         self._factor = 1.0
-        self._taken: deque[tuple[float, int]] = deque(maxlen=_RATE_LOOKS + 1)
+        self._taken: deque[tuple[float, int]] = deque(maxlen=_RATE_SAMPLES + 1)
         self._everything_runs = threading.Event()
 
     @property
@@ -54,56 +54,55 @@ class DemoPart:
         """Whether the story has come to its end."""
         return self._story.phase is Phase.DONE
 
-    def open(self) -> None:
-        """Everything runs: the producers may begin."""
+    def start_producers(self) -> None:
+        """Let the producers begin; called when every component is ready."""
         self._screen.ready()
         self._everything_runs.set()
 
-    def decided(self, decision: Decision, caught_up: bool) -> None:
-        """Take a decision of the loop's."""
+    def show_decision(self, decision: Decision, caught_up: bool) -> None:
+        """Show a decision of the loop and remember its factor."""
         if isinstance(decision, ThrottleFactor):
             self._factor = decision.factor
         self._screen.decision(decision, caught_up)
 
     def run(self, stop: threading.Event, over: Callable[[], None]) -> None:
-        """Play until `stop` is set; calls `over` when the story is.
+        """Run until `stop` is set; call `over` at the end of the story.
 
         Raises:
-            DemoFailedError: it does not come to its end.
+            DemoFailedError: the story does not reach its end.
         """
-        while not self._everything_runs.wait(_LOOK_SECONDS):
+        while not self._everything_runs.wait(_SAMPLE_SECONDS):
             if stop.is_set():
                 return
         self._screen.begin(Phase.FILL)
         servers = self._servers.watched.bootstrap_servers
         with Load(servers, TOPIC, self._sizes.load) as load, self._screen:
             began = time.monotonic()
-            while not (self.is_over or stop.wait(_LOOK_SECONDS)):
-                self._take(self._look(load, time.monotonic() - began))
+            while not (self.is_over or stop.wait(_SAMPLE_SECONDS)):
+                self._advance(self._sample(load, time.monotonic() - began))
         over()
         stop.wait()
 
-    def _take(self, look: Look) -> None:
-        self._screen.look(look)
-        self._require_going_on(look)
-        phase = self._story.take(look)
+    def _advance(self, sample: Sample) -> None:
+        self._screen.show_sample(sample)
+        self._require_progress(sample)
+        phase = self._story.advance(sample)
         if phase is not None:
             self._screen.begin(phase)
         if phase is Phase.RECOVERY:
-            self._servers.make_space()
+            self._servers.free_space()
 
-    def _look(self, load: Load, at_seconds: float) -> Look:
+    def _sample(self, load: Load, at_seconds: float) -> Sample:
         self._taken.append((at_seconds, load.acknowledged_bytes))
         (since, before), (_, taken) = self._taken[0], self._taken[-1]
         rate = (taken - before) / (at_seconds - since) if at_seconds > since else 0.0
-        return Look(at_seconds, self._volume.free_bytes(), self._factor, self._quota(), rate)
+        return Sample(at_seconds, self._volume.free_bytes(), self._factor, self._quota(), rate)
 
-    def _require_going_on(self, look: Look) -> None:
-        """Else say so: a demo that stands still shows nothing."""
+    def _require_progress(self, sample: Sample) -> None:
         if not self._servers.watched.pids:
             raise DemoFailedError("The broker ended before its producers did: the disk was full.")
-        if look.at_seconds > _PATIENCE_SECONDS:
+        if sample.at_seconds > _PATIENCE_SECONDS:
             raise DemoFailedError(
-                f"After {human_seconds(look.at_seconds)} the demo has not come further than `{self._story.phase.title}`"
-                ": this machine may be too busy for three Java processes."
+                f"After {human_seconds(sample.at_seconds)} the demo is still in its phase `{self._story.phase.title}`: "
+                "this machine may be too busy for three Java processes."
             )
