@@ -208,6 +208,11 @@ class PolicyConnectors:
     """Makes the policy's own metrics, given its settings; None: it has only the metrics of all policies."""
     detail: DetailKind | None = None
     """Its own section of the status page; None: explanations and numbers of its decisions are shown."""
+    commands: str | None = None
+    """Its own commands of `headgate`: a Typer app as ``module:attribute``. A named app becomes a group of commands; the
+    commands of an app without a name stand beside Headgate's. Keep the module light, because `--help` imports it."""
+    jars: tuple[str, ...] = ()
+    """The groups of jars that the actuators need, such as ``bookkeeper``."""
     metrics: Mapping[str, Callable[[CollectorRegistry], object]] = field(default_factory=dict)
     """For the references: by actuator in words (``The quota actuator``), what registers its metrics."""
 

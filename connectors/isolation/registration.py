@@ -171,5 +171,6 @@ CONNECTORS = PolicyConnectors(
     acts_on=_acts_on,
     view=IsolationView,
     detail=DETAIL,
+    commands="deploy.policy_commands.isolation:app",
     metrics={"The quarantine actuator": QuarantineMetrics},
 )

@@ -113,5 +113,7 @@ CONNECTORS = PolicyConnectors(
     acts_on=_acts_on,
     view=SwitchingView,
     detail=DETAIL,
+    commands="deploy.switch.cli:switch_app",
+    jars=("bookkeeper",),
     metrics={"The switching executor": SwitchExecutorMetrics},
 )

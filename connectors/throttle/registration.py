@@ -172,5 +172,6 @@ CONNECTORS = PolicyConnectors(
     acts_on=_acts_on,
     view=ThrottleView,
     detail=DETAIL,
+    commands="deploy.policy_commands.throttle:app",
     metrics={"The quota actuator": QuotaMetrics},
 )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
-from deploy.commands.sending import actor, sayable, send
+from deploy.commands.sending import actor, option_error, send
 from deploy.inspection.in_force import InForceReader
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.switch.loop_kafka import loop_connection
@@ -75,7 +75,7 @@ def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
     try:
         return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
     except ValidationError as error:
-        raise sayable(error) from None
+        raise option_error(error) from None
 
 
 def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:

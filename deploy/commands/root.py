@@ -4,7 +4,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,14 +12,11 @@ from deploy.commands.checkpoint import checkpoint_app
 from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
 from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, Verbose, Watch
 from deploy.commands.topics import topics_app
-from deploy.switch.cli import switch_app
+from deploy.policy_commands import command_apps
 from policies.errors import UserError
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
-
-RuleSetName = Literal["legacy", "current", "strict"]
-"""The values of the isolation policy's `RuleSet`, repeated here so that `--help` need not import the policy."""
 
 app = typer.Typer(
     name="headgate",
@@ -29,7 +26,8 @@ app = typer.Typer(
 )
 app.add_typer(topics_app, name="topics")
 app.add_typer(checkpoint_app, name="checkpoint")
-app.add_typer(switch_app, name="switch")
+for commands in command_apps():
+    app.add_typer(commands)
 
 
 def _show_version(asked: bool) -> None:
@@ -182,33 +180,6 @@ def act(
 
 
 @app.command()
-def placement(
-    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
-    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
-    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, instead of the namespace's own.")] = None,
-    rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, instead of the one in the settings.")] = None,
-    what_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-    settings: SettingsFile = None,
-) -> None:
-    """Show, from live data, which bookies a namespace may place its data on, which it may not, and why."""
-    from deploy.commands.placement import PlacementQuery, show_placement
-    from policies.isolation.settings import RuleSet
-    from policies.isolation.what_if import parse_change
-
-    set_up_logging()
-    logging.getLogger().setLevel(logging.ERROR)  # the answer says what a reading came to
-    changes = tuple(parse_change(text) for text in what_if or ())
-    query = PlacementQuery(cluster, namespace, ensemble, RuleSet(rules) if rules else None, changes)
-    show_placement(load_settings(settings), query, as_json=as_json)
-
-
-@app.command()
 def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch = False) -> None:
     """Show which decisions are in force in each cluster, and which alerts fire."""
     from deploy.inspection.commands import show_status
@@ -257,30 +228,6 @@ def explain(
 
     set_up_logging(answers=True)
     show_explanation(load_settings(settings), subject, _instant("--at", at), as_json=as_json)
-
-
-@app.command()
-def promise(
-    rules: Annotated[
-        str, typer.Argument(help="strict, current or legacy; `settings` returns to the promise in the settings.")
-    ],
-    cluster: Annotated[str, typer.Option(help="Name of the watched cluster that has the namespace.")],
-    namespace: Annotated[str, typer.Option(help="tenant/namespace.")],
-    reason: Reason = "",
-    timeout: Timeout = 60.0,
-    settings: SettingsFile = None,
-) -> None:
-    """Set the isolation rules that a namespace is promised; the running loop checks its placements against them."""
-    from deploy.commands.promise import PromiseRequest, give_promise
-    from policies.isolation.settings import RuleSet
-
-    known = {rule.value: rule for rule in RuleSet}
-    if rules not in (*known, "settings"):
-        raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
-    set_up_logging(answers=True)
-    request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
-    placement = give_promise(load_settings(settings), request)
-    print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
 @app.command()
@@ -369,18 +316,6 @@ def doctor(
     logging.getLogger().setLevel(logging.CRITICAL)  # the answers say what there is to say
     if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
         raise typer.Exit(1)
-
-
-@app.command("import-strimzi")
-def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
-    """Convert a broker's configuration of the Strimzi quotas plugin to Headgate settings, and print them."""
-    from deploy.commands.strimzi import import_properties, properties_text
-
-    try:
-        text = properties_text(file.read_bytes())
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
-    typer.echo(import_properties(text, str(file)).as_yaml(), nl=False)
 
 
 @app.command()

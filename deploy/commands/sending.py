@@ -1,4 +1,4 @@
-"""Publishes the readings of a command (pause, promise) to the running loop, and confirms their delivery."""
+"""Publishes the readings of a command (pause, promise) to the running loop, and waits for their delivery."""
 
 import getpass
 import os
@@ -20,35 +20,32 @@ _GRACE_SECONDS = 2.0
 
 
 def actor() -> str:
-    """Who gives this command, and where."""
-    return f"{_user()}@{socket.gethostname()}"
+    """Return user@host of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
-def sayable(error: ValidationError) -> UserError:
-    """What is longer or larger than the wire takes, by the option that it was given with."""
+def option_error(error: ValidationError) -> UserError:
+    """Convert the refusal of a value that is too long for a record; name the option that has it."""
     first = error.errors(include_url=False, include_input=False)[0]
     return UserError(f"--{str(first['loc'][-1]).replace('_', '-')}: {first['msg']}")
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have a number only
-        return str(os.getuid())
-
-
 def send(connection: KafkaConnection, topic: str, readings: Sequence[Reading], *, what: str, client_id: str) -> None:
-    """Publish readings and wait until Kafka has taken them all.
+    """Publish readings and wait until Kafka has accepted all of them.
 
     Args:
         connection: how to reach the loop's Kafka.
-        topic: its full name.
-        readings: what is said.
-        what: that is, for the message: ``the promise``.
-        client_id: how the brokers name this client.
+        topic: the topic's full name.
+        readings: the readings to publish.
+        what: their name in the message: ``the promise``.
+        client_id: Kafka's client id.
 
     Raises:
-        UserError: it has not taken them.
+        UserError: Kafka has not accepted all of them.
     """
     registry = CollectorRegistry()
     with Publisher(connection, PublisherMetrics(registry), client_id=client_id) as publisher:

@@ -11,12 +11,14 @@ import httpx
 
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import one_line
+from connectors.registration import acts_on, connectors_of
 from deploy.java.jars import missing_jars
 from deploy.java.jvm import find_java
 from deploy.query.checkpoint import Checkpoint, require_fitting
 from deploy.settings.application import HttpSettings, Settings
 from policies.errors import UserError
 from policies.observations import Outcome
+from policies.registry import POLICIES
 from policies.units import counted, human_bytes
 
 MACHINE = "this machine"
@@ -79,8 +81,11 @@ def _groups(settings: Settings) -> Iterator[str]:
     yield "spark"
     if settings.kafka is None:
         yield "kafka"
-    if any(cluster.bookkeeper is not None for cluster in settings.clusters.values() if hasattr(cluster, "bookkeeper")):
-        yield "bookkeeper"
+    blocks = settings.policy_settings()
+    for kind in POLICIES.values():
+        connectors = connectors_of(kind)
+        if any(acts_on(connectors, blocks[kind.name], name, each) for name, each in settings.clusters.items()):
+            yield from connectors.jars
 
 
 def _port(settings: Settings) -> ProbeResult:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deploy.settings.application import Settings
     from deploy.switch.command_runner import CommandRunner
 
-switch_app = typer.Typer(help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
+switch_app = typer.Typer(name="switch", help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
 _NOT_READY = 1
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.kafka.tail import Record, Tail
-from deploy.commands.sending import actor, sayable
+from deploy.commands.sending import actor, option_error
 from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, event_id, result_of
 from deploy.switch.loop_kafka import loop_connection
@@ -78,7 +78,7 @@ class CommandOptions:
                 precheck_digest=digest,
             )
         except ValidationError as error:
-            raise sayable(error) from None
+            raise option_error(error) from None
 
 
 class NoDecisionError(Exception):

@@ -53,6 +53,8 @@ def ended(folder: Path) -> dict[str, Ended]:
         "check bad": Command(("check", write(folder / "bad.yaml", BAD)), INSTALLED),
         "check reference": Command(("check", folder / "references" / "settings.yaml"), INSTALLED),
         "hosted": Command(hosted, INSTALLED, module="pytest"),
+        "command": Command(("replication-factor", "1"), INSTALLED),
+        "help": Command(("--help",), INSTALLED),
     } | {
         module: Command(("check", write(folder / "empty.yaml", "")), [broken(folder / str(number), module)])
         for number, module in enumerate(BROKEN)
@@ -146,6 +148,11 @@ def test_the_settings_page_with_it_is_a_good_settings_file(ended: dict[str, Ende
 
 def test_the_operator_and_the_exporter_host_it(ended: dict[str, Ended]) -> None:
     assert ended["hosted"].status == 0, ended["hosted"].out + ended["hosted"].err
+
+
+def test_it_brings_a_command_of_its_own(ended: dict[str, Ended]) -> None:
+    assert ended["command"] == Ended(0, "replication.factor=3 min.insync.replicas=2\n", "")
+    assert "replication-factor" in ended["help"].out
 
 
 BROKEN = {

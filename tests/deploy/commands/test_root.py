@@ -6,15 +6,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from deploy.cli import main
-from deploy.commands.root import RuleSetName
-from deploy.switch.cli import StatusName
-from policies.isolation.settings import RuleSet
-from policies.switching.state import ClusterStatus
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,8 +96,3 @@ def test_a_shell_completes_commands() -> None:
     command = [sys.executable, "-c", "import sys; sys.argv = ['headgate']; from deploy.cli import main; main()"]
     said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **asked})
     assert said.stdout.split() == ["demo", "decide", "decisions"]
-
-
-def test_the_names_that_commands_take_are_those_there_are() -> None:
-    assert set(get_args(RuleSetName)) == set(RuleSet)
-    assert set(get_args(StatusName)) == set(ClusterStatus)

@@ -82,4 +82,5 @@ CONNECTORS = PolicyConnectors(
     },
     collectors=_collectors,
     view=ReplicationView,
+    commands="replication_policy.commands:app",
 )

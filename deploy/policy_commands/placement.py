@@ -1,4 +1,4 @@
-"""The command `headgate placement`: from live data, where a cluster's namespaces may place their data."""
+"""The command `headgate placement`: shows from live data where a cluster's namespaces may place their data."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,16 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.isolation.bookie_collector import BookieCollector
 from connectors.isolation.pulsar_bookies import PulsarBookieCollector
 from connectors.isolation.zookeeper_bookies import ZooKeeperBookieCollector
-from deploy.commands.broker_policies import counted_lines, lines, plain, policies_of
 from deploy.commands.console import SafeConsole
-from deploy.commands.namespaces import require_namespace
-from deploy.commands.placement_view import bookie_table, overview, summary
+from deploy.policy_commands.isolation import require_namespace
+from deploy.policy_commands.placement_view import (
+    bookie_table,
+    broker_lines,
+    overview,
+    policies_for,
+    policy_lines,
+    summary,
+)
 from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
 from policies.errors import UserError
@@ -35,34 +41,34 @@ from policies.observations import Observation, Outcome, Reading
 
 @dataclass(frozen=True)
 class PlacementQuery:
-    """What is asked, and of which cluster."""
+    """The options of the command."""
 
     cluster: str
     namespace: str | None = None
-    """None: all of them."""
+    """None for all namespaces."""
     ensemble_size: int | None = None
     rules: RuleSet | None = None
     changes: tuple[HypotheticalChange, ...] = ()
 
 
 def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) -> None:
-    """Read the cluster, and print where its data may lie.
+    """Read the cluster once, and print where its namespaces may place their data.
 
     Raises:
-        UserError: the cluster's bookies are not watched or cannot be read, or that is no namespace.
+        UserError: the cluster's bookies are not watched or cannot be read, or the namespace is not valid.
     """
     if query.namespace is not None:
         require_namespace(query.namespace)
     readings = read_cluster(settings, query.cluster)
-    known = known_by(settings, query.cluster, readings)
+    state = state_from(settings, query.cluster, readings)
     policies = next((r.broker_policies for r in readings if isinstance(r, BookieAffinity)), None)
     block: IsolationSettings = settings.policies.isolation
     own = block.for_cluster(query.cluster)
     in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
-    membership = apply_changes(known.membership(), query.changes)
-    judged = [_judged(cohort, membership, in_force, query) for cohort in _asked(known, query.namespace)]
+    membership = apply_changes(state.membership(), query.changes)
+    judged = [_judge(cohort, membership, in_force, query) for cohort in _wanted_cohorts(state, query.namespace)]
     if as_json:
-        typer.echo(json.dumps([_plain(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
+        typer.echo(json.dumps([_as_json(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
         return
     console = SafeConsole()
     if query.namespace is None:
@@ -70,16 +76,16 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     else:
         console.print(bookie_table(judged[0], membership, in_force))
     names = [name for j in judged for name in j.namespaces]
-    brokers = lines(names[0], policies) if query.namespace is not None else counted_lines(names, policies)
+    brokers = broker_lines(names[0], policies) if query.namespace is not None else policy_lines(names, policies)
     for line in (*summary(judged, membership), *brokers):
         console.print(line)
 
 
-def known_by(settings: Settings, cluster: str, readings: Sequence[Reading]) -> BookieClusterState:
-    """What readings of a cluster say.
+def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) -> BookieClusterState:
+    """Fold readings of a cluster into its state.
 
     Raises:
-        UserError: something could not be read.
+        UserError: a reading has failed.
     """
     failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in readings if r.outcome is not Outcome.OK]
     if failed:
@@ -91,10 +97,10 @@ def known_by(settings: Settings, cluster: str, readings: Sequence[Reading]) -> B
 
 
 def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
-    """What can be read of a cluster at this moment.
+    """Read a cluster once, with the collectors that the loop has.
 
     Raises:
-        UserError: its bookies are not watched.
+        UserError: the settings do not name the cluster, or do not watch its bookies.
     """
     if cluster not in settings.clusters:
         raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
@@ -107,34 +113,34 @@ def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
         elif watched.pulsar_bookies is not None and pulsar is not None:
             collector = PulsarBookieCollector(cluster, watched.pulsar_bookies, pulsar, readings.append, metrics)
         else:
-            raise UserError(f"clusters.{cluster}.bookies: is not set, so nothing is known of its bookies")
+            raise UserError(f"clusters.{cluster}.bookies: is not set, so its bookies are not watched")
         collector.poll_once()
         collector.poll_affinity_once()
     return readings
 
 
-def _asked(known: BookieClusterState, namespace: str | None) -> Iterable[Cohort]:
+def _wanted_cohorts(state: BookieClusterState, namespace: str | None) -> Iterable[Cohort]:
     if namespace is None:
-        return known.cohorts
-    for cohort in known.cohorts:
+        return state.cohorts
+    for cohort in state.cohorts:
         if namespace in cohort.namespaces:
             return [Cohort(cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size, (namespace,))]
-    return [Cohort((), (), None, None, (namespace,))]  # one without affinity says nothing of itself
+    return [Cohort((), (), None, None, (namespace,))]  # a namespace without affinity
 
 
-def _judged(
+def _judge(
     cohort: Cohort, membership: BookieMembership, settings: IsolationSettings, query: PlacementQuery
 ) -> PlacementJudgement:
     strict = cohort.strict if query.rules is None else None
     size = query.ensemble_size or cohort.ensemble_size
-    asked = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
-    return judge_placement(asked, membership, settings)
+    cohort = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
+    return judge_placement(cohort, membership, settings)
 
 
-def _plain(
+def _as_json(
     cluster: str, judged: PlacementJudgement, namespace: str, policies: Sequence[BrokerIsolation] | None
 ) -> dict[str, Any]:
-    """With the names that `headgate.placement.v1` has; and which brokers serve it, null where that is not known."""
+    """Return the fields of `headgate.placement.v1`, and the brokers that serve the namespace, null if unknown."""
     return {
         "cluster": cluster,
         "namespace": namespace,
@@ -151,5 +157,7 @@ def _plain(
         "promised_feasible": judged.promised.feasible,
         "leak": judged.leak,
         "headroom": judged.placed.headroom,
-        "broker_policies": None if policies is None else [plain(own) for own in policies_of(namespace, policies)],
+        "broker_policies": None
+        if policies is None
+        else [own.model_dump(mode="json") for own in policies_for(namespace, policies)],
     }

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from deploy.commands import placement
-from deploy.commands.placement import PlacementQuery, show_placement
+from deploy.policy_commands import placement
+from deploy.policy_commands.placement import PlacementQuery, show_placement
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.isolation.readings import (
@@ -100,7 +100,7 @@ def test_what_is_no_namespace_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, namespace: str
 ) -> None:
     monkeypatch.setattr(placement, "read_cluster", lambda *_: pytest.fail("was read"))
-    with pytest.raises(UserError, match=f"--namespace: '{namespace}' is none: write it as tenant/namespace"):
+    with pytest.raises(UserError, match=f"--namespace: '{namespace}' is no namespace: write it as tenant/namespace"):
         show_placement(SETTINGS, PlacementQuery("c1", namespace), as_json=False)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from connectors.kafka.tail import Tail
-from deploy.commands.namespaces import require_namespace
-from deploy.commands.sending import actor, sayable, send
+from deploy.commands.sending import actor, option_error, send
+from deploy.policy_commands.isolation import require_namespace
 from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
@@ -19,32 +19,42 @@ from policies.wire import BadRecordError, EventReader
 _CLIENT_ID = "headgate-promise"
 _POLL_SECONDS = 0.2
 _CATCH_UP_SECONDS = 15.0
-"""A Kafka that has said nothing for so long does not answer; the query may take longer to decide."""
+"""Limit for reading the present decisions from Kafka; the query may take longer to decide."""
 
 
 @dataclass(frozen=True)
 class PromiseRequest:
-    """What is promised, and to whom."""
+    """The options of the command."""
 
     cluster: str
     namespace: str
     promise: RuleSet | None
-    """None: what the settings promise."""
+    """None for the promise in the settings."""
     reason: str = ""
     timeout_seconds: float = 60.0
 
 
-def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
-    """Tell the loop, and wait for the placement that it decides by the promise.
+def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
+    """Send the promise to the loop, and return the placement that the loop decides by it.
 
     Raises:
-        UserError: the settings name no such cluster, no record takes what is said, it cannot be sent, or nothing is
-            decided in time.
+        UserError: the settings do not name the cluster, an option is too long, Kafka does not accept the promise, or
+            the loop does not decide in time.
     """
     if request.cluster not in settings.clusters:
         known = ", ".join(settings.clusters) or "none"
         raise UserError(f"--cluster: the settings name no cluster {request.cluster}; they name {known}")
-    reading = _reading(request)
+    require_namespace(request.namespace)
+    try:
+        reading = NamespacePromise(
+            cluster=request.cluster,
+            namespace=request.namespace,
+            promise=request.promise,
+            actor=actor(),
+            reason=request.reason,
+        )
+    except ValidationError as error:
+        raise option_error(error) from None
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
     connection = loop_connection(settings)
@@ -56,22 +66,8 @@ def give_promise(settings: Settings, request: PromiseRequest) -> Placement:
         return placements.wait_for(wanted)
 
 
-def _reading(request: PromiseRequest) -> NamespacePromise:
-    require_namespace(request.namespace)
-    try:
-        return NamespacePromise(
-            cluster=request.cluster,
-            namespace=request.namespace,
-            promise=request.promise,
-            actor=actor(),
-            reason=request.reason,
-        )
-    except ValidationError as error:
-        raise sayable(error) from None
-
-
 class _Placements:
-    """The last placement of one namespace, as its topic has it."""
+    """Follows the decided placements of one namespace."""
 
     def __init__(self, request: PromiseRequest, tail: Tail) -> None:
         self._request = request
@@ -81,7 +77,7 @@ class _Placements:
         self._last: Placement | None = None
 
     def catch_up(self) -> None:
-        """Read what has been decided so far."""
+        """Read the decisions so far."""
         until = time.monotonic() + min(self._request.timeout_seconds, _CATCH_UP_SECONDS)
         while not self._tail.caught_up:
             self._poll()
@@ -89,7 +85,7 @@ class _Placements:
                 raise UserError(self._tail.problem or "the decisions so far could not be read in time")
 
     def wait_for(self, promise: RuleSet) -> Placement:
-        """Until the namespace's placement is held against this promise."""
+        """Return the first placement that was decided by this promise."""
         until = time.monotonic() + self._request.timeout_seconds
         while self._last is None or self._last.promise is not promise:
             self._poll()

@@ -1,7 +1,7 @@
 """The command `headgate import-strimzi`: converts a broker's properties for the quotas plugin to Headgate settings.
 
-Two generations of keys are known: the released plugin (0.3) and the draft with soft and hard limits. Values that the
-plugin refuses are refused here, too.
+It knows two generations of keys: the released plugin (0.3) and the draft with soft and hard limits. It refuses the same
+values as the plugin.
 """
 
 import math
@@ -48,36 +48,32 @@ _WITHOUT_COUNTERPART = {
 
 @dataclass
 class Imported:
-    """Settings for Headgate, and what a person should know about them."""
+    """Settings for Headgate, and notes on them for the operator."""
 
     settings: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
     def as_yaml(self) -> str:
-        """A settings file, the notes as comments."""
-        # A value of theirs may hold a line's end, and none of it is to become a setting.
+        """Return a settings file with the notes as comments."""
+        # A value of the input may contain a line break, and no part of it may become a setting.
         comments = "".join(f"# {' '.join(note.splitlines())}\n" for note in self.notes)
         return comments + yaml.safe_dump(self.settings, sort_keys=False)
 
 
-def properties_text(content: bytes) -> str:
-    """The text of a properties file: UTF-8 where it is that, else what Java itself takes it for."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content.decode("latin-1")
-
-
-def import_properties(text: str, place: str) -> Imported:
-    """Translate a broker's properties.
+def import_properties(content: bytes, place: str) -> Imported:
+    """Convert a broker's properties.
 
     Args:
-        text: the content of a server.properties.
-        place: how messages name it.
+        content: of a server.properties: UTF-8, or otherwise Latin-1 as Java reads it.
+        place: the name of the file, for messages.
 
     Raises:
-        UserError: the plugin is not configured there, or the plugin itself would refuse it.
+        UserError: the properties do not configure the plugin, or the plugin itself would refuse them.
     """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
     try:
         properties = javaproperties.loads(text)
     except javaproperties.InvalidUEscapeError as error:
@@ -90,7 +86,8 @@ def import_properties(text: str, place: str) -> Imported:
         raise UserError("\n".join(f"{place}: {mistake}" for mistake in mistakes))
     throttle = _throttle(plugin, place)
     servers = plugin.get(_SERVERS, "CHANGE-ME:9092")
-    kafka = {"bootstrap_servers": servers, "poll_interval": f"{_seconds(plugin)}s"}
+    # 0 switches the plugin's check off; an interval of Headgate's cannot do that.
+    kafka = {"bootstrap_servers": servers, "poll_interval": f"{int(plugin.get(_INTERVAL, '60')) or 60}s"}
     settings = {
         "kafka": {"bootstrap_servers": servers},
         "clusters": {_CLUSTER: {"kafka": kafka}},
@@ -113,45 +110,43 @@ def _throttle(plugin: Mapping[str, str], place: str) -> dict[str, Any]:
         ThrottleSettings.model_validate(block)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        said = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{place}: {'.'.join(map(str, first['loc'])) or 'limits'}: {said}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{place}: {'.'.join(map(str, first['loc'])) or 'limits'}: {message}") from None
     return block
 
 
 def _refusals(plugin: Mapping[str, str]) -> Iterator[str]:
-    """What the plugin refuses, in both generations."""
+    """Yield the mistakes that the plugin refuses, in both generations."""
     for limit in ("hard", "soft"):
         given = [key for key, (which, _) in _LIMITS.items() if which == limit and key in plugin]
         if len(given) > 1:
             yield f"more than one {limit} limit: {_PLUGIN}{f' and {_PLUGIN}'.join(given)}; keep one"
     for key, (_, kind) in _LIMITS.items():
         if key in plugin:
-            yield from _bad_number(key, plugin[key], None if kind == "available_bytes_below" else 1.0)
+            yield from _refuse_number(key, plugin[key], None if kind == "available_bytes_below" else 1.0)
     for key in _FALLBACK:
         if key in plugin:
-            yield from _bad_number(key, plugin[key], 1.0)
-    yield from _bad_times(plugin)
+            yield from _refuse_number(key, plugin[key], 1.0)
+    if not plugin.get(_INTERVAL, "60").isdecimal():
+        yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of seconds"
+    if _VALIDITY in plugin and not _is_positive_duration(plugin[_VALIDITY]):
+        yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
     if plugin.get(_SOURCE, "cluster").lower() == "local" and any(key in plugin for key in _LIMITS):
-        yield f"{_PLUGIN}{_SOURCE}=local allows no per-volume limit: a broker would see its own volumes only"
+        yield f"{_PLUGIN}{_SOURCE}=local allows no per-volume limit: each broker would see only its own volumes"
 
 
-def _bad_number(key: str, value: str, most: float | None) -> Iterator[str]:
+def _refuse_number(key: str, value: str, most: float | None) -> Iterator[str]:
     number = _number(value)
     if number is None or math.isnan(number) or number < 0 or (most is not None and number > most):
         most_text = "" if most is None else f" and at most {most:g}"
         yield f"{_PLUGIN}{key}={value}: must be a number, at least 0{most_text}"
 
 
-def _bad_times(plugin: Mapping[str, str]) -> Iterator[str]:
-    if not plugin.get(_INTERVAL, "60").isdecimal():
-        yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of seconds"
-    if _VALIDITY in plugin:
-        try:
-            is_one = _ISO_DURATION.validate_python(plugin[_VALIDITY]) > timedelta(0)
-        except ValidationError:
-            is_one = False
-        if not is_one:
-            yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
+def _is_positive_duration(text: str) -> bool:
+    try:
+        return _ISO_DURATION.validate_python(text) > timedelta(0)
+    except ValidationError:
+        return False
 
 
 def _number(value: str) -> float | int | None:
@@ -161,23 +156,18 @@ def _number(value: str) -> float | int | None:
         return None
 
 
-def _seconds(plugin: Mapping[str, str]) -> int:
-    """The check interval; 0 switches the plugin's check off, which no interval of Headgate's means."""
-    return int(plugin.get(_INTERVAL, "60")) or 60
-
-
 def _notes(properties: Mapping[str, str], plugin: Mapping[str, str]) -> Iterator[str]:
-    yield "Imported from the Strimzi quotas plugin. Remove `preset: strimzi` to have holds and margins, too."
+    yield "Imported from the Strimzi quotas plugin. Remove `preset: strimzi` to add holds and margins."
     if properties.get(_CLASS):
-        yield f"Take {_CLASS} out of the brokers before quotas are applied: with it, Kafka ignores its own quotas."
+        yield f"Remove {_CLASS} from the brokers before quotas are applied: with it, Kafka ignores its own quotas."
     if _SERVERS not in plugin:
         yield f"{_PLUGIN}{_SERVERS} is not set: name the brokers, and the loop's own Kafka."
     if plugin.get(_INTERVAL) == "0":
         yield "The plugin's check was switched off (check-interval 0); Headgate reads every 60s."
-    for key, why in _WITHOUT_COUNTERPART.items():
+    for key, reason in _WITHOUT_COUNTERPART.items():
         if key in plugin:
-            yield f"{_PLUGIN}{key}={plugin[key]}: no counterpart here: {why}."
+            yield f"{_PLUGIN}{key}={plugin[key]}: no counterpart here: {reason}."
     known = {*_LIMITS, *_FALLBACK, _VALIDITY, _INTERVAL, _SERVERS, _SOURCE, *_WITHOUT_COUNTERPART}
     for key in sorted(plugin.keys() - known):
         if not key.startswith("kafka.admin."):
-            yield f"{_PLUGIN}{key}: not known, left out."
+            yield f"{_PLUGIN}{key}: unknown, left out."

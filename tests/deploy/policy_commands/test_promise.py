@@ -10,8 +10,9 @@ from typing import Any, Self
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from deploy.commands import promise, sending
-from deploy.commands.promise import PromiseRequest, give_promise
+from deploy.commands import sending
+from deploy.policy_commands import promise
+from deploy.policy_commands.promise import PromiseRequest, send_promise
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState
@@ -112,27 +113,27 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
 
 def test_it_is_sent_with_who_and_why_and_answered_by_the_placement_it_leads_to(loop: FakeLoop) -> None:
     request = PromiseRequest("c1", "acme/a", RuleSet.CURRENT, "until the new bookies are there", 5.0)
-    placement = give_promise(SETTINGS, request)
+    placement = send_promise(SETTINGS, request)
     assert (placement.promise, placement.verdict) == ("current", "spills_to_secondary")
     (sent,) = loop.sent
     assert (sent["topic"], sent["key"], sent["subject"]) == ("headgate.observed.bookies", "c1", "c1/acme/a")
     assert (sent["data"]["promise"], sent["data"]["reason"]) == ("current", "until the new bookies are there")
     assert "@" in sent["data"]["actor"]
-    assert give_promise(SETTINGS, PromiseRequest("c1", "acme/a", None, "", 5.0)).promise == "strict"
+    assert send_promise(SETTINGS, PromiseRequest("c1", "acme/a", None, "", 5.0)).promise == "strict"
 
 
 def test_where_nothing_is_decided_that_is_said(loop: FakeLoop) -> None:
     with pytest.raises(UserError, match=r"nothing was decided on acme/none by this promise within 0\.1 s"):
-        give_promise(SETTINGS, PromiseRequest("c1", "acme/none", RuleSet.CURRENT, "", 0.1))
+        send_promise(SETTINGS, PromiseRequest("c1", "acme/none", RuleSet.CURRENT, "", 0.1))
     assert len(loop.sent) == 1
 
 
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (PromiseRequest("c1", "acme", None), "--namespace: 'acme' is none: write it as tenant/namespace"),
-        (PromiseRequest("c1", "acme/", None), "--namespace: 'acme/' is none"),
-        (PromiseRequest("c1", "", None), "--namespace: '' is none"),
+        (PromiseRequest("c1", "acme", None), "--namespace: 'acme' is no namespace: write it as tenant/namespace"),
+        (PromiseRequest("c1", "acme/", None), "--namespace: 'acme/' is no namespace"),
+        (PromiseRequest("c1", "", None), "--namespace: '' is no namespace"),
         (PromiseRequest("c1", f"acme/{'a' * 600}", None), "--namespace: String should have at most 512 characters"),
         (PromiseRequest("c1", "acme/a", None, "x" * 3000), "--reason: String should have at most"),
     ],
@@ -141,11 +142,11 @@ def test_what_no_record_takes_is_a_mistake_and_nothing_is_sent(
     loop: FakeLoop, request_: PromiseRequest, said: str
 ) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
-        give_promise(SETTINGS, request_)
+        send_promise(SETTINGS, request_)
     assert loop.sent == []
 
 
 def test_a_cluster_that_the_settings_do_not_name_is_refused(loop: FakeLoop) -> None:
     with pytest.raises(UserError, match="--cluster: the settings name no cluster c2"):
-        give_promise(SETTINGS, PromiseRequest("c2", "acme/a", RuleSet.CURRENT))
+        send_promise(SETTINGS, PromiseRequest("c2", "acme/a", RuleSet.CURRENT))
     assert loop.sent == []

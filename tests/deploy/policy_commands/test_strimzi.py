@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from deploy.commands.strimzi import import_properties, properties_text
+from deploy.policy_commands.strimzi import import_properties
 from deploy.settings.application import Settings
 from policies.errors import UserError
 
@@ -13,7 +13,7 @@ DRAFT = f"{P}storage.perVolumeLimit"
 
 
 def throttle(*lines: str) -> dict[str, object]:
-    imported = yaml.safe_load(import_properties("\n".join(lines), "f").as_yaml())
+    imported = yaml.safe_load(import_properties("\n".join(lines).encode(), "f").as_yaml())
     Settings(**imported)
     return dict(imported["policies"]["throttle"])
 
@@ -29,7 +29,7 @@ def test_the_released_plugins_keys_become_settings() -> None:
         {P}throttle.factor.validity.duration=PT2M30S
         {P}excluded.principal.name.list=User:alice
     """
-    imported = import_properties(text, "f")
+    imported = import_properties(text.encode(), "f")
     assert imported.settings == {
         "kafka": {"bootstrap_servers": "kafka:9092"},
         "clusters": {"imported": {"kafka": {"bootstrap_servers": "kafka:9092", "poll_interval": "10s"}}},
@@ -45,7 +45,7 @@ def test_the_released_plugins_keys_become_settings() -> None:
     notes = "\n".join(imported.notes)
     assert "produce=1000000" in notes
     assert "User:alice" in notes
-    assert "Take client.quota.callback.class out" in notes
+    assert "Remove client.quota.callback.class from the brokers" in notes
     assert yaml.safe_load(imported.as_yaml()) == imported.settings
 
 
@@ -95,26 +95,26 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
 )
 def test_what_the_plugin_refuses_is_refused(lines: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said) as refused:
-        import_properties("\n".join(lines), "server.properties")
+        import_properties("\n".join(lines).encode(), "server.properties")
     assert str(refused.value).startswith("server.properties: ")
 
 
 def test_every_refusal_shows_at_once() -> None:
     with pytest.raises(UserError) as refused:
-        import_properties(f"{LIMIT}.bytes=-1\n{P}throttle.factor.fallback=7", "f")
+        import_properties(f"{LIMIT}.bytes=-1\n{P}throttle.factor.fallback=7".encode(), "f")
     assert len(str(refused.value).splitlines()) == 2
 
 
 def test_what_stands_in_a_value_is_a_comment_whatever_it_holds() -> None:
-    imported = import_properties(f"{LIMIT}.bytes=1\n{P}produce=5\\nhttp: {{port: 1}}\\r\\u2028", "f")
+    imported = import_properties(f"{LIMIT}.bytes=1\n{P}produce=5\\nhttp: {{port: 1}}\\r\\u2028".encode(), "f")
     assert yaml.safe_load(imported.as_yaml()) == imported.settings
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_file_is_read_in_either_encoding_that_brokers_have(encoding: str) -> None:
     lines = f"# für alle\n{LIMIT}.bytes=1\n{P}excluded.principal.name.list=User:jürgen"
-    assert any("User:jürgen" in note for note in import_properties(properties_text(lines.encode(encoding)), "f").notes)
+    assert any("User:jürgen" in note for note in import_properties(lines.encode(encoding), "f").notes)
 
 
 def test_an_unknown_key_of_the_plugin_is_named() -> None:
-    assert any("weather" in note for note in import_properties(f"{P}weather=1", "f").notes)
+    assert any("weather" in note for note in import_properties(f"{P}weather=1".encode(), "f").notes)

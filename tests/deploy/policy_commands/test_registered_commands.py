@@ -1,0 +1,44 @@
+"""The commands of policies: found by their registration, though `--help` imports no policy."""
+
+from typing import get_args
+
+import pytest
+import typer
+
+import deploy.policy_commands
+from connectors.registration import connectors_of
+from deploy.policy_commands import ENTRY_POINTS, OWN, command_apps
+from deploy.policy_commands.isolation import RuleSetName
+from deploy.switch.cli import StatusName
+from policies import registry
+from policies.errors import UserError
+from policies.isolation.settings import RuleSet
+from policies.registry import POLICIES
+from policies.switching.state import ClusterStatus
+
+
+def test_the_own_commands_are_those_of_the_registrations() -> None:
+    registered = [connectors_of(kind).commands for kind in POLICIES.values()]
+    assert [place for place in registered if place is not None] == list(OWN)
+    assert registry.ENTRY_POINTS == ENTRY_POINTS
+    assert [app.info.name for app in command_apps() if isinstance(app.info.name, str)] == ["switch"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("no.such.module:app", "commands 'no.such.module:app' cannot be loaded"),
+        ("deploy.switch.cli:none", "commands 'deploy.switch.cli:none' cannot be loaded"),
+        ("deploy.switch.cli:status", "must name a typer.Typer, and name a function"),
+    ],
+)
+def test_commands_that_cannot_be_loaded_are_named(place: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deploy.policy_commands, "OWN", (place,))
+    with pytest.raises(UserError, match=message):
+        list(command_apps())
+
+
+def test_the_names_that_options_accept_are_those_of_the_policies() -> None:
+    assert set(get_args(RuleSetName)) == set(RuleSet)
+    assert set(get_args(StatusName)) == set(ClusterStatus)
+    assert typer.main.get_command(next(command_apps())).name == "import-strimzi"
