@@ -31,9 +31,8 @@ def placement(
     settings: SettingsFile = None,
 ) -> None:
     """Show, from live data, which bookies a namespace may place its data on, which it may not, and why."""
-    from policies.isolation.settings import RuleSet
-
     from deploy.policy_commands.placement import PlacementQuery, show_placement
+    from policies.isolation.settings import RuleSet
     from policies.isolation.what_if import parse_change
 
     set_up_logging()
@@ -55,9 +54,8 @@ def promise(
     settings: SettingsFile = None,
 ) -> None:
     """Set the isolation rules that a namespace is promised; the running loop checks its placements against them."""
-    from policies.isolation.settings import RuleSet
-
     from deploy.policy_commands.promise import PromiseRequest, send_promise
+    from policies.isolation.settings import RuleSet
 
     known = {rule.value: rule for rule in RuleSet}
     if rules not in (*known, "settings"):
