@@ -1,6 +1,6 @@
-"""Entry point of the `headgate` command: a mistake that the user can fix is printed as one line, without a traceback.
+"""Entry point of the `headgate` command: a mistake of the user is printed as one line, without a traceback.
 
-Any other error shows where it happened, but neither values of variables nor secrets.
+Any other error is printed with its traceback, but without values of variables and without secrets.
 """
 
 import errno
@@ -20,13 +20,13 @@ _USER_ERROR = 2
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
 _GARBAGE_AFTER_OBJECTS = 50_000
-"""Thousands of objects are made when modules are loaded, and all of them stay: Python looks each 700 for garbage."""
+"""Loading modules creates many objects that live forever; Python's own threshold would collect every 700 objects."""
 _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def main() -> NoReturn:
-    """Run the command; a user's mistake ends it with status 2."""
-    os.umask(0o077)  # what we and our JVMs write is for our own user alone
+    """Run the command; a mistake of the user ends it with status 2."""
+    os.umask(0o077)  # files that we and our JVMs write are for our own user only
     _settle_streams()
     gc.set_threshold(_GARBAGE_AFTER_OBJECTS)
     threading.excepthook = _tell_of_thread
@@ -34,9 +34,9 @@ def main() -> NoReturn:
 
 
 def _settle_streams() -> None:
-    """Standard streams that are closed lead nowhere, or a socket of ours got their number; what is written is UTF-8.
+    """Open closed standard streams on /dev/null, so that no socket gets their number; write UTF-8.
 
-    A terminal keeps its encoding: what that has not is spelled out.
+    A terminal keeps its encoding; characters that it cannot show are escaped.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         os.set_inheritable(number, True)  # noqa: FBT003 - the library's signature
@@ -50,7 +50,7 @@ def _settle_streams() -> None:
 
 
 def _command() -> None:
-    # Not above: a mistake in it is told as any other.
+    # Import it here, so that an error in the import is reported like any other.
     from deploy.commands.root import app
 
     app()
@@ -78,7 +78,7 @@ def _guarded(command: Callable[[], object]) -> int:
 
 
 def _unheard(error: OSError) -> int:
-    """Standard output takes nothing more; what is still to be written to it goes nowhere, or Python would try again."""
+    """Discard the rest of the output, because standard output accepts no more and Python would retry at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.stderr.write(f"the output cannot be written: {error.strerror}\n")
     return _USER_ERROR

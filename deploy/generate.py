@@ -1,6 +1,6 @@
 """Writes docs/reference: schemas, AsyncAPI, OpenAPI, and pages on settings, events, metrics and alerts.
 
-``python -m deploy.generate`` writes, ``--check`` only compares: status 1 where a file is stale, missing or left over.
+``python -m deploy.generate`` writes them, ``--check`` only compares: status 1 if a file is stale, missing or left over.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _SCHEMAS = "schemas"
 
 
 def generated() -> dict[str, str]:
-    """Every file by its path under docs/reference; the same each time, on any machine."""
+    """Return the content of every file by its path under docs/reference; reproducible on any machine."""
     schemas = {
         f"{_SCHEMAS}/{kind.schema_file}": json.dumps(kind.schema(), indent=2, ensure_ascii=False) + "\n"
         for kind in catalogue()
@@ -44,7 +44,7 @@ def generated() -> dict[str, str]:
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
-    """Write the files, and remove schemas of events there are no more."""
+    """Write the files, and remove schemas of events that no longer exist."""
     (folder / _SCHEMAS).mkdir(parents=True, exist_ok=True)
     for file in _left_over(files, folder):
         file.unlink()
@@ -53,7 +53,7 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 
 
 def stale(files: Mapping[str, str], folder: Path) -> list[Path]:
-    """Files that are missing, differ from what would be generated, or are of events there are no more."""
+    """Return files that are missing, that differ, or that describe events that no longer exist."""
     differing = (folder / name for name, content in files.items() if _content(folder / name) != content)
     return sorted([*differing, *_left_over(files, folder)])
 
@@ -68,7 +68,7 @@ def _content(file: Path) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write, or compare; the status for the shell."""
+    """Write or compare the files; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m deploy.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is stale")
     parser.add_argument("--folder", type=Path, default=REFERENCE, help="default: docs/reference")

@@ -16,10 +16,10 @@ from policies.units import counted
 
 
 def check(file: Path | None, *, effective: bool) -> None:
-    """Say whether a file is good; with `effective` print the settings in force, and warnings on standard error.
+    """Check a file and print the result; with `effective`, print the settings in force, and warnings on standard error.
 
     Raises:
-        UserError: it is not; all mistakes, one a line.
+        UserError: the file has mistakes; the message lists all of them, one a line.
     """
     read = read_file(file)
     warnings = [_line(read.wording, each) for each in doubts_about_text(read.tree)]

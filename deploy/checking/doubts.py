@@ -1,4 +1,4 @@
-"""Warnings of `headgate check`: settings that are valid but probably not what was meant."""
+"""Warnings of `headgate check`: settings that are valid but probably unintended."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def doubts_about_text(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
-    """What is odd in the file itself, whether its settings are good or not."""
+    """Yield warnings about the text of the file, whether its settings are valid or not."""
     for place, block in mappings(tree):
         for key, value in block.value:
             if not isinstance(value, yaml.ScalarNode) or not isinstance(key, yaml.ScalarNode):
@@ -49,13 +49,13 @@ def doubts_about_text(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
 
 
 def doubts_about_environment(settings: Settings | None) -> Iterator[tuple[str, str]]:
-    """Variables without effect: the name, and a sentence."""
+    """Yield variables without effect: the name, and a sentence."""
     clusters = [] if settings is None else list(settings.clusters)
     yield from unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters))
 
 
 def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
-    """What good settings come to that is hardly meant."""
+    """Yield warnings about valid settings whose effect is hardly intended."""
     if is_empty:
         yield SettingsWarning((), "nothing is set: see docs/reference/settings.yaml for what there is")
     elif not settings.clusters:
@@ -75,7 +75,7 @@ def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[Set
 
 
 def _of_overrides(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:
-    """Overrides that are never in force: they match nothing, or an earlier one is first everywhere."""
+    """Yield warnings about overrides that are never in force: no cluster matches, or earlier ones match all of them."""
     taken: dict[str, str] = {}
     for pattern in patterns:
         matched = [each for each in clusters if fnmatchcase(each, pattern)]

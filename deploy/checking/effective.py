@@ -10,10 +10,10 @@ from deploy.settings.application import Settings
 
 
 def effective_settings(settings: Settings) -> str:
-    """All settings as YAML, defaults included and secrets hidden.
+    """Return all settings as YAML, with defaults, and with secrets masked.
 
-    Below each policy's `clusters` every watched cluster has its whole block, as the policy has it. Where no cluster is
-    named, each override has its own.
+    Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
+    override has its whole block instead.
     """
     return "".join(_section(name, block) for name, block in _blocks(settings).items())
 
@@ -32,13 +32,13 @@ def _policy(settings: Settings, block: Any) -> dict[str, Any]:
 
 
 def _override(own: Mapping[str, Any], block: BaseModel) -> dict[str, Any]:
-    """A whole block as an override of the defaults: what they have and it has not is null."""
+    """Return a whole block as an override of the defaults: a default that the block does not have becomes null."""
     whole = {**dict.fromkeys(own), **_shown(block)}
     return {name: value for name, value in whole.items() if name != "clusters"}
 
 
 def _shown(block: BaseModel) -> dict[str, Any]:
-    """A block as JSON has it, without what is not there and is not by default."""
+    """Return a block as JSON data, without fields that are None by default."""
     written = block.model_dump(mode="json")
     return {
         name: _shown_value(getattr(block, name), written[name])
@@ -51,7 +51,7 @@ def _shown_value(value: Any, written: Any) -> Any:
     if isinstance(value, BaseModel):
         return _shown(value)
     if isinstance(value, Mapping):
-        pairs = zip(written.items(), value.values(), strict=True)  # the names may be of an enum
+        pairs = zip(written.items(), value.values(), strict=True)  # keys may be members of an enum
         return {name: _shown_value(each, one) for (name, one), each in pairs}
     if isinstance(value, tuple | list):
         return [_shown_value(each, one) for each, one in zip(value, written, strict=True)]

@@ -1,4 +1,4 @@
-"""Checks environment variables that begin with HEADGATE_: which one caused a mistake, and which name no setting."""
+"""Checks environment variables that begin with HEADGATE_: which one caused a mistake, and which one has no effect."""
 
 import json
 import re
@@ -13,18 +13,19 @@ from deploy.checking.schema import Place
 PREFIX, DELIMITER = "HEADGATE_", "__"
 
 _OF_OTHERS = frozenset({"HEADGATE_IVY_SETTINGS"})
-"""Those that are no settings, and have a meaning all the same."""
+"""Variables that are no settings, but have an effect."""
 
 _KUBERNETES = re.compile(
     r"HEADGATE(?:_[A-Z0-9]+)*_(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_\w+)?)?)"
 )
-"""What a pod is told of services named headgate-…; `HEADGATE_…_PORT` among them holds an address."""
+"""The variables that Kubernetes sets in a pod for services named headgate-…; `HEADGATE_…_PORT` among them is an
+address."""
 
 
 def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
-    """The variable that a setting comes from; None when it is none.
+    """Return the variable that sets a setting; None if no variable does.
 
-    Either the setting's own, or one of a block around it, with the setting somewhere in its JSON.
+    It is the setting's own variable, or that of a block around it whose JSON contains the setting.
     """
     given = {name.upper(): name for name in environment}
     parts = [str(part) for part in place]
@@ -36,13 +37,13 @@ def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
 
 
 def variable_below(place: Place, environment: Mapping[str, str]) -> str | None:
-    """A variable that names something below a setting; None when there is none."""
+    """Return a variable that sets something below a setting; None if there is none."""
     above = f"{variable_for(place)}{DELIMITER}"
     return next((name for name in sorted(environment) if place and name.upper().startswith(above)), None)
 
 
 def switches_of(environment: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
-    """Every true or false in the blocks that variables hold as JSON, with its path, as it is written."""
+    """Yield every true or false in the blocks that variables contain as JSON: its path, and its text."""
     for name, text in sorted(environment.items()):
         if name.upper().startswith(PREFIX) and text.lstrip()[:1] in ("{", "["):
             with suppress(ValueError, RecursionError):
@@ -59,11 +60,11 @@ def _switches_in(value: object, place: Place) -> Iterator[tuple[Place, str]]:
 
 
 def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
-    """What the environment sets, its clusters by the names that the file has for them: variables have no capitals.
+    """Return the variables' settings with the clusters' names as the file writes them, because variables ignore case.
 
     Args:
-        given: by the environment, as nested blocks.
-        file: the file's content, right or wrong.
+        given: the variables' settings, as nested blocks.
+        file: the file's content, valid or not.
     """
     names, policies = _block(file, "clusters"), _block(given, "policies")
     named = {**given, **_named(given, names)}
@@ -80,7 +81,7 @@ def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) ->
 
 
 def _named(block: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The block's clusters, each by the one name that is like its own but for capitals."""
+    """Rename each cluster of a block to the one name of the file that differs only in case."""
     clusters = _block(block, "clusters")
     alike = Counter(name.lower() for name in names)
     known = {name.lower(): name for name in names if alike[name.lower()] == 1}
@@ -94,19 +95,19 @@ def _block(around: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def variable_for(parts: Sequence[int | str]) -> str:
-    """The name of a setting's variable: ``HEADGATE_KAFKA__SASL__PASSWORD``."""
+    """Return the name of a setting's variable: ``HEADGATE_KAFKA__SASL__PASSWORD``."""
     return PREFIX + DELIMITER.join(str(part) for part in parts).upper()
 
 
 def unknown_variables(
     environment: Mapping[str, str], names: Iterable[str], settings: Iterable[Place]
 ) -> Iterator[tuple[str, str]]:
-    """Variables that look like settings and have no effect: the name, and a sentence.
+    """Yield variables that look like settings and have no effect: the name, and a sentence.
 
     Args:
-        environment: as `os.environ`.
-        names: the settings at the top of the file.
-        settings: every setting there is.
+        environment: such as `os.environ`.
+        names: the top-level settings.
+        settings: all settings.
     """
     top = {name.upper() for name in names}
     unknown = [

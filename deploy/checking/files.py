@@ -13,11 +13,11 @@ from policies.errors import UserError
 
 
 def unusable_files(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The connections that cannot be built from their files: the path of each, and why."""
+    """Yield the connections that cannot be built from their files: the path of each, and the reason."""
     yield from _tried(("kafka",), settings.kafka)
     yield from _tried(("alertmanager",), settings.alertmanager)
     yield from _tried(("http", "access"), settings.http.access)
-    if settings.kafka is not None:  # Spark's Java client takes fewer kinds of keys than the others
+    if settings.kafka is not None:  # Spark's Java client supports fewer kinds of keys than the other clients
         yield from _refused(("kafka",), settings.kafka.for_spark)
     for name, cluster in settings.clusters.items():
         for block in ("kafka", "zookeeper", "pulsar"):

@@ -16,19 +16,19 @@ _DEEPEST = 9
 
 
 def model_at(root: type[BaseModel], place: Place) -> type | None:
-    """The model (or dataclass) of the block at a place; None where no block belongs."""
+    """Return the model (or dataclass) of the block at a place; None if no block belongs there."""
     found = _types_at(root, place)
     return next((each for each in found if _fields(each)), None)
 
 
 def names_at(root: type[BaseModel], place: Place) -> tuple[str, ...]:
-    """The settings of the block at a place; none where none belongs."""
+    """Return the names of the settings of the block at a place; empty if no block belongs there."""
     model = model_at(root, place)
     return () if model is None else tuple(_fields(model))
 
 
 def field_at(root: type[BaseModel], place: Place) -> FieldInfo | None:
-    """The field of a model at a place; None where there is none."""
+    """Return the field of a model at a place; None if there is none."""
     model = model_at(root, place[:-1]) if place else None
     if model is None or not issubclass(model, BaseModel):
         return None
@@ -36,18 +36,18 @@ def field_at(root: type[BaseModel], place: Place) -> FieldInfo | None:
 
 
 def is_secret(root: type[BaseModel], place: Place) -> bool:
-    """Whether a secret belongs at a place."""
+    """Return whether a secret belongs at a place."""
     return SecretStr in _types_at(root, place)
 
 
 def is_number(root: type[BaseModel], place: Place) -> bool:
-    """Whether a number belongs at a place, and neither true nor false."""
+    """Return whether a number belongs at a place, and not a boolean."""
     found = _types_at(root, place)
     return bool not in found and any(each in (int, float) for each in found)
 
 
 def places(root: type[BaseModel], clusters: Sequence[str]) -> Iterator[Place]:
-    """Every setting there is by its path; below a map of names only those of `clusters`, the watched ones."""
+    """Yield the path of every setting; below maps of names, only `clusters` is expanded, with the watched ones."""
     yield from _places_below(root, (), clusters)
 
 
@@ -75,7 +75,7 @@ def _types_at(root: Any, place: Place) -> list[Any]:
 
 def _below(kind: Any, part: int | str) -> Iterator[Any]:
     if isinstance(kind, type) and issubclass(kind, PolicySettings) and part == "clusters":
-        yield dict[str, kind]  # of overrides, which are such blocks themselves
+        yield dict[str, kind]  # overrides are such blocks themselves
     elif get_origin(kind) in (dict, Mapping):
         yield get_args(kind)[1]
     elif get_origin(kind) in (list, tuple) and isinstance(part, int):
@@ -85,7 +85,7 @@ def _below(kind: Any, part: int | str) -> Iterator[Any]:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Each field's annotation, by its name; none for what is no block."""
+    """Return each field's annotation by its name; empty for an annotation that is no block."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return {name: each.annotation for name, each in kind.model_fields.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -94,7 +94,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """What an annotation allows, one by one: without `Annotated`, `Optional` and unions."""
+    """Yield the types that an annotation allows, without `Annotated`, `Optional` and unions."""
     if get_origin(annotation) is Annotated:
         return _options(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):

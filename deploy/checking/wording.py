@@ -1,4 +1,4 @@
-"""Turns validation errors into sentences that name the place and the remedy, and never quote the value given."""
+"""Turns validation errors into sentences that name the place and the remedy, and never quote the given value."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,18 +25,18 @@ _NOT_TEXT = (
     "tag:yaml.org,2002:timestamp",
 )
 _OF_A_KEY = "[key]"
-"""What pydantic adds to the place of a name that is wrong itself."""
+"""The suffix that pydantic adds to the place of an invalid key."""
 _BLOCKS = ("model_type", "dict_type", "model_attributes_type", "dataclass_type")
 
 
 class Wording:
-    """Says what is wrong with one file, and the environment over it.
+    """Words the mistakes of one file and of the environment that overrides it.
 
     Args:
         root: the model of all settings.
-        tree: the file's; None without a file.
-        file: how the file is named; None without one.
-        environment: as `os.environ`.
+        tree: the file's YAML tree; None without a file.
+        file: the file's name in messages; None without one.
+        environment: such as `os.environ`.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Wording:
         self._environment = environment
 
     def mistakes(self, error: ValidationError) -> Iterator[str]:
-        """A line for each mistake, the first hundred."""
-        # The input is not shown: it may hold a secret.
+        """Return a line for each of the first hundred mistakes."""
+        # Do not show the input, because it may contain a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
         found = [each for each in found if not _is_empty_for_its_mistakes(each, found)]
         for each in found[:_MAX_MISTAKES]:
@@ -58,13 +58,13 @@ class Wording:
             yield f"{self._file or 'environment'}: and {more} more mistakes"
 
     def switches_for_numbers(self) -> Iterator[str]:
-        """A line for each true or false where a number belongs, which pydantic would take for 1 or 0."""
+        """Return a line for each true or false where a number belongs; pydantic would accept it as 1 or 0."""
         for place, written in (*switches(self._tree), *switches_of(self._environment)):
             if is_number(self._root, place):
                 yield f"{self.where(place)}: needs a number, and {written} is none"
 
     def where(self, place: Place) -> str:
-        """Where a setting is: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
+        """Return the place of a setting: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
         place = tuple(part for part in place if part != _OF_A_KEY)
         variable = variable_of(place, self._environment)
         if variable is None and node_at(self._tree, place) is None:
@@ -75,7 +75,7 @@ class Wording:
         return self._in_file(place) if around is None else f"environment: {around}: {'.'.join(map(shown_name, place))}"
 
     def _only_in_environment(self, place: Place) -> str | None:
-        """A variable that names something in the same block of a cluster, where the file has no such block."""
+        """Return a variable that sets something in the same block of a cluster, if the file has no such block."""
         for length in range(len(place) - 1, 1, -1):
             if node_at(self._tree, place[:length]) is not None:
                 return None
@@ -84,7 +84,7 @@ class Wording:
         return None
 
     def misspelt(self, names: Iterable[str]) -> Iterator[str]:
-        """A line for each name at the top that is a setting's but for its capitals: pydantic would take it for it."""
+        """Return a line for each top-level name that differs from a setting only in case; pydantic would accept it."""
         known = names_at(self._root, ())
         for name in names:
             if name not in known and name.lower() in known:
@@ -129,7 +129,7 @@ class Wording:
         return f"no such setting here; there is {elsewhere}" if elsewhere else f"no such setting{meant('', here)}"
 
     def _elsewhere(self, around: Place, name: str) -> str | None:
-        """The path of a setting of this name that stands nearest to where it was looked for."""
+        """Return the path of the setting with this name that is nearest to the given place."""
         clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
         found = [each for each in places(self._root, clusters) if each[-1] == name]
         found.sort(key=lambda each: (-_shared(each, around), len(each)))
@@ -185,7 +185,7 @@ class Wording:
 
 @dataclass(frozen=True)
 class _Share:
-    """Percent as somebody wrote them, and the share that they are."""
+    """A percentage as the user wrote it, and the share that it stands for."""
 
     text: str
     share: float
@@ -195,12 +195,12 @@ class _Share:
 
     @property
     def value(self) -> str:
-        """As settings have it: ``0.15``."""
+        """The share as settings write it: ``0.15``."""
         return f"{self.share:.6g}"
 
 
 def _is_empty_for_its_mistakes(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
-    """Whether a list is short only because of mistakes in what stands there."""
+    """Return whether a list is too short only because of mistakes in its entries."""
     place = mistake["loc"]
     return mistake["type"] == "too_short" and any(
         each["loc"][: len(place)] == place and len(each["loc"]) > len(place) for each in found
@@ -208,7 +208,7 @@ def _is_empty_for_its_mistakes(mistake: ErrorDetails, found: Sequence[ErrorDetai
 
 
 def _shared(one: Place, other: Place) -> int:
-    """How many parts both paths begin with."""
+    """Return how many parts both paths have in common at their beginning."""
     count = 0
     for mine, its in zip(one, other, strict=False):
         if mine != its:

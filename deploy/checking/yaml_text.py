@@ -1,6 +1,6 @@
-"""Parses the YAML text of a settings file within size limits, and words syntax errors with their remedy.
+"""Parses the YAML text of a settings file within size limits, and explains syntax errors with their remedy.
 
-Errors quote names only, never values: a password may stand anywhere, even outside its quotes.
+Errors quote only names, never values, because a password may stand anywhere, even outside its quotes.
 """
 
 import re
@@ -14,35 +14,35 @@ import yaml
 from policies.errors import UserError
 
 _MAX_DEPTH = 30
-"""Of blocks in blocks; no setting is half as deep."""
+"""Limit for nested blocks, more than twice the depth of any setting."""
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _SHOWABLE = re.compile(r"[\w.*?!\[\]-]*")
 """Names of settings and clusters, and globs."""
 _ODD_INDENT = re.compile(r"^[ \t]*(?P<odd>[^\S \t\r\n\f\v]|\t)", re.MULTILINE)
 _QUOTED = re.compile(r"""(['"])(?!<).{3,}\1""")
-"""In YAML's messages: something of the file's. What it calls by itself is `'<scalar>'`, or a single character."""
+"""A quotation from the file in YAML's messages; YAML's own terms are `'<scalar>'`, or a single character."""
 _TEXT_TAG, _MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _SWITCH_TAG, _NUMBER_TAG = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
 _ODD_NUMBER = re.compile(r"[-+]?0[0-7_]+|.*:.*")
-"""To YAML the one is octal, the other to the base of 60."""
+"""YAML reads the first as an octal number, and the second as a number in base 60."""
 _BY_NAME = "must hold settings by name, such as `kafka:` or `policies:`"
 
 
 @dataclass(frozen=True)
 class YamlText:
-    """A file's content, and its tree with the lines."""
+    """A file's content, and its YAML tree, which has the line numbers."""
 
     content: dict[str, Any]
     tree: yaml.Node | None
 
 
 class Loader(yaml.SafeLoader):
-    """Refuses, with its place, what YAML's own would end in other errors on: a thousand blocks in blocks, no date."""
+    """Reports input with its place on which YAML would raise other errors: very deep nesting, or an invalid date."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """One node with all below it."""
+        """Compose one node with all nodes below it."""
         if self._depth > _MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem="nested too deep", problem_mark=self._mark())
         self._depth += 1
@@ -56,7 +56,7 @@ class Loader(yaml.SafeLoader):
         return event.start_mark
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node."""
+        """Return the value of a node."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError):
@@ -64,7 +64,7 @@ class Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """The text of a node."""
+        """Return the text of a node."""
         value = super().construct_scalar(node)
         if _NO_TEXT.search(str(value)):
             raise yaml.MarkedYAMLError(problem="holds what no text can", problem_mark=node.start_mark)
@@ -72,10 +72,10 @@ class Loader(yaml.SafeLoader):
 
 
 def parse(text: str, file: str) -> YamlText:
-    """Read the text of a file.
+    """Parse the text of a file.
 
     Raises:
-        UserError: it is not YAML, or no settings by name; a sentence a line, each with its place.
+        UserError: the text is no YAML, or no mapping of settings; one sentence a line, each with its place.
     """
     text = text.removeprefix("\ufeff")
     odd = _ODD_INDENT.search(text)
@@ -96,12 +96,12 @@ def parse(text: str, file: str) -> YamlText:
 
 
 def shown_name(key: object) -> str:
-    """A key as it can be shown: `password:secret`, without the space, is one too."""
+    """Return a key if it is safe to show: `password:secret`, with the space forgotten, is a key, too."""
     return str(key) if _SHOWABLE.fullmatch(str(key)) else "(not a name)"
 
 
 def line_of(node: yaml.Node | None, place: tuple[int | str, ...]) -> int | None:
-    """The line (from 1) of the setting, or of the nearest block around it that the file holds."""
+    """Return the line (from 1) of a setting, or of the nearest block around it in the file."""
     line = None
     for part in place:
         key, node = _below(node, part)
@@ -112,24 +112,24 @@ def line_of(node: yaml.Node | None, place: tuple[int | str, ...]) -> int | None:
 
 
 def node_at(node: yaml.Node | None, place: tuple[int | str, ...]) -> yaml.Node | None:
-    """What the file has at a place; None when it has nothing there."""
+    """Return the file's node at a place; None if the file has none there."""
     for part in place:
         _, node = _below(node, part)
     return node
 
 
 def mappings(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml.MappingNode]]:
-    """Every block with its path; what an alias repeats comes once."""
+    """Yield every block with its path; a block that aliases repeat comes once."""
     yield from ((place, node) for place, node in _nodes(root) if isinstance(node, yaml.MappingNode))
 
 
 def switches(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Every value that is true or false to YAML, with its path, as it is written."""
+    """Yield every value that YAML reads as true or false: its path, and its text."""
     yield from ((place, node.value) for place, node in _nodes(root) if node.tag == _SWITCH_TAG)
 
 
 def odd_numbers(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Every number that is another one than it seems, with its path and what it is to YAML: ``010``, ``1:30``."""
+    """Yield every number that YAML reads differently than it looks (``010``, ``1:30``): its path, and YAML's value."""
     for place, node in _nodes(root):
         if isinstance(node, yaml.ScalarNode) and node.tag == _NUMBER_TAG and _ODD_NUMBER.fullmatch(node.value):
             yield place, str(Loader("").construct_yaml_int(node))
@@ -140,7 +140,7 @@ def _nodes(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml
     looked_at = set[int]()
     while ahead:
         place, node = ahead.popleft()
-        if id(node) in looked_at:  # an alias may stand in many places, and even in itself
+        if id(node) in looked_at:  # aliases may place a node several times, even inside itself
             continue
         looked_at.add(id(node))
         yield place, node
@@ -151,7 +151,7 @@ def _nodes(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml
 
 
 def _below(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, yaml.Node | None]:
-    """The key (None in a list) and the node of one part of a path; what `<<` merges in counts, too."""
+    """Return the key (None in a list) and the node of one part of a path, including nodes merged by `<<`."""
     if isinstance(node, yaml.SequenceNode):
         return None, node.value[part] if isinstance(part, int) and part < len(node.value) else None
     if not isinstance(node, yaml.MappingNode):
@@ -165,7 +165,7 @@ def _below(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, y
 
 
 def _of_structure(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """Keys that stand twice in one mapping (YAML would silently take the last), and keys that are no text."""
+    """Yield keys that occur twice in one mapping (YAML would silently use the last), and keys that are no text."""
     for place, node in mappings(tree):
         seen: set[Any] = set()
         for key, value in node.value:
@@ -189,7 +189,7 @@ _KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null
 
 
 def _is_torn(key: yaml.Node, value: yaml.Node, around: yaml.MappingNode) -> bool:
-    """Whether it is what follows the comma of ``{a: 0,15}``."""
+    """Return whether a key is the part after the comma of ``{a: 0,15}``."""
     return (
         bool(around.flow_style)
         and isinstance(key, yaml.ScalarNode)
@@ -209,7 +209,7 @@ def _odd_space(found: str) -> str:
 
 
 def _told(error: yaml.YAMLError) -> tuple[int | None, str]:
-    """The line (from 1) of what is wrong, and a sentence that says it."""
+    """Return the line (from 1) of an error, and a sentence about it."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     context, begun = getattr(error, "context", None) or "", getattr(error, "context_mark", None)
     line = None if mark is None else mark.line + 1
@@ -225,7 +225,7 @@ def _told(error: yaml.YAMLError) -> tuple[int | None, str]:
 
 
 def _unclosed(context: str, problem: str) -> str | None:
-    """What was begun and never ended, as that is where to look; None for something else."""
+    """Describe a bracket or quote that was opened and never closed, because that is where to look; None otherwise."""
     if context == "while parsing a flow mapping" and "'}'" in problem:
         return "the { that is opened here is not closed: a } is missing, or a comma between two settings"
     if context == "while parsing a flow sequence" and "']'" in problem:

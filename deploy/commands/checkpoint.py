@@ -15,7 +15,7 @@ _NOTHING_CHANGED = "Nothing was changed: do it with --yes, while no query runs."
 
 @checkpoint_app.command("repair")
 def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Repair what can be repaired without changing any decision; lists each repair, and what it cannot repair."""
+    """Repair all damage whose repair changes no decision; list each repair, and the damage that remains."""
     from deploy.query import checkpoint
     from deploy.query.sole_use import sole_query
 
@@ -34,7 +34,7 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
 
 @checkpoint_app.command("reset")
 def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Move the checkpoint aside, so that the query starts from scratch; says what is lost by that."""
+    """Move the checkpoint aside, so that the query starts from scratch; list the consequences."""
     from deploy.query import checkpoint
     from deploy.query.sole_use import sole_query
 

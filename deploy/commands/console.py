@@ -1,4 +1,4 @@
-"""Terminal output in which text from elsewhere (names, markup, control characters) is always shown as plain text."""
+"""Terminal output that shows text from elsewhere (names, markup, control characters) always as plain text."""
 
 from collections.abc import Iterable
 
@@ -12,23 +12,23 @@ from policies.printable import printable
 
 
 class SafeConsole(Console):
-    """A console that spells control characters out, in whatever it is given; its own styles and cursor stay."""
+    """A console that escapes control characters in all content; its own styles and cursor movements stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is to be written, piece by piece."""
+        """Yield the segments to write."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def sentence_console(*, stderr: bool = False) -> SafeConsole:
-    """For sentences: a person's terminal wraps them by words; a file or a pipe has each in one line, for `grep`."""
+    """Return a console for sentences: a terminal wraps them; in a file or pipe each is one line, for `grep`."""
     console = SafeConsole(stderr=stderr, highlight=False)
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def hanging(console: Console, head: Text, body: Text) -> RenderableType:
-    """A head and a sentence, whose further lines, where the console wraps it, begin below its first word."""
+    """Return a head and a sentence, whose wrapped lines are indented to its first word."""
     if console.soft_wrap:
         return Text.assemble(head, body)
     grid = Table.grid()
@@ -39,5 +39,5 @@ def hanging(console: Console, head: Text, body: Text) -> RenderableType:
 
 
 def shown_error(text: str) -> str:
-    """What went wrong as anybody may see it: no secret that this process knows, and nothing a terminal obeys."""
+    """Return an error's text for printing, without known secrets and control characters."""
     return printable(without_secrets(text))

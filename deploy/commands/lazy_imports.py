@@ -1,4 +1,4 @@
-"""Imports on first use: so `headgate --help` imports no policy, no client library and no settings."""
+"""Imports on first use, so that `headgate --help` imports no policy, no client library and no settings."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from deploy.settings.application import Settings
 
 _logs: list[bool] = []
-"""Not empty once logging is set up."""
+"""Not empty after logging has been set up."""
 
 
 def load_settings(file: Path | None) -> "Settings":
-    """As `deploy.settings.file.load_settings`, with what it raises; it may log, so logging is set up."""
+    """Call `deploy.settings.file.load_settings`; set up logging first, because that function may log."""
     if not _logs:
         set_up_logging(answers=True)
     from deploy.settings import file as settings_file
@@ -20,7 +20,7 @@ def load_settings(file: Path | None) -> "Settings":
 
 
 def set_up_logging(*, verbose: bool = False, answers: bool = False) -> None:
-    """As `deploy.processes.logs.set_up_logging`."""
+    """Call `deploy.processes.logs.set_up_logging`."""
     from deploy.processes import logs
 
     logs.set_up_logging(verbose=verbose, answers=answers)
@@ -28,7 +28,7 @@ def set_up_logging(*, verbose: bool = False, answers: bool = False) -> None:
 
 
 def print_sentence(sentence: str) -> None:
-    """Print a sentence: on a person's terminal wrapped by words, elsewhere as one line."""
+    """Print a sentence: a terminal wraps it by words, elsewhere it is one line."""
     from deploy.commands.console import sentence_console
 
     sentence_console().print(sentence, markup=False)

@@ -22,23 +22,23 @@ _CLIENT_ID = "headgate-pause"
 
 @dataclass(frozen=True)
 class PauseRequest:
-    """What is to be paused, or to go on."""
+    """The options of the command."""
 
     policy: str
     cluster: str | None
-    """None: every cluster of the settings."""
+    """None for every cluster of the settings."""
     length: timedelta | None
-    """None: resume."""
+    """None to resume."""
     reason: str = ""
     timeout_seconds: float = 60.0
 
 
 def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standing]:
-    """Tell the loop, and give what it says for each cluster.
+    """Send the command to the loop, and yield the heartbeat with which the policy of each cluster answers.
 
     Raises:
-        UserError: there is no such policy or cluster, it cannot be paused so, Kafka does not take it, or the loop does
-            not answer in time; the message says what to do.
+        UserError: the policy or the cluster does not exist, the pause is not allowed, Kafka does not accept the
+            command, or the loop does not answer in time; the message has the remedy.
     """
     clusters = _clusters(settings, request)
     commands = _commands(request, clusters)
@@ -46,7 +46,8 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     with InForceReader(connection, settings.topics.prefix) as reader:
         before = {said.cluster: said.sequence for said in reader.now().heartbeats() if said.policy == request.policy}
         send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
-        # Where the policy never spoke, it has nothing to do and does not answer: only who names such a cluster waits.
+        # A policy that has never published a heartbeat for a cluster has nothing to do there and does not answer. Wait
+        # for it only if the user names that cluster.
         speak = [name for name in clusters if name in before] if request.cluster is None else []
         yield from _answers(reader, request, {name: before.get(name, 0) for name in speak or clusters})
 
@@ -59,7 +60,7 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
     if request.length is not None and request.length > LONGEST_PAUSE:
         longest, mode = format_duration(LONGEST_PAUSE), f"policies.{request.policy}.mode: shadow"
         raise UserError(f"--for: a pause lasts {longest} at most; for longer set {mode}")
-    # A loop of `headgate up` names no Kafka, and watches the one that it has started.
+    # The settings of `headgate up` name no Kafka; its loop watches the Kafka that it has started.
     known = {*settings.clusters, *(() if settings.kafka is not None else (EMBEDDED_CLUSTER,))}
     if request.cluster is not None and request.cluster not in known:
         names = ", ".join(sorted(known)) or "none"

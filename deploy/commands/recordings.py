@@ -26,7 +26,7 @@ from streaming.replay import Recorded
 
 
 class RecordedLine(NamedTuple):
-    """A line of a file, and the Kafka record that it holds; None: it holds an event alone."""
+    """A line of a file, and the Kafka record in it; the record is None if the line is only an event."""
 
     place: str
     text: bytes
@@ -34,7 +34,7 @@ class RecordedLine(NamedTuple):
 
 
 def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
-    """The events; of a Kafka record with its topic, and from when it was appended.
+    """Yield the events of files; events in Kafka records have their topic and append time.
 
     Raises:
         UserError: a file cannot be read.
@@ -49,21 +49,21 @@ def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
 
 
 def events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
-    """Those of the observed topics in this time, but the canary's; raises as `read_history` does."""
+    """Yield the events of the observed topics in a time range, without the canary's; raises as `read_history` does."""
     prefix = settings.topics.prefix
     topics = [settings.topics.topic(name) for name in observed_topics()]
     for record in read_history(settings.loop_kafka(), topics, since, to):
         if record.key == CANARY.encode():
-            continue  # what would have been decided of it nobody asks
+            continue  # decisions about the canary are of no interest
         name = record.place.split("/")[0].removeprefix(f"{prefix}.")
         yield Recorded(record.place, record.value, record.appended_at, name)
 
 
 def run_of_files(files: Sequence[Path], prefix: str) -> Recording:
-    """A live run that `kcat -J` recorded: the observed topics and that of the batches.
+    """Read a live run that `kcat -J` recorded: the observed topics and the topic of batches.
 
     Raises:
-        UserError: a file cannot be read, or there is no batch in it.
+        UserError: a file cannot be read, or contains no batch.
     """
     records = [line.record for line in _lines(files) if line.record is not None]
     told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
@@ -73,7 +73,7 @@ def run_of_files(files: Sequence[Path], prefix: str) -> Recording:
 
 
 def run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
-    """The live run of this time, from the topics; raises as `read_history` does, and where there was no batch."""
+    """Read the live run of a time range from the topics; raises as `read_history` does, and if there is no batch."""
     prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
     told = read_history(settings.loop_kafka(), [topic], since, to)
     batches = _some(list(_batches((r.place, r.value) for r in told)), topic, "name another --from")
@@ -115,17 +115,17 @@ def _lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
 
 
 def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
-    """A file, or standard input where it is named `-`."""
+    """Open a file, or standard input for the name `-`."""
     return nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb")
 
 
 def _record(line: bytes) -> ObservedRecord | None:
-    """The record in a line of `kcat -J`."""
+    """Return the record in a line of `kcat -J`."""
     if b'"payload"' not in line:
         return None
     try:
         said = json.loads(line)
-        appended_ms = to_millis(from_millis(int(said["ts"])))  # which is in no year: none is a time
+        appended_ms = to_millis(from_millis(int(said["ts"])))  # fails for an instant outside the years 1 to 9999
         place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
         headers = said.get("headers") or []  # name, value, name, value, …
         signature = dict(zip(headers[::2], headers[1::2], strict=False)).get(HEADER)

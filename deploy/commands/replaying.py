@@ -1,4 +1,4 @@
-"""The command `headgate replay`: recorded events in, decisions out. It prints nothing but JSON lines or a timeline."""
+"""The command `headgate replay`: reads recorded events and prints decisions, as JSON lines or as a timeline."""
 
 import json
 import sys
@@ -25,24 +25,24 @@ from streaming.transition import KeyTransition
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What is to be replayed, and how."""
+    """The options of the command."""
 
     settings: Settings
     files: Sequence[Path] = ()
-    """With recorded events."""
+    """Files with recorded events."""
     until: datetime | None = None
-    """The clock runs on to then after the last event."""
+    """After the last event, the clock runs on to this time."""
     against: Settings | None = None
-    """Other settings, to show differences to."""
+    """Other settings, whose decisions are compared."""
     since: datetime | None = None
-    """Without files, where to begin in the topics."""
+    """Without files, the beginning of the range in the topics."""
     to: datetime | None = None
-    """Where to end; None: now."""
+    """The end of the range; None for now."""
     in_batches: bool = False
-    """Take the events in the batches in which the query took them, at the times of these."""
+    """Take the events in the batches of the live query, at the times of these."""
 
     def sides(self) -> dict[str, Settings]:
-        """The settings to decide with, by side."""
+        """Return the settings to decide with, by side."""
         return {SETTINGS: self.settings} | ({} if self.against is None else {AGAINST: self.against})
 
 
@@ -90,11 +90,11 @@ def _print_timeline(request: ReplayRequest) -> None:
 
 
 def _replayed(request: ReplayRequest) -> dict[str, list[Decision]]:
-    """The decisions of each side over the same events."""
+    """Return the decisions of each side over the same events."""
     records = list(_events(request))
     replays = {side: Replay(settings.policy_host()) for side, settings in request.sides().items()}
     decided = {side: list(replay.run(records, request.until)) for side, replay in replays.items()}
-    _complain_of(replays[SETTINGS])  # all reject the same
+    _complain_of(replays[SETTINGS])  # all sides reject the same events
     return decided
 
 
@@ -111,7 +111,7 @@ def _run(request: ReplayRequest) -> Recording:
 
 
 def _as_live(request: ReplayRequest, run: Recording) -> Iterator[str]:
-    """All that the query wrote to the decided topics."""
+    """Yield all records that the query wrote to the decided topics."""
     decided = decided_topics()
     for turn in _turns(request.settings, run):
         yield from (output.value.decode() for output in turn.outputs if output.topic in decided)
@@ -133,10 +133,10 @@ def _turns(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
 
 
 def _complain_of(replay: Replay) -> None:
-    """Name what was left out.
+    """Print the rejected events.
 
     Raises:
-        UserError: that was all there is.
+        UserError: all events were rejected.
     """
     if replay.rejected and not replay.taken:
         place, error = replay.rejected[0]

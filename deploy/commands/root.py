@@ -90,7 +90,7 @@ def demo() -> None:
     """
     from deploy.demo.volume import enter_private_mounts
 
-    mounts = enter_private_mounts()  # before what is loaded below starts threads
+    mounts = enter_private_mounts()  # before the imports below start threads
     from deploy.demo.director import DemoFailedError
     from deploy.demo.run import run_demo
 
@@ -105,7 +105,7 @@ def demo() -> None:
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the whole loop on your Kafka: collectors, query, actuators and exporter in one process."""
     set_up_logging(verbose=verbose)
-    _load_with_kafka(settings)  # a mistake is told at once: before Spark is started, or so much as loaded
+    _load_with_kafka(settings)  # report a mistake before Spark is even imported
     from deploy.commands.terminal import Terminal
     from deploy.processes.stack import run_loop
 
@@ -243,7 +243,7 @@ def pause(
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Pause a policy: it goes on watching, but nothing it decides is carried out, and its alerts are held back."""
+    """Pause a policy: it keeps watching, but its decisions are not carried out, and its alerts are held back."""
     from policies.units import parse_duration
 
     try:
@@ -263,7 +263,7 @@ def resume(
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """End a pause: what the policy decides is carried out again, and its alerts fire."""
+    """End a pause: the policy's decisions are carried out again, and its alerts fire."""
     _command_pause(settings, policy, cluster, None, reason, timeout)
 
 
@@ -285,7 +285,7 @@ def check(
         bool, typer.Option("--effective", help="Print the resulting settings of each cluster; secrets are masked.")
     ] = False,
 ) -> None:
-    """Check a settings file: list every mistake with its line, and warn of what is valid but probably unintended."""
+    """Check a settings file: list every mistake with its line, and warn of settings that are probably unintended."""
     if file is not None and settings is not None and file != settings:
         raise UserError(f"two files are named, {file} and {settings}: check one after the other")
     set_up_logging()
@@ -306,14 +306,14 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect to everything the settings name, and show what works, what is slow and what is not permitted.
+    """Connect to every system in the settings, and show which checks pass, are slow, or lack permission.
 
     It changes nothing. The exit status is 1 if there is anything to fix.
     """
     from deploy.doctor.command import examine
 
     set_up_logging(answers=True)
-    logging.getLogger().setLevel(logging.CRITICAL)  # the answers say what there is to say
+    logging.getLogger().setLevel(logging.CRITICAL)  # the results contain every problem
     if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
         raise typer.Exit(1)
 

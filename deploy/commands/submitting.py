@@ -13,20 +13,20 @@ _PROGRAM = Path(__file__).parents[1] / "submit" / "headgate_submit.py"
 
 
 def submit_line(settings: Settings, file: Path | None) -> str:
-    """A command for a shell, one option a line.
+    """Return a command for a shell, one option a line.
 
     Args:
-        settings: those of the file.
-        file: the settings file, which the driver reads.
+        settings: the settings of the file.
+        file: the settings file, which the driver reads again.
 
     Raises:
-        UserError: there is no file, or the jars cannot be had.
+        UserError: there is no file, or the jars cannot be fetched.
     """
     if file is None:
         raise UserError("--print-submit needs --settings: the driver reads the file again")
-    (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # only the command is printed
+    (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # print only the command
     options = launch_properties(settings.stream, jars, settings.made_data_dir() / "spark.log")
-    # A driver's own Python has Headgate; that of executors is `spark.pyspark.python`.
+    # The driver uses this Python, which has Headgate; `spark.pyspark.python` names the executors' Python.
     options = {"spark.jars": ",".join(map(str, jars)), "spark.pyspark.driver.python": sys.executable, **options}
     options.setdefault(PYTHON, sys.executable)
     properties = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in sorted(options.items())]

@@ -1,4 +1,4 @@
-"""Terminal output of a running loop: steps, decisions, and where to look."""
+"""Terminal output of a running loop: steps and decisions."""
 
 import threading
 import time
@@ -13,18 +13,18 @@ from policies.printable import printable_line
 from policies.units import format_instant
 
 _IN_FORCE_LINES = 20
-"""So many decisions from before are told at the start, alerts first: a cluster may have thousands of namespaces."""
+"""Limit for earlier decisions printed at the start, alerts first: a cluster may have thousands of namespaces."""
 
 ALERT_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
-"""By severity."""
+"""The style of an alert by its severity."""
 
 
 class Terminal:
-    """Prints the few lines of `headgate up` and `headgate run`.
+    """Prints the lines of `headgate up` and `headgate run`.
 
     Args:
-        console: where to; by default standard output.
-        clock: seconds, for how long things take.
+        console: the console to print to; by default standard output.
+        clock: a monotonic clock in seconds, for the time since the start.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,16 +36,16 @@ class Terminal:
         self._ready = False
 
     def step(self, what: str) -> None:
-        """Something is done; with the seconds since the start."""
+        """Print a step with the seconds since the start."""
         self._print(Text(f"{self._clock() - self._started:6.1f} s  ", "dim"), Text(what))
 
     def tell(self, text: str) -> None:
-        """Several lines, as they are."""
+        """Print several lines unchanged."""
         with self._lock:
             self._console.print(text, markup=False)
 
     def ready(self) -> None:
-        """Everything runs: say so, and what is in force from before."""
+        """Print that everything runs, and the decisions that are already in force."""
         self.step("ready; Ctrl-C stops")
         with self._lock:
             self._ready, latest = True, list(self._latest.values())
@@ -56,7 +56,7 @@ class Terminal:
             self.step(f"{more} more decisions are in force")
 
     def decision(self, decision: Decision, caught_up: bool) -> None:  # noqa: ARG002 - history counts once `ready` is called
-        """Take a decision; print it when what it says is in force changes. Heartbeats stay silent."""
+        """Print a decision if it differs from the one in force before. Heartbeats are not printed."""
         key = (decision.event_type, decision.record_key())
         with self._lock:
             before = self._latest.get(key)
@@ -75,7 +75,6 @@ def _is_over(decision: Decision) -> bool:
 
 
 def _line(decision: Decision) -> tuple[Text, Text]:
-    """When, and what."""
     if isinstance(decision, Alert):
         ended = decision.status is AlertStatus.RESOLVED
         style = "green" if ended else ALERT_STYLES[decision.severity.value]

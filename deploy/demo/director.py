@@ -8,7 +8,7 @@ from collections.abc import Callable
 from deploy.demo.load import Load
 from deploy.demo.screen import Screen
 from deploy.demo.servers import TOPIC, Servers
-from deploy.demo.story import DemoSizes, Phase, Sample, Story
+from deploy.demo.story import DemoSample, DemoSizes, Phase, Story
 from deploy.demo.volume import DemoVolume
 from policies.decisions import Decision
 from policies.throttle import ThrottleFactor
@@ -83,7 +83,7 @@ class Director:
         over()
         stop.wait()
 
-    def _advance(self, sample: Sample) -> None:
+    def _advance(self, sample: DemoSample) -> None:
         self._screen.show_sample(sample)
         self._require_progress(sample)
         phase = self._story.advance(sample)
@@ -92,13 +92,13 @@ class Director:
         if phase is Phase.RECOVERY:
             self._servers.free_space()
 
-    def _sample(self, load: Load, at_seconds: float) -> Sample:
+    def _sample(self, load: Load, at_seconds: float) -> DemoSample:
         self._taken.append((at_seconds, load.acknowledged_bytes))
         (since, before), (_, taken) = self._taken[0], self._taken[-1]
         rate = (taken - before) / (at_seconds - since) if at_seconds > since else 0.0
-        return Sample(at_seconds, self._volume.free_bytes(), self._factor, self._quota(), rate)
+        return DemoSample(at_seconds, self._volume.free_bytes(), self._factor, self._quota(), rate)
 
-    def _require_progress(self, sample: Sample) -> None:
+    def _require_progress(self, sample: DemoSample) -> None:
         if not self._servers.watched.pids:
             raise DemoFailedError("The broker ended before its producers did: the disk was full.")
         if sample.at_seconds > _PATIENCE_SECONDS:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.commands.terminal import Terminal
-from deploy.demo.story import DemoSizes, Phase, Sample
+from deploy.demo.story import DemoSample, DemoSizes, Phase
 from policies.units import human_bytes
 
 _PLAIN_SECONDS = 5.0
@@ -48,7 +48,7 @@ class Screen(Terminal):
         at = Text(f"{datetime.now(UTC):%H:%M:%S}  ", "dim")
         self._print(at, Text.assemble(("quota applied", "bold magenta"), "  ", sentence))
 
-    def show_sample(self, sample: Sample) -> None:
+    def show_sample(self, sample: DemoSample) -> None:
         """Show the present numbers."""
         if self._live is not None:
             self._live.update(self._bars(sample), refresh=True)
@@ -60,7 +60,7 @@ class Screen(Terminal):
                 f"{produced}/s produced"
             )
 
-    def _bars(self, sample: Sample) -> RenderableType:
+    def _bars(self, sample: DemoSample) -> RenderableType:
         sizes = self._sizes
         level = "green" if sample.free_bytes > sizes.soft else "yellow" if sample.free_bytes > sizes.hard else "red"
         limits = f"of {human_bytes(sizes.total)}; limits {human_bytes(sizes.soft)}, {human_bytes(sizes.hard)}"
@@ -84,5 +84,5 @@ class Screen(Terminal):
         return Group(Rule(style="dim"), phases, table)
 
 
-def _quota(sample: Sample) -> str:
+def _quota(sample: DemoSample) -> str:
     return "no quota" if sample.quota is None else f"quota {human_bytes(sample.quota)}/s"

@@ -58,7 +58,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Sample:
+class DemoSample:
     """The state of everything at one moment."""
 
     at_seconds: float
@@ -85,7 +85,7 @@ class Story:
     _since_seconds: float = 0.0
     _back_since: float | None = field(default=None)
 
-    def advance(self, sample: Sample) -> Phase | None:
+    def advance(self, sample: DemoSample) -> Phase | None:
         """Return the phase that begins with this sample, if one does."""
         if not self._is_over(sample):
             return None
@@ -93,7 +93,7 @@ class Story:
         self.phase, self._since_seconds = phases[phases.index(self.phase) + 1], sample.at_seconds
         return self.phase
 
-    def _is_over(self, sample: Sample) -> bool:
+    def _is_over(self, sample: DemoSample) -> bool:
         match self.phase:
             case Phase.FILL:
                 return sample.factor < 1.0 and sample.quota is not None
@@ -106,7 +106,7 @@ class Story:
                 return self._are_back(sample)
         return False
 
-    def _are_back(self, sample: Sample) -> bool:
+    def _are_back(self, sample: DemoSample) -> bool:
         if sample.factor < 1.0 or sample.quota is not None or sample.produced < _IS_BACK * self.load:
             self._back_since = None
         elif self._back_since is None:

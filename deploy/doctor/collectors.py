@@ -22,12 +22,12 @@ from policies.observations import Outcome, Reading
 from policies.registry import POLICIES
 
 _QUIET_SECONDS = 0.3
-"""After the last poll that is under way has ended: the threads of a collector begin theirs within that."""
+"""A round has ended if no poll starts for this time after the last one; a collector's threads start theirs sooner."""
 _END_SECONDS = 2.0
 
 
 class _Polls(PollMetrics):
-    """The metrics of one collector, which tell when its first round of polls has ended."""
+    """The metrics of one collector, which also detect the end of its first round of polls."""
 
     def __init__(self) -> None:
         super().__init__(CollectorRegistry())
@@ -35,7 +35,7 @@ class _Polls(PollMetrics):
         self._under_way, self._first_ended_at, self._ended_at = 0, 0.0, 0.0
 
     def run_poll(self, cluster: str, poll: Callable[[], None]) -> bool:
-        """As for the loop; noted."""
+        """Run a poll as in the loop, and record when it ends."""
         with self._changed:
             self._under_way += 1
         try:
@@ -48,7 +48,7 @@ class _Polls(PollMetrics):
                 self._changed.notify_all()
 
     def await_round(self, until: float) -> float | None:
-        """When the last poll of the first round ended; None: it has not by then."""
+        """Return when the last poll of the first round ended; None if it has not ended by then."""
         with self._changed:
             while (now := time.monotonic()) < until:
                 quiet = now - self._ended_at >= _QUIET_SECONDS or now - self._first_ended_at >= _END_SECONDS
@@ -59,7 +59,7 @@ class _Polls(PollMetrics):
 
 
 def cluster_probes(settings: Settings, connections: Connections) -> Iterator[Probe]:
-    """Of every watched cluster and policy: its collectors run once, and what its actuators need."""
+    """Yield the checks of every watched cluster and policy: each collector once, and the needs of the actuators."""
     blocks = settings.policy_settings()
     for name, cluster in settings.clusters.items():
         for kind in POLICIES.values():
@@ -70,7 +70,8 @@ def cluster_probes(settings: Settings, connections: Connections) -> Iterator[Pro
 
 def _of_collectors(policy: str, registered: PolicyConnectors, of: ProbeContext) -> Iterator[Probe]:
     for number in count():
-        # What each reads is told apart by where it goes: for each the context is made anew, and of its parts one run.
+        # Readings are attributed to a collector by their sink. So make all collectors again for each check, and run
+        # only one.
         readings: list[Reading] = []
         polls = _Polls()
         sink = partial(_sink, readings)
@@ -103,7 +104,7 @@ def _once(
 
 
 def _answer(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> ProbeResult:
-    """Of all readings what says most about what to mend; else how many there were of each kind."""
+    """Return the worst reading with its remedies; if all are good, the number of readings of each kind."""
     last = {(type(each), each.subject()): each for each in readings}
     bad = sorted(
         (each for each in last.values() if each.outcome is not Outcome.OK), key=lambda each: rank(each.outcome)

@@ -26,15 +26,15 @@ from policies.observations import Outcome
 
 
 def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> bool:
-    """Ask and show; whether all is good.
+    """Run all checks and print their results; return whether all are good.
 
     Args:
-        settings: what they name is asked.
-        parts: of `headgate topics acls`, those whose rights are looked for; none: all that `headgate run` is.
-        as_json: for a script.
+        settings: the settings to check.
+        parts: the parts, as in `headgate topics acls`, whose rights are checked; empty for all parts of `headgate run`.
+        as_json: print JSON.
 
     Raises:
-        UserError: there is no such part.
+        UserError: a part does not exist.
     """
     for part in parts:
         rights_of(part)
@@ -55,7 +55,7 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
 
 
 def questions(settings: Settings, parts: tuple[str, ...], connections: Connections) -> Iterator[Probe]:
-    """Everything that is asked; `connections` stay open until the answers are there."""
+    """Yield all checks; `connections` must stay open until they have run."""
     yield from machine_probes(settings)
     if settings.kafka is not None:
         yield from loop_probes(settings.kafka, settings.topics, parts or _of_run())

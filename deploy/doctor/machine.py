@@ -26,7 +26,7 @@ _LITTLE_BYTES = 1_000_000_000
 
 
 def machine_probes(settings: Settings) -> Iterator[Probe]:
-    """What is asked of this machine."""
+    """Yield the checks of this machine."""
     yield Probe(MACHINE, "data folder", lambda: _data_dir(settings))
     yield Probe(MACHINE, "checkpoint", lambda: _checkpoint(settings))
     yield Probe(MACHINE, "Java", _java)
@@ -100,11 +100,11 @@ def _port(settings: Settings) -> ProbeResult:
 
 
 def _taken(http: HttpSettings, error: OSError) -> ProbeResult:
-    """Whoever has the port: a Headgate that runs is none in the way. It is known by its name, which needs no token."""
+    """Return whether the port is in use by a Headgate, which is no problem; its server name needs no token."""
     local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - compared
     url = f"{http.model_copy(update={'host': local}).url(http.port)}/-/healthy"
     try:
-        # Who it is, not whether it may be trusted: nothing is sent.
+        # Only the server's name is read, and nothing secret is sent, so its certificate does not matter.
         server = httpx.get(url, timeout=3, trust_env=False, verify=False).headers.get("server", "")  # noqa: S501
     except httpx.HTTPError:
         server = ""
@@ -114,7 +114,7 @@ def _taken(http: HttpSettings, error: OSError) -> ProbeResult:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if each.exists())
 

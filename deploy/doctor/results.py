@@ -12,12 +12,12 @@ from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome
 
 LIMIT_SECONDS = 20.0
-"""Every client has a shorter one of its own: this is for what hangs all the same, such as a name server."""
+"""Each client has a shorter timeout; this limit is for calls that hang nevertheless, such as name resolution."""
 SLOW_SECONDS = 1.0
 
 
 class Verdict(ClosedEnum):
-    """What a person is to know first of an answer."""
+    """The verdict on a check, as shown first."""
 
     WORKS = "works", "It was read, or may be done."
     SLOW = "slow", "It works, and took longer than a second."
@@ -39,7 +39,7 @@ _VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one question."""
+    """The result of one check."""
 
     system: str
     asked: str
@@ -50,12 +50,12 @@ class Result:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing needs to be mended."""
+        """Whether there is nothing to fix."""
         return self.verdict in (Verdict.WORKS, Verdict.SLOW)
 
 
 def result_of(system: str, asked: str, answer: ProbeResult, seconds: float) -> Result:
-    """How an answer is shown."""
+    """The verdict for an outcome."""
     verdict, seconds = _VERDICTS[answer.outcome], seconds if answer.seconds is None else answer.seconds
     if verdict is Verdict.WORKS and seconds > SLOW_SECONDS:
         verdict = Verdict.SLOW
@@ -63,7 +63,7 @@ def result_of(system: str, asked: str, answer: ProbeResult, seconds: float) -> R
 
 
 def ask_all(probes: Sequence[Probe], limit_seconds: float = LIMIT_SECONDS) -> list[Result]:
-    """Ask everything at once; the answers in the order of the questions, all of them within the limit."""
+    """Run all checks at the same time, within the limit; return the results in the order of the checks."""
     answers: SimpleQueue[tuple[int, Result]] = SimpleQueue()
     started = time.monotonic()
     for number, probe in enumerate(probes):
@@ -83,6 +83,6 @@ def _ask(number: int, probe: Probe, answers: "SimpleQueue[tuple[int, Result]]") 
     started = time.monotonic()
     try:
         answer = probe.ask()
-    except Exception as error:  # whatever it is, it is what came of the question
+    except Exception as error:  # any exception is the result of the check
         answer = ProbeResult(Outcome.ERROR, one_line(str(error) or type(error).__name__))
     answers.put((number, result_of(probe.system, probe.asks, answer, time.monotonic() - started)))

@@ -23,7 +23,7 @@ _STYLES = {
 
 
 def doctor_view(results: Sequence[Result]) -> RenderableType:
-    """Each answer in a line, by system; then how many are to be mended."""
+    """Return one line for each result, by system, and the number of results with something to fix."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("asked", ratio=None, overflow="fold", max_width=24)
     table.add_column("", no_wrap=True)
@@ -40,7 +40,7 @@ def doctor_view(results: Sequence[Result]) -> RenderableType:
 
 
 def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What to do, by what was asked: lines to be copied, so no terminal's width may cut them."""
+    """Return the remedies by system, as lines to copy, which must not be wrapped to a terminal's width."""
     for each in results:
         if each.remedies and not each.is_good:
             yield f"{each.system}, {each.asked}", each.remedies

@@ -28,13 +28,13 @@ CONTROLLER_ID = 1
 
 _LOGGING = Path(__file__).with_name("log4j2-broker.properties")
 
-# Below the range from which operating systems take the local ports of outgoing connections: a broker that is down for a
-# moment would else find its port taken now and then.
+# Below the range of local ports for outgoing connections. Otherwise a connection could take the port of a broker that
+# is down for a moment.
 _FIRST_FREE_PORT = 20_000
 _FREE_PORTS = 10_000
 
 # A small broker that starts fast: no parallel collector, no second compiler, and no shared-memory file in /tmp, which a
-# killed JVM would leave there. Out of memory it ends and says so, rather than to linger half alive.
+# killed JVM would leave behind. Without memory it ends with an error, instead of hanging.
 _JVM_FLAGS: tuple[str, ...] = (
     "-Xms64m",
     "-Xss512k",
@@ -46,22 +46,23 @@ _JVM_FLAGS: tuple[str, ...] = (
 )
 
 _START_SECONDS = 120.0
-"""Five seconds do on an idle machine. One that dies is noticed at once, so patience with a busy one costs nothing."""
+"""Five seconds are enough on an idle machine. A broker that ends is noticed at once, so waiting longer for a slow one
+costs nothing."""
 _POLL_SECONDS = 0.05
 _PROBE_SECONDS = 0.5
 _PROBE_CLIENT: Mapping[str, str | int] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
 }
-"""No `broker.address.family`: asked for one family alone, a machine without any network knows not even loopback."""
-# That a broker which is starting refuses connections is nothing to report.
+"""Without `broker.address.family`: with one family alone, a machine without any network cannot resolve loopback."""
+# A broker that is starting refuses connections; do not log that.
 _UNHEARD = getLogger(f"{__name__}.probe")
 _UNHEARD.addHandler(NullHandler())
 _UNHEARD.propagate = False
 
 _MEBIBYTE = 1024 * 1024
 
-# What differs from Kafka's defaults, which are for a cluster of many big machines.
+# Differences from Kafka's defaults, which are for a cluster of many big machines.
 _SERVER_DEFAULTS: Mapping[str, str | int] = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -77,28 +78,28 @@ _SERVER_DEFAULTS: Mapping[str, str | int] = {
     # A mistyped topic name must be an error.
     "auto.create.topics.enable": "false",
     "num.partitions": 1,
-    # The most one observation may have; a segment holds at least two.
+    # Size limit of one observation; a segment holds at least two.
     "message.max.bytes": 8 * _MEBIBYTE,
     "log.segment.bytes": 16 * _MEBIBYTE,
-    # Small preallocated and buffered things: an idle data folder has about 1 MB.
+    # Small preallocated files and buffers: an idle data folder has about 1 MB.
     "log.index.size.max.bytes": 102_400,
     "log.cleaner.dedupe.buffer.size": 2 * _MEBIBYTE,
-    # The controller notes each half second that it lives; 100 MiB of that are 99 too many.
+    # The controller writes a record every half second, so its log would fill 100 MiB by default.
     "metadata.log.segment.bytes": 8 * _MEBIBYTE,
     "metadata.max.retention.bytes": 8 * _MEBIBYTE,
     "num.network.threads": 1,
     "num.io.threads": 2,
     "group.initial.rebalance.delay.ms": 0,
-    # A broker may serve after its second heartbeat: this is part of the time to start.
+    # A broker serves after its second heartbeat, so this interval is part of the time to start.
     "broker.heartbeat.interval.ms": 200,
-    # After a crash a broker may come back only when its former session has ended: this is part of the time to recover.
+    # After a crash a broker can return only when its former session has ended, so this is part of the time to recover.
     "broker.session.timeout.ms": 5_000,
 }
 
 
 @dataclass(frozen=True)
 class _Identity:
-    """What a cluster keeps over restarts: its id, and its ports as long as they are free."""
+    """The cluster's identity over restarts: its id, and its ports as long as they are free."""
 
     cluster_id: str
     controller_port: int = 0
@@ -106,7 +107,7 @@ class _Identity:
 
     @classmethod
     def read(cls, file: Path) -> "_Identity":
-        """Read the identity of a data folder; a new one if it has none yet."""
+        """Read the identity of a data folder; return an empty one if it has none yet."""
         try:
             saved = json.loads(file.read_text())
         except FileNotFoundError:
@@ -115,24 +116,24 @@ class _Identity:
         return cls(saved["cluster_id"], saved["controller_port"], ports)
 
     def write(self, file: Path) -> None:
-        """Write it so that an interruption leaves the old or the new one."""
+        """Write it; an interruption leaves the old or the new file."""
         beside = file.with_name(f"{file.name}.new")
         beside.write_text(json.dumps(vars(self), indent=1) + "\n")
         beside.replace(file)
 
 
 class EmbeddedKafka:
-    """A KRaft cluster of 1..N brokers on loopback; broker 1 is the controller too.
+    """A KRaft cluster of 1..N brokers on loopback; broker 1 is also the controller.
 
-    Everything lies in `data_dir` and is kept from one start to the next; one live instance at a time uses it.
-    Use it as a context manager, or call `start` and `stop`. On Linux brokers never outlive the Python process that
-    started them; elsewhere the next start on the same folder ends those that were left behind.
+    All data is in `data_dir` and survives restarts; only one live instance may use the folder. Use it as a context
+    manager, or call `start` and `stop`. On Linux, brokers never outlive the Python process that started them.
+    Elsewhere, the next start on the same folder ends the brokers that were left behind.
 
-    - `jars`: the class path, `ensure_jars("kafka", …)`; more may be added, say for a plugin.
-    - `ports`: the brokers' ports in order; 0 or left out means one that is free, remembered in `data_dir`.
-    - `server_properties`: laid over Headgate's choices, for all brokers.
-    - `log_dirs`: per broker id, where it keeps its partitions (default: in `data_dir`).
-    - `heap_mebibytes`: the most a broker's Java heap takes; its resident size is about 120 MiB more.
+    - `jars`: the class path, `ensure_jars("kafka", …)`; more jars may be added, for example for a plugin.
+    - `ports`: the brokers' ports in order; for 0 or a missing one, a free port is chosen and stored in `data_dir`.
+    - `server_properties`: override Headgate's properties, for all brokers.
+    - `log_dirs`: by broker id, the folders of its partitions (default: in `data_dir`).
+    - `heap_mebibytes`: the limit of a broker's Java heap; its resident size is about 120 MiB more.
     """
 
     def __init__(
@@ -171,23 +172,23 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of all brokers, comma separated; known once started."""
+        """`host:port` of all brokers, comma separated; available after the start."""
         return ",".join(f"{LOOPBACK}:{port}" for port in self._identity.broker_ports.values())
 
     @property
     def pids(self) -> dict[int, int]:
-        """Return {broker id: process id} of the brokers that run."""
+        """Return {broker id: process id} of the running brokers."""
         return {broker: process.pid for broker, process in self._processes.items() if process.is_alive}
 
     def log_file(self, broker: int) -> Path:
-        """Return where a broker logs; the log before its last start is beside it, as `broker.log.previous`."""
+        """Return a broker's log file; the log before its last start is `broker.log.previous` in the same folder."""
         return self._run_dir(broker) / "broker.log"
 
     def start(self, *, timeout_seconds: float = _START_SECONDS) -> None:
         """Start all brokers and return when they serve as one cluster.
 
-        Raises UserError when another instance uses the data folder, a wanted port is taken, a broker ends (with the
-        reason from its log), or the cluster is not ready in time. Then nothing is left running.
+        Raises UserError if another instance uses the data folder, a wanted port is taken, a broker ends (with the
+        reason from its log), or the cluster is not ready in time. Then no broker is left running.
         """
         deadline = time.monotonic() + timeout_seconds
         self._take_lock()
@@ -206,14 +207,14 @@ class EmbeddedKafka:
             raise
 
     def start_broker(self, broker: int, *, timeout_seconds: float = _START_SECONDS) -> None:
-        """Start one broker that has ended, and return when the cluster has it again."""
+        """Start one broker that has ended, and return when it has rejoined the cluster."""
         self._processes[broker] = self._launch(broker)
         self._await_ready(time.monotonic() + timeout_seconds)
 
     def stop(self, *, grace_seconds: float = 15.0) -> None:
-        """Stop all brokers in order; by force those that have not ended after the grace. Harmless when nothing runs."""
+        """Stop all brokers in order, and kill those that have not ended after the grace. Does nothing if none runs."""
         try:
-            # To leave in order a broker needs the controller, so that goes last.
+            # A broker needs the controller to leave in order, so the controller goes last.
             self._terminate(self.broker_ids[1:], grace_seconds)
             self._terminate((CONTROLLER_ID,), grace_seconds)
         finally:
@@ -260,12 +261,12 @@ class EmbeddedKafka:
             self._lock = None
 
     def _end_orphans(self) -> None:
-        """End what an instance that was killed has left running; all its brokers, not only as many as we have."""
+        """End all brokers that a killed instance has left running, even if it had more of them than this one."""
         for run_dir in (*self.data_dir.glob("broker-*/run"), *self.data_dir.glob("broker-*/format")):
             end_orphan(run_dir)
 
     def _settle_identity(self) -> None:
-        """Find the cluster's id and a free port for everything, and note them."""
+        """Choose the cluster's id and free ports, and store them."""
         file = self.data_dir / "cluster.json"
         known = _Identity.read(file)
         for port in self._wanted_ports.values():
@@ -300,7 +301,7 @@ class EmbeddedKafka:
             "listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
             "advertised.listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
             "log.dirs": ",".join(str(path.absolute()) for path in log_dirs),
-            # Apart from the partitions: a full log dir shall not take the controller with it.
+            # Separate from the partitions, so that a full log dir does not stop the controller.
             "metadata.log.dir": str(self._metadata_dir(broker)),
             **self._server_properties,
         }
@@ -308,7 +309,7 @@ class EmbeddedKafka:
     # --- processes
 
     def _format_new_brokers(self, deadline: float) -> None:
-        """Write the metadata folder of brokers that have none; side by side, as it is mostly a JVM's start."""
+        """Create the metadata folders of new brokers in parallel, because each takes the start of a JVM."""
         formats = {broker: self._launch_format(broker) for broker in self._new_brokers()}
         try:
             for broker, process in formats.items():
@@ -351,7 +352,7 @@ class EmbeddedKafka:
         return (f"-Dlog4j2.configurationFile={_LOGGING}", f"-Dheadgate.log.file={self.log_file(broker)}")
 
     def _await_ready(self, deadline: float) -> None:
-        """Await that each broker we run answers, and knows all the others as serving."""
+        """Wait until each running broker answers and lists all others."""
         wanted = set(self.pids)
         for broker in sorted(wanted):
             while not _serves_with(self._identity.broker_ports[broker], wanted):
@@ -377,7 +378,7 @@ class EmbeddedKafka:
         return f"{_reason(lines)} (log: {log})"
 
     def _terminate(self, brokers: Iterable[int], grace_seconds: float) -> None:
-        """End brokers side by side."""
+        """End brokers in parallel."""
         processes = [self._processes[broker] for broker in brokers if broker in self._processes]
         for process in processes:
             process.request_end()
@@ -393,9 +394,9 @@ class EmbeddedKafka:
 
 
 def _serves_with(port: int, brokers: set[int]) -> bool:
-    """Whether the broker at a port answers and names all these brokers as serving.
+    """Return whether the broker at a port answers and lists all these brokers.
 
-    A client of its own for each question: one that knows more brokers might ask another.
+    Each call uses a new client, because a client that knows several brokers may ask another one.
     """
     client = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{port}", **_PROBE_CLIENT}, logger=_UNHEARD)
     try:
@@ -405,7 +406,7 @@ def _serves_with(port: int, brokers: set[int]) -> bool:
 
 
 def _reason(lines: Sequence[str]) -> str:
-    """Return the line of a log that says best why a process ended: the innermost cause, else the last error."""
+    """Return the line of a log that explains best why a process ended: the innermost cause, else the last error."""
     for sign in ("Caused by: ", "Exception: ", " ERROR ", " FATAL ", "rror"):
         telling = [line for line in lines if sign in line and not line.startswith("\tat ")]
         if telling:
@@ -425,7 +426,7 @@ def _new_cluster_id() -> str:
 
 
 def _choose_port(preferred: int, taken: set[int]) -> int:
-    """Return the preferred port if it is free, else another that is; note it as taken."""
+    """Return the preferred port if it is free, else another free one; mark it as taken."""
     start = secrets.randbelow(_FREE_PORTS)
     others = (_FIRST_FREE_PORT + (start + step) % _FREE_PORTS for step in range(_FREE_PORTS))
     for port in (preferred, *others):
@@ -437,7 +438,7 @@ def _choose_port(preferred: int, taken: set[int]) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As Java does: connections of a broker that has just ended are no obstacle.
+        # Same option as Java, so that connections of a broker that has just ended do not block its port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

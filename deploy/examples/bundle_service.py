@@ -1,19 +1,20 @@
-"""A service that owns bundles through ZooKeeper, and keeps them by the ownership agent when its session is lost.
+"""A service that owns bundles through ZooKeeper, and uses the ownership agent when it loses its session.
 
-Two of them in two terminals, on any ZooKeeper:
+Run two of them in two terminals, on any ZooKeeper:
 
     python -m deploy.examples.bundle_service --zookeeper 127.0.0.1:2181 --member b1:8080 --bundles t/ns/1,t/ns/2
     python -m deploy.examples.bundle_service --zookeeper 127.0.0.1:2181 --member b2:8080 --bundles t/ns/1
 
-The second one waits for what the first one owns. Stop the first with Ctrl-Z for longer than `--session-timeout`: the
-second takes over; `fg` lets the first one learn of it, and unload. With `--fence` never both serve, without it both do
-until the first has read ZooKeeper again: see docs/ownership-agent.md.
+The second one waits for the bundle of the first one. Stop the first one with Ctrl-Z for longer than
+`--session-timeout`: the second one takes the bundle over. After `fg` the first one notices that, and unloads. With
+`--fence` they never serve a bundle at the same time. Without it both serve until the first one has read ZooKeeper
+again: see docs/ownership-agent.md.
 
-What it "serves" it writes as JSON lines to stdout, or to `--log`: `{"at": 123.456, "did": "serve", "member": …,
-"bundle": …}`, where `at` is the machine's boot clock in seconds, the same in all processes; `did` is also `preload`,
-`unload`, `republish`, `invalidate-caches` or `shut-down`. Below `--root` it owns `/namespace/<bundle>`, and registers
-itself at `/loadbalance/brokers/<member>`, as Pulsar's brokers do. With `--loop-kafka` it follows the decisions of a
-Headgate loop and reports to it; without, it goes by the same rules alone. Ctrl-C ends it.
+It serves nothing real. It writes its actions as JSON lines to stdout, or to `--log`: `{"at": 123.456, "did": "serve",
+"member": …, "bundle": …}`. `at` is the machine's boot clock in seconds, which is the same in all processes; `did` is
+also `preload`, `unload`, `republish`, `invalidate-caches` or `shut-down`. Below `--root` it owns `/namespace/<bundle>`,
+and registers itself at `/loadbalance/brokers/<member>`, as Pulsar's brokers do. With `--loop-kafka` it follows the
+decisions of a Headgate loop and reports to it; without, it applies the same rules alone. Ctrl-C ends it.
 """
 
 import json
@@ -59,7 +60,7 @@ _OWN_SECONDS = 1.0
 
 
 class Log:
-    """Writes what is done, line by line; each line goes out whole."""
+    """Writes actions, each as one whole line."""
 
     def __init__(self, member: str, out: TextIO) -> None:
         self._member = member
@@ -67,7 +68,7 @@ class Log:
         self._lock = threading.Lock()
 
     def write(self, did: str, bundle: str | None = None, *, at: float | None = None, why: str | None = None) -> None:
-        """One line; `at` when it is about a moment that has passed."""
+        """Write one line; `at` is given for a moment in the past."""
         line = {"at": boot_seconds() if at is None else at, "did": did, "member": self._member}
         line |= {key: value for key, value in (("bundle", bundle), ("why", why)) if value is not None}
         with self._lock:
@@ -76,12 +77,12 @@ class Log:
 
 
 class Service(OwnershipCallbacks):
-    """What serves bundles.
+    """The service that the ownership agent protects.
 
     Args:
-        client: of ZooKeeper.
-        member: its name.
-        log: where it tells what it does.
+        client: the ZooKeeper client.
+        member: the name of this service.
+        log: receives its actions.
         stop: ends it.
     """
 
@@ -93,7 +94,7 @@ class Service(OwnershipCallbacks):
 
     @property
     def value(self) -> bytes:
-        """What its nodes hold: who owns them."""
+        """The content of its nodes: the owner."""
         return json.dumps({"brokerId": self._member}).encode()
 
     def preload(self, path: str) -> None:
@@ -110,16 +111,16 @@ class Service(OwnershipCallbacks):
         self._log.write("republish")
 
     def invalidate_caches(self) -> None:
-        """It has none."""
+        """Do nothing, because it has no caches."""
         self._log.write("invalidate-caches")
 
     def shut_down(self, decision: SessionDecision) -> None:
-        """End; to be started again is the platform's business."""
+        """End the process; restarting it is the platform's task."""
         self._log.write("shut-down", why=decision.reason.value)
         self._stop.set()
 
     def register(self) -> None:
-        """Say that it is there, as a broker does; what an old session left behind is not its registration."""
+        """Register itself, as a broker does; a node that an old session left behind is no registration."""
         path = f"{BROKERS}/{self._member}"
         stat = self._client.exists(path)
         if stat is not None and stat.ephemeralOwner == self._client.client_id[0]:
@@ -129,14 +130,15 @@ class Service(OwnershipCallbacks):
         self._client.create(path, self.value, ephemeral=True, makepath=True)
 
     def run(self, agent: OwnershipAgent, bundles: list[str]) -> None:
-        """Serve what may be served, and try to own the rest, until told to stop."""
+        """Serve the bundles that it owns, and try to own the others, until `stop` is set."""
         claim_at = 0.0
         while not self._stop.wait(_SERVE_SECONDS):
             if boot_seconds() >= claim_at:
                 self._claim(agent, bundles)
                 claim_at = boot_seconds() + _CLAIM_SECONDS
             for bundle in bundles:
-                # The moment first: what is allowed later was allowed at that moment, even if we are frozen in between.
+                # Read the clock first: the permission held at that moment, even if this process is frozen before the
+                # write.
                 at = boot_seconds()
                 if agent.serving(path_of(bundle)):
                     self._log.write("serve", bundle, at=at)
@@ -148,16 +150,16 @@ class Service(OwnershipCallbacks):
                 try:
                     agent.own(path_of(bundle), self.value, timeout_seconds=_OWN_SECONDS)
                 except OwnershipError:
-                    continue  # another has it, or there is no session: it is asked for again
+                    continue  # another service owns it, or there is no session: try again later
 
 
 def path_of(bundle: str) -> str:
-    """The node of a bundle."""
+    """Return the node of a bundle."""
     return f"{NAMESPACES}/{bundle}"
 
 
 def bundle_of(path: str) -> str:
-    """The bundle of a node."""
+    """Return the bundle of a node."""
     return path.removeprefix(f"{NAMESPACES}/")
 
 
@@ -165,7 +167,7 @@ def bundle_of(path: str) -> str:
 def _loop(
     kafka: str | None, prefix: str, cluster: str, member: str, local: RecoveryStrategy
 ) -> Iterator[tuple[RecoveryStrategy, ReadingSink | None]]:
-    """Who decides what is done after a loss, and where reports go."""
+    """Return the source of decisions after a loss, and the destination of reports."""
     if kafka is None:
         yield local, None
         return

@@ -1,1 +1,1 @@
-"""Answers questions about a running loop from its own topics: what is in force, what fires, and why."""
+"""Answers questions about a running loop from its topics: the decisions in force, the alerts, and the reasons."""

@@ -22,21 +22,21 @@ from policies.units import format_instant
 
 View = Callable[[DecisionsInForce, datetime], RenderableType]
 _AHEAD = timedelta(minutes=1)
-"""So far another machine's clock may be ahead of this one's."""
+"""How far another machine's clock may be ahead of this one's."""
 AsJson = Callable[[DecisionsInForce], list[Decision]]
 
 
 def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
-    """Print what is in force in each cluster, and what fires.
+    """Print the decisions in force in each cluster, and the alerts that fire.
 
     Raises:
-        UserError: the loop's Kafka is not known, or does not answer.
+        UserError: the settings do not name the loop's Kafka, or it does not answer.
     """
     _show(settings, status_view, lambda now: [*now.decisions(), *now.alerts()], as_json=as_json, watch=watch)
 
 
 def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bool) -> None:
-    """Print the decisions in force whose subject (which begins with its cluster's name) begins so; raises likewise."""
+    """Print the decisions in force whose subject begins with `subject`; raises as `show_status` does."""
 
     def wanted(now: DecisionsInForce) -> list[Decision]:
         return [decision for decision in now.decisions() if decision.subject.startswith(subject)]
@@ -51,7 +51,7 @@ def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bo
 
 
 def show_alerts(settings: Settings, *, resolved: bool, as_json: bool, watch: bool) -> None:
-    """Print what fires, and with `resolved` what has ended; raises likewise."""
+    """Print the alerts that fire, and with `resolved` those that have ended; raises as `show_status` does."""
     _show(
         settings,
         lambda now, at: alerts_view(now.alerts(resolved=resolved), at),
@@ -62,11 +62,11 @@ def show_alerts(settings: Settings, *, resolved: bool, as_json: bool, watch: boo
 
 
 def show_explanation(settings: Settings, subject: str, at: datetime | None, *, as_json: bool) -> None:
-    """Print why what was in force about a subject at an instant was decided.
+    """Print the reasons for the decisions about a subject that were in force at an instant.
 
     Raises:
-        UserError: the instant has not come yet, or nothing was decided about it in the day before; the message names
-            subjects like it.
+        UserError: the instant is in the future, or nothing was decided about the subject in the day before it; the
+            message names similar subjects.
     """
     now = datetime.now(UTC)
     if at is not None and at > now + _AHEAD:
@@ -106,7 +106,8 @@ def _print(now: DecisionsInForce, view: View, decisions: AsJson, console: Consol
 
 
 def _live(reader: InForceReader, view: View, console: Console) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have it ignored, and nothing else ends this
+    # a parent process may ignore SIGINT, and nothing else ends this command
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with Live(console=console, auto_refresh=False) as live:
         for now in reader.changes():
             live.update(view(now, datetime.now(UTC)), refresh=True)

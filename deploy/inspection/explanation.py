@@ -18,7 +18,7 @@ from policies.wire import AUDIT_TYPE
 
 _LOOK_BACK = timedelta(days=1)
 _EVIDENCE_BEFORE = timedelta(hours=1)
-"""What a decision rests on is hardly older: readings cease to count after minutes."""
+"""Readings are valid for minutes, so the evidence of a decision is hardly older."""
 _REPORTED_WITHIN = timedelta(hours=1)
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _REPORT_FIELDS = ("outcome", "done_at", "detail", "attempt", "explanation")
@@ -26,29 +26,29 @@ _REPORT_FIELDS = ("outcome", "done_at", "detail", "attempt", "explanation")
 
 @dataclass(frozen=True)
 class Explanation:
-    """A decision, and all that the topics still hold about it."""
+    """A decision, and all that the topics still contain about it."""
 
     decision_type: str
     decision: dict[str, Any]
     numbers: dict[str, Any]
     otherwise: tuple[dict[str, str], ...] = ()
-    """What would have to change for another verdict: each ``verdict`` and ``when``."""
+    """The counterfactuals: each has a ``verdict`` and the condition ``when``."""
     observations: tuple[dict[str, Any], ...] = ()
-    """The events that its evidence names, as far as they are still there."""
+    """The events of its evidence, as far as the topics still contain them."""
     reports: tuple[dict[str, Any], ...] = field(default=())
-    """What actuators said of it."""
+    """The actuators' reports on it."""
     earlier_reports: tuple[dict[str, Any], ...] = ()
-    """Where they said nothing of it: what they said last, of a decision before it. One that is repeated, or changes too
-    little, is not carried out anew."""
+    """If there are none, the last reports on an earlier decision: actuators do not carry out a decision that repeats
+    the last one or changes too little."""
 
     @property
     def missing(self) -> list[str]:
-        """Ids of evidence that the topics no longer hold."""
+        """Ids of evidence that the topics no longer contain."""
         found = {event["id"] for event in self.observations}
         return [each for each in self.decision.get("evidence", ()) if each not in found]
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return it as JSON data."""
         return {
             "type": self.decision_type,
             "decision": self.decision,
@@ -62,31 +62,30 @@ class Explanation:
 
 
 Kind = tuple[str, str, str]
-"""Subject, kind of decision, and name of the alert (empty: it is none)."""
+"""Subject, kind of decision, and name of the alert (empty for other decisions)."""
 
 
 @dataclass
 class _Told:
-    """What the audit says about a subject; a day of it may be gigabytes, so no more is kept."""
+    """The audit entries of a subject. A day of the audit may be gigabytes, so no others are kept."""
 
     latest: dict[Kind, dict[str, Any]] = field(default_factory=dict)
     """The last entry of each kind."""
     earlier: defaultdict[Kind, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """The ids of all entries of each kind, the newest last."""
+    """The decision ids of each kind, the newest last."""
     subjects: set[str] = field(default_factory=set)
-    """Of all entries."""
+    """The subjects of all entries."""
     reports: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """What actuators said, by the decision's id."""
+    """The actuators' reports by decision id."""
 
 
 class Audit:
-    """The audit of the day before an instant, and the observed topics. The audit is read once, when it is first asked.
+    """The audit of the day before an instant, and the observed topics. The audit is read once, on first use.
 
     Args:
         connection: how to reach the loop's own Kafka.
         prefix: of its topics.
-        subject: what is asked about: the whole, or its end (`acme/orders` of `messaging/acme/orders`) where only one
-            ends so.
+        subject: the subject, or its end (`acme/orders` of `messaging/acme/orders`) if only one subject ends so.
         at: the instant.
     """
 
@@ -97,7 +96,7 @@ class Audit:
         self._at = at
 
     def explain(self) -> list[Explanation]:
-        """What was in force about the subject: the last decision of each kind, and of each alert.
+        """Return the decisions about the subject that were in force: the last one of each kind, and of each alert.
 
         Raises:
             UserError: Kafka does not answer, or a topic is missing.
@@ -107,12 +106,12 @@ class Audit:
         return [self._explained(kind, entry) for kind, entry in self._told.latest.items() if kind[0] == meant]
 
     def subjects(self) -> list[str]:
-        """Every subject that something was decided about, sorted; raises as `explain` does."""
+        """Return every subject of the audit, sorted; raises as `explain` does."""
         return sorted(self._told.subjects)
 
     @cached_property
     def _told(self) -> _Told:
-        """The audit until the instant, and what was reported afterwards."""
+        """The audit until the instant, and the reports after it."""
         told = _Told()
         for event in self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN):
             entry = event["data"]
@@ -142,7 +141,7 @@ class Audit:
         )
 
     def _evidence(self, decision: dict[str, Any], kept: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """What the audit keeps with the decision; the rest from the observed topics, as far as they still hold it."""
+        """Yield the evidence from the audit, and the rest from the observed topics, as far as they still contain it."""
         yield from kept
         wanted = set(decision.get("evidence", ())) - {event.get("id") for event in kept}
         decided_at = datetime.fromisoformat(decision["decided_at"])

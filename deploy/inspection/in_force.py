@@ -1,4 +1,4 @@
-"""The decisions in force, from the decided topics: read completely, then followed."""
+"""The decisions in force, from the decided topics."""
 
 import time
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class InForceReader(Closing):
         self._tail.close()
 
     def now(self) -> DecisionsInForce:
-        """All that was there when this was asked.
+        """Return the decisions in force now, after all present records have been read.
 
         Raises:
             UserError: Kafka does not answer.
@@ -48,12 +48,12 @@ class InForceReader(Closing):
         return self._in_force
 
     def poll(self) -> DecisionsInForce:
-        """What is in force after the next records, or after a moment without any."""
+        """Return the decisions in force after the next records, or after a moment without any."""
         self._in_force.fold_records(self._tail.poll(_POLL_SECONDS))
         return self._in_force
 
     def changes(self) -> Iterator[DecisionsInForce]:
-        """What is in force now, and again after each change."""
+        """Yield the decisions in force now, and again after each change."""
         yield self.now()
         while True:
             if self._in_force.fold_records(self._tail.poll(_POLL_SECONDS)):

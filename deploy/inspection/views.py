@@ -22,11 +22,11 @@ from policies.units import human_seconds
 
 _MOST_NUMBERS = 40
 _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
-"""Of a report: what is not told by its name."""
+"""Fields of a report that are shown without their names."""
 
 
 def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
-    """Each cluster and policy in a line, then what fires."""
+    """Show each cluster and policy in a line, then the alerts that fire."""
     decisions = in_force.decisions()
     if not decisions and not in_force.alerts():
         return "Nothing is decided yet."
@@ -42,7 +42,7 @@ def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
 def decisions_view(
     decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched] = frozenset(), of: str = ""
 ) -> RenderableType:
-    """Each decision in force in a line; `of` is how their subjects begin."""
+    """Show each decision in force in a line; `of` is the prefix of their subjects."""
     if not decisions:
         return Text(f"No decision is in force{f' whose subject begins with {of}' if of else ''}.")
     table = _table("subject", "verdict", "reason", "decided", "explanation")
@@ -57,7 +57,7 @@ def decisions_view(
 
 
 def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
-    """Each alert in a line, the gravest first."""
+    """Show each alert in a line, the most severe first."""
     if not alerts:
         return "No alert fires."
     table = _table("alert", "since", "summary")
@@ -70,7 +70,7 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
 
 
 def explanation_view(explained: Explanation) -> RenderableType:
-    """The sentence, its words and numbers, what would change it, what it rests on, and what was done about it."""
+    """Show the explanation, the meaning of its words, numbers, counterfactuals, evidence, and actuators' reports."""
     decision = explained.decision
     lines: list[RenderableType] = [
         Text(f"{decision['policy']}: {decision.get('alert', decision['verdict'])} ({decision['reason']})", "bold"),
@@ -89,14 +89,14 @@ def explanation_view(explained: Explanation) -> RenderableType:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, overflow="fold")  # a path is shown whole
+        table.add_column(column, overflow="fold")  # show paths in full
     return table
 
 
 def _rows(
     decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched]
 ) -> Iterator[tuple[RenderableType, str]]:
-    """One of a kind is its sentence; of many the verdicts are counted. Steps give way to what tells them as a whole."""
+    """Yield a line for each kind: a single decision's sentence, or the counts of verdicts, without summarized steps."""
     for _, of_kind in groupby(without_steps(decisions), key=lambda d: d.event_type):
         found = list(of_kind)
         newest = max(found, key=lambda d: d.decided_at)
@@ -117,7 +117,7 @@ def _age(then: datetime, now: datetime) -> str:
 
 
 def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
-    """What the closed sets say of verdict and reason, where the decision's model has them."""
+    """Yield the meanings of verdict and reason, if the decision's model has them."""
     model = next((kind for kind in decision_types() if kind.event_type == explained.decision_type), None)
     for name in ("verdict", "reason"):
         kind: Any = model.model_fields[name].annotation if model else None
@@ -132,7 +132,7 @@ def _numbers(numbers: dict[str, Any]) -> Iterator[str]:
 
 
 def _otherwise(explained: Explanation) -> Iterator[Text]:
-    """What would have to change for another verdict, as the policy said it then."""
+    """Yield the counterfactuals that the policy recorded."""
     for each in explained.otherwise:
         yield Text.assemble("  ", (str(each["verdict"]), "bold"), f" once {each['when']}")
     if not explained.otherwise:

@@ -20,7 +20,7 @@ from policies.errors import UserError
 
 MINIMUM_JAVA = 17
 
-_NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp, which a killed JVM leaves there
+_NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp that a killed JVM leaves behind
 _ON_LINUX = platform.system() == "Linux"
 _PF_EXITING = 0x4  # Linux: include/linux/sched.h
 
@@ -29,9 +29,9 @@ _INSTALL = (
     "macOS: brew install openjdk@17) or set JAVA_HOME"
 )
 
-# Linux ends a child with its parent only at the child's own request; so Python makes it and then becomes the JVM. A
-# `preexec_fn` could make it too, but from Python 3.12 on forking with one in a process with threads gives a warning.
-# The parent may have died before the request took effect: then nothing is started.
+# Linux ends a child with its parent only if the child itself requests it. So a Python child makes the request and then
+# becomes the JVM. A `preexec_fn` could make the request, too, but since Python 3.12 that gives a warning in a process
+# with threads. If the parent has died before the request took effect, nothing is started.
 _EXEC_TIED_TO_PARENT = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -42,9 +42,9 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def find_java() -> Path:
-    """Return the Java launcher: the one of JAVA_HOME if that is set, else the first on PATH. Its version is asked once.
+    """Return the Java launcher: the one of JAVA_HOME if that is set, else the first on PATH. Its version is read once.
 
-    Raises UserError when there is none, when it does not run, or when it is older than Java 17.
+    Raises UserError if there is none, if it does not run, or if it is older than Java 17.
     """
     java = _locate_java()
     version = _major_version(java)
@@ -56,9 +56,9 @@ def find_java() -> Path:
 
 
 def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int:
-    """Run a Java program to its end and return its exit code; each line it prints goes to `on_line` as it comes.
+    """Run a Java program to its end and return its exit code; pass each line of its output to `on_line` at once.
 
-    Raises UserError when there is no suitable Java. If `on_line` raises, the program is ended.
+    Raises UserError if there is no suitable Java. If `on_line` raises, the program is killed.
     """
     command = [str(find_java()), _NO_PERF_DATA, *arguments]
     with subprocess.Popen(
@@ -81,7 +81,7 @@ def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int
 
 
 def _tied(command: Sequence[str]) -> list[str]:
-    """The same program, which on Linux ends with us, in whatever way we do."""
+    """Return a command line that on Linux ends with this process, even if this process is killed."""
     if not _ON_LINUX:
         return [*command]
     return [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command]
@@ -89,7 +89,7 @@ def _tied(command: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class JvmCommand:
-    """What to run in a JVM: a main class with its class path, JVM flags and program arguments."""
+    """A program for a JVM: a main class with its class path, JVM flags and program arguments."""
 
     main_class: str
     classpath: tuple[Path, ...]
@@ -100,10 +100,10 @@ class JvmCommand:
 class JvmProcess:
     """A running server in a JVM of its own, started by the constructor.
 
-    It is in a session of its own: a terminal's Ctrl-C reaches only us, and we end it in order. `run_dir` belongs to
-    this one process: working directory, temporary files (`tmp/`), `jvm.pid`, and `console.log` with what it printed
-    since its start. On Linux the server is killed when our process dies in whatever way. Elsewhere, and as a second
-    line, `end_orphan(run_dir)` finds it by its pid file. Raises UserError when there is no suitable Java.
+    It has a session of its own, so a terminal's Ctrl-C reaches only this process, which ends the server in order.
+    `run_dir` belongs to this one server: working directory, temporary files (`tmp/`), `jvm.pid`, and `console.log` with
+    its output since its start. On Linux the server is killed when this process dies. Elsewhere, and as a second
+    safeguard, `end_orphan(run_dir)` finds it by its pid file. Raises UserError if there is no suitable Java.
     """
 
     def __init__(self, command: JvmCommand, run_dir: Path) -> None:
@@ -112,8 +112,8 @@ class JvmProcess:
         self._prepare_run_dir()
         self._exited = threading.Event()
         started: Future[subprocess.Popen[bytes]] = Future()
-        # Linux ties a child to the thread that forked it, not to the process. So each server gets a thread that starts
-        # it and then waits for its end: that thread cannot end first, and servers may be started from any thread.
+        # Linux ties a child to the thread that forked it, not to the process. So each server has a thread that starts
+        # it and then waits for its end. That thread cannot end first, and servers may be started from any thread.
         threading.Thread(
             target=self._run, args=(self._command_line(command), started), name=f"jvm {run_dir.name}", daemon=True
         ).start()
@@ -127,16 +127,16 @@ class JvmProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process has not ended yet."""
+        """Whether the process is running."""
         return not self._exited.is_set()
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while the process runs."""
         return None if self.is_alive else self._process.returncode
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Await the end of the process; False when it still runs after the timeout."""
+        """Wait for the end of the process; return False if it still runs after the timeout."""
         return self._exited.wait(timeout_seconds)
 
     def request_end(self) -> None:
@@ -144,18 +144,18 @@ class JvmProcess:
         self._signal(signal.SIGTERM)
 
     def terminate(self, grace_seconds: float) -> None:
-        """End the process: in order if it manages within the grace, else by force. Does nothing when it has ended."""
+        """End the process: in order within the grace, else by force. Does nothing if it has ended."""
         self.request_end()
         if not self.wait(grace_seconds):
             self.kill()
 
     def kill(self) -> None:
-        """End the process by force (SIGKILL) and return when it is gone."""
+        """End the process by force (SIGKILL) and return when it has ended."""
         self._signal(signal.SIGKILL)
         self._exited.wait()
 
     def console_tail(self, lines: int = 20) -> list[str]:
-        """Return the last lines the process printed."""
+        """Return the last lines of the process's output."""
         return tail(self.console_log, lines)
 
     def _prepare_run_dir(self) -> None:
@@ -200,10 +200,10 @@ class JvmProcess:
 
 
 def end_orphan(run_dir: Path, *, timeout_seconds: float = 10.0) -> int | None:
-    """End the JVM that an earlier process of ours left behind in `run_dir`; return its pid, or None if there is none.
+    """End the JVM that an earlier process left behind in `run_dir`; return its pid, or None if there is none.
 
-    Only a process whose command line names this very `run_dir` is touched: a pid alone may have been given to another.
-    Raises UserError when it cannot be ended.
+    Only a process whose command line contains this `run_dir` is ended, because another process may have the same pid by
+    now. Raises UserError if it cannot be ended.
     """
     run_dir = run_dir.resolve()
     pid = _read_pid(run_dir / "jvm.pid")
@@ -213,13 +213,13 @@ def end_orphan(run_dir: Path, *, timeout_seconds: float = 10.0) -> int | None:
         _kill_orphan(pid, run_dir)
     elif _has_ended(pid) or not _is_exiting(pid):
         return None
-    # Also when it was killed with its parent a moment ago: it may hold its ports and locks still.
+    # Also wait for a JVM that was killed with its parent a moment ago: it may still hold its ports and locks.
     _await_end(pid, run_dir, timeout_seconds)
     return pid
 
 
 def tail(file: Path, lines: int = 20) -> list[str]:
-    """Return the last lines of a text file, looking at no more than its last 64 KiB; none if there is no such file."""
+    """Return the last lines of a text file within its last 64 KiB; empty if the file does not exist."""
     try:
         with file.open("rb") as stream:
             stream.seek(max(0, file.stat().st_size - 65_536))
@@ -244,7 +244,7 @@ def _locate_java() -> Path:
 
 @cache
 def _major_version(java: Path) -> int | None:
-    """Return 17 for "17.0.15", 8 for "1.8.0_402", None when it does not say (macOS has a launcher without a Java)."""
+    """Return 17 for "17.0.15", 8 for "1.8.0_402"; None without a version (macOS has a launcher without a Java)."""
     try:
         result = subprocess.run(  # the launcher that will run everything else
             [str(java), "-version"], capture_output=True, text=True, check=False, timeout=60
@@ -256,7 +256,7 @@ def _major_version(java: Path) -> int | None:
 
 
 def _mark(run_dir: Path) -> str:
-    """Return the argument that gives a JVM its temporary directory, and by which it is known again."""
+    """Return the argument that sets a JVM's temporary directory, and that identifies the JVM."""
     return f"-Djava.io.tmpdir={run_dir / 'tmp'}"
 
 
@@ -284,7 +284,7 @@ def _await_end(pid: int, run_dir: Path, timeout_seconds: float) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process is gone, with all it held; a zombie without further threads holds nothing."""
+    """Return whether a process has released its resources; a zombie without further threads has."""
     if not _ON_LINUX:
         return not _command_line_of(pid)
     try:
@@ -294,7 +294,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _is_exiting(pid: int) -> bool:
-    """Whether a process is on its way out: then it has no command line any more by which to know it."""
+    """Return whether a process is exiting: then it has no command line any more to identify it by."""
     if not _ON_LINUX:
         return False
     try:
@@ -309,7 +309,7 @@ def _proc_stat(pid: int) -> list[str]:
 
 
 def _command_line_of(pid: int) -> str:
-    """Return a process's command line; empty when it has ended or is just ending."""
+    """Return a process's command line; empty if it has ended or is exiting."""
     if _ON_LINUX:
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")

@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 24, 8
 
 
 def files() -> dict[str, str]:
-    """Every dashboard by the name of its file; the same each time, on any machine."""
+    """Return the JSON of every dashboard by its file name; reproducible on any machine."""
     return {f"headgate-{board.name}.json": _text(board) for board in BOARDS}
 
 
@@ -30,7 +30,7 @@ def _text(board: Board) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Grafana takes what is not there for its default, and null for null."""
+    """Remove None values, because Grafana uses its default for a missing value, but not for null."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
@@ -73,7 +73,7 @@ def _panel(panel: Panel) -> Any:
 
 
 def main() -> None:
-    """Write them all."""
+    """Write all dashboards."""
     FOLDER.mkdir(exist_ok=True)
     for name, text in files().items():
         (FOLDER / name).write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """The panels of the dashboards: titles, units and queries, independent of Grafana's JSON.
 
-`$cluster` is the dashboards' variable of chosen clusters, `$__rate_interval` is Grafana's own.
+`$cluster` is the dashboards' variable for the chosen clusters, `$__rate_interval` is Grafana's own.
 """
 
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One dashboard: rows of panels, each with its title."""
+    """One dashboard: rows of panels, each row with its title."""
 
     name: str
-    """Name of its file; with a prefix, its uid."""
+    """The name of its file; with a prefix, its uid."""
     title: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """All panels, of all rows."""
+        """Return the panels of all rows."""
         return tuple(panel for _, panels in self.rows for panel in panels)
 
 

@@ -52,7 +52,7 @@ class Actuators:
         """By policy, the clusters that its actuators act on."""
 
     def work(self) -> Work | None:
-        """Return the actuators as work for `SharedParts`; None: the settings ask for none."""
+        """Return the actuators as work for `SharedParts`; None if the settings ask for none."""
         all_of_them = frozenset[str]().union(*self._clusters.values())
         if not all_of_them:
             return None
@@ -66,7 +66,7 @@ class Actuators:
         )
 
     def _units(self, held: Held) -> Mapping[str, Held]:
-        """One unit per policy, so a policy's actuators keep running while none of their clusters comes or goes."""
+        """One unit per policy, so that a policy's actuators keep running unless its clusters change."""
         return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
 
     @contextmanager

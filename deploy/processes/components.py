@@ -50,13 +50,14 @@ def run_exporter(settings: Settings) -> None:
     """Run the exporter."""
     _require_topics(settings)
     registry = new_registry()
-    with publishing(settings, registry) if settings.canary else nullcontext() as publisher:  # else it only reads
+    # without the canary it only reads
+    with publishing(settings, registry) if settings.canary else nullcontext() as publisher:
         export = exporting(settings, registry, publisher)
         _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
 
 
 def run_actuators(settings: Settings) -> None:
-    """Run the actuators of this process's share of the clusters. What they did stays as it is when they end."""
+    """Run the actuators for this process's share of the clusters. When they end, their changes stay."""
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
@@ -71,7 +72,7 @@ def run_actuators(settings: Settings) -> None:
 
 
 def release(settings: Settings) -> None:
-    """Put back the quotas that were there before Headgate, and return."""
+    """Restore the quotas from before Headgate, and return."""
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher:

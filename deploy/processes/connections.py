@@ -1,4 +1,4 @@
-"""One ZooKeeper session and one admin client for each watched cluster, shared by all parts that need them."""
+"""One ZooKeeper session and one admin client for each watched cluster, shared by all components."""
 
 import threading
 from collections import Counter
@@ -19,10 +19,10 @@ Connection = TypeVar("Connection", bound=_Closeable)
 
 
 class Connections:
-    """Makes each when it is first asked for, and ends those of a cluster when nobody uses it any more. Thread-safe.
+    """Opens each connection on first use, and closes those of a cluster after its last user. Thread-safe.
 
     Args:
-        settings: those of the clusters.
+        settings: of the application.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class Connections:
 
     @contextmanager
     def used(self, clusters: Collection[str]) -> Iterator[None]:
-        """Connections to these are used while the block runs; then those that nobody else uses are ended."""
+        """Use the connections of these clusters while the block runs; afterwards, close those without another user."""
         with self._lock:
             self._users.update(list(clusters))
         try:
@@ -52,14 +52,14 @@ class Connections:
                 ended.close()
 
     def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
-        """The cluster's session; None where its ZooKeeper is not named."""
+        """Return the cluster's ZooKeeper session; None if the settings name no ZooKeeper."""
         connection = self._settings.clusters[cluster].zookeeper
         if connection is None:
             return None
         return self._kept(self._zookeepers, cluster, lambda: ZooKeeperSession(cluster, connection))
 
     def pulsar(self, cluster: str) -> AdminApi | None:
-        """The cluster's admin client; None where its REST is not named."""
+        """Return the cluster's admin client; None if the settings name no admin REST API."""
         connection = self._settings.clusters[cluster].pulsar
         if connection is None:
             return None
@@ -72,7 +72,7 @@ class Connections:
             return kept[cluster]
 
     def _ended(self, clusters: Collection[str]) -> list[_Closeable]:
-        """Those that nobody uses any more."""
+        """Close the connections of clusters without users."""
         with self._lock:
             self._users.subtract(list(clusters))
             unused = [cluster for cluster in clusters if self._users[cluster] <= 0]

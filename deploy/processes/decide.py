@@ -91,7 +91,7 @@ class Decider:
 
 
 class _Tenure:
-    """One time that the query is this process's."""
+    """The time from when this process gets the query until it gives it up."""
 
     def __init__(self, decider: Decider, lease: PartitionLease) -> None:
         self._decider = decider
@@ -107,11 +107,11 @@ class _Tenure:
                 run_parts(self._parts, stop)
 
     def healthy(self) -> str | None:
-        """Return what is wrong with the query; None: nothing."""
+        """Return the problem of the query; None without one."""
         return first_problem(part.healthy for part in self._parts or ())
 
     def ready(self) -> str | None:
-        """Return why it does not decide yet; None: it does."""
+        """Return why the query does not decide yet; None when it does."""
         if self._parts is None:
             return "waits until the query before has ended"
         return first_problem(part.ready for part in self._parts)

@@ -18,8 +18,8 @@ _SHARED: list[structlog.typing.Processor] = [
 ]
 
 _QUIET = {
-    # kafka-python reports each attempt of a retry, and at DEBUG the bytes of requests, passwords among them; what comes
-    # of it, the collectors say. It stays quiet whatever is asked for.
+    # kafka-python logs each attempt of a retry, and at DEBUG the bytes of requests, including passwords. The collectors
+    # log the results. So it stays quiet at every log level.
     "kafka": logging.CRITICAL,
     "headgate.librdkafka": logging.ERROR,
     "connectors.kafka.tail": logging.NOTSET,
@@ -28,11 +28,11 @@ _QUIET = {
 }
 
 _TOLD_AT_THE_END = {"headgate.librdkafka": logging.CRITICAL, "connectors.kafka.tail": logging.ERROR}
-"""What keeps a command from its answer is its last line: not said before, over and over."""
+"""For commands with an answer, only errors are logged: the command prints its own problem at its end."""
 
 
 def _shown(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Nothing that a terminal obeys, and no secret that a library quotes; a line for each event, but for tracebacks."""
+    """Escape control characters, and mask secrets that libraries quote; each event is one line, except tracebacks."""
     return {name: _shown_value(name, value) for name, value in event.items()}
 
 
@@ -50,12 +50,12 @@ def _shown_value(name: str, value: Any) -> Any:
 
 
 class _WrappingHandler(logging.StreamHandler[TextIO]):
-    """Writes to a person's terminal, whose lines end between words."""
+    """Writes to a terminal and wraps lines between words."""
 
     terminator = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or the several lines of a traceback, as the terminal is wide now."""
+        """Format a line, or the lines of a traceback, for the terminal's present width."""
         console = Console(file=self.stream, force_terminal=True, highlight=False)
         with console.capture() as capture:
             console.print(Text.from_ansi(super().format(record)))
@@ -63,16 +63,16 @@ class _WrappingHandler(logging.StreamHandler[TextIO]):
 
 
 def set_up_logging(*, verbose: bool = False, to: TextIO | None = None, answers: bool = False) -> None:
-    """Send structlog's events and the standard library's records the same way: to standard error, or a file.
+    """Send structlog's events and the standard library's records the same way: to standard error, or to a file.
 
     Args:
-        verbose: all there is to say.
-        to: where to, other than standard error.
-        answers: of a command that gives an answer and ends, or says at its end what keeps it from that.
+        verbose: log at DEBUG.
+        to: a file instead of standard error.
+        answers: the command prints an answer and ends, so only errors are logged.
     """
     stream = to or sys.stderr
     people = stream.isatty()
-    # Not with the values of variables, as structlog would: passwords are among them.
+    # Without the values of variables, which structlog would add: passwords are among them.
     rendering: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if people

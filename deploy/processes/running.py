@@ -34,7 +34,7 @@ def _nothing() -> None:
 
 def new_registry() -> CollectorRegistry:
     """Make a metrics registry with the usual metrics of a Python process."""
-    _disable_created_metrics()  # a second series for each counter, which few use
+    _disable_created_metrics()  # a second series for each counter that few dashboards use
     registry = CollectorRegistry(auto_describe=True)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -116,6 +116,6 @@ def _guarded(part: Component, failures: list[BaseException], stop: threading.Eve
 
 @contextmanager
 def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publisher]:
-    """A publisher to the loop's own Kafka for as long as the block runs, flushed at the end."""
+    """Yield a publisher to the loop's own Kafka; flush it at the end of the block."""
     with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
         yield publisher

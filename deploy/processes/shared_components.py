@@ -172,7 +172,7 @@ class _Running:
         with self._lock:
             leaving = [name for name, unit in self._units.items() if wanted.get(name) != unit.clusters]
             units = [self._units.pop(name) for name in leaving]
-            for unit in units:  # all at once; of each the parts in their order
+            for unit in units:  # all at once; the components of each unit stop in their order
                 for part in unit.parts[:1]:
                     part.stop.set()
             for unit in units:
@@ -220,7 +220,7 @@ class _Passing(Collector):
 
 @contextmanager
 def passing_registry(registry: CollectorRegistry) -> Iterator[CollectorRegistry]:
-    """A registry whose metrics appear in `registry` for as long as the block runs."""
+    """Yield a registry whose metrics appear in `registry` while the block runs."""
     own = CollectorRegistry(auto_describe=True)
     passing = _Passing(own)
     registry.register(passing)

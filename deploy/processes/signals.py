@@ -1,11 +1,11 @@
-"""What the signals of a person or a platform mean: stop."""
+"""Stops the process in order on SIGINT and SIGTERM."""
 
 import signal
 import threading
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set; a second SIGINT interrupts as usual."""
+    """Return an event that SIGINT and SIGTERM set; a second SIGINT interrupts the process as usual."""
     stop = threading.Event()
 
     def on_signal(number: int, _frame: object) -> None:
@@ -18,9 +18,9 @@ def stop_on_signals() -> threading.Event:
 
 
 def set_in_handler(event: threading.Event) -> None:
-    """Set an event from the handler of a signal.
+    """Set an event from a signal handler.
 
-    A thread of its own does so: who waits for an event, or sets it, holds its lock for a moment, and a handler that
-    interrupts it just then would wait for that lock for ever.
+    A new thread sets it, because waiting for an event or setting it holds the event's lock for a moment. A handler that
+    interrupts the main thread in that moment would wait for the lock forever.
     """
     threading.Thread(target=event.set, name="signal", daemon=True).start()

@@ -36,15 +36,15 @@ from policies.throttle import ThrottleSettings
 _log = structlog.get_logger(__name__)
 
 _EMBEDDED_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
-"""Where the user sets no limits for the embedded cluster: something to see on any disk that is nearly full."""
+"""Limits of the embedded cluster without settings, so that any nearly full disk has visible decisions."""
 
 
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop.
 
     Args:
-        load: reads the settings, at once and at each SIGHUP.
-        terminal: what a person sees.
+        load: reads the settings, at the start and at each SIGHUP.
+        terminal: prints the progress.
     """
     settings: Settings | None = load()
     reload = SettingsReload(load)
@@ -54,7 +54,7 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
 
 
 def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
-    """Start a Kafka cluster, watch its own disks, and run the loop on it; parameters as `run_loop` has them."""
+    """Start a Kafka cluster, watch its own disks, and run the loop on it; parameters as for `run_loop`."""
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
     find_java()
@@ -79,7 +79,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
 
 
 def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
-    """The settings with the embedded cluster as the loop's own Kafka and as a watched one."""
+    """Return the settings with the embedded cluster as the loop's own Kafka and as a watched cluster."""
     given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
     watched: dict[str, Any] = {"poll_interval": "1s", "timeout": "1s"}
     if given.kafka is not None:
@@ -104,7 +104,7 @@ def _with_limits(settings: Settings) -> Any:
 
 
 def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> Settings | None:
-    """Run until a signal; gives the settings to go on with when they were read again."""
+    """Run until a signal; return the settings to continue with if they were reloaded."""
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     for difference in report.differences:
@@ -141,7 +141,7 @@ def _shared_parts(
     publisher: Publisher,
     connections: Connections,
 ) -> Iterator[Component]:
-    """What processes share, in the order in which it ends: collectors first, so that what they read is decided."""
+    """The shared work in the order in which it stops: collectors first, so that their last readings are decided."""
     works = (
         Collectors(settings, registry, publisher, connections).work(),
         Decider(settings, report, registry, sessions, publisher).work(),

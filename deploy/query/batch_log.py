@@ -23,17 +23,17 @@ _LOOK_SECONDS = 0.5
 class _Plan(NamedTuple):
     at_ms: int
     ends: Mapping[str, Mapping[str, int]]
-    """By topic and partition."""
+    """Offsets by topic and partition."""
 
 
 class BatchLog:
-    """Follows the plans of one checkpoint.
+    """Publishes the finished batches of one checkpoint.
 
     Args:
-        checkpoint_dir: of the query.
+        checkpoint_dir: the checkpoint's folder.
         prefix: of all topics.
-        open_publisher: a publisher of its own, that loses nothing.
-        ahead_ms_of: what the time of a batch was corrected by.
+        open_publisher: opens a publisher that loses nothing.
+        ahead_ms_of: returns the clock correction of a batch.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class BatchLog:
         self._told = -1
 
     def on_batch(self, number: int) -> None:
-        """Batch `number` is done."""
+        """Note that batch `number` has finished."""
         self._done.put(number)
 
     def run(self, stop: threading.Event) -> None:
-        """Publish what is done, until told to stop; then what is left."""
+        """Publish finished batches until `stop` is set, then the rest."""
         with self._open_publisher() as publisher:
             while not stop.is_set() or not self._done.empty():
                 with suppress(Empty):
@@ -63,7 +63,7 @@ class BatchLog:
                         publisher.publish(f"{self._prefix}.{BATCHES}", BATCHES_KEY, event)
 
     def events(self, number: int) -> Iterator[bytes]:
-        """That of a batch, and of those before it that this process has not told of."""
+        """Yield the event of a batch, and those of earlier batches that this process has not published."""
         if number <= self._told:
             self._told = -1  # a new checkpoint
         for each in range(self._first(number), number + 1):
@@ -77,7 +77,7 @@ class BatchLog:
         return min((int(p.name) for p in self._offsets.glob("*") if p.name.isdigit()), default=number)
 
     def _batch(self, number: int) -> Batch | None:
-        """None where it cannot be told any more: the plan before it is gone, or the checkpoint is."""
+        """None if the plan before it, or the checkpoint, no longer exists."""
         plan, before = self._plan(number), self._plan(number - 1) if number else _Plan(0, {})
         if plan is None or before is None:
             return None

@@ -4,7 +4,7 @@ import re
 
 _LONGEST = 300
 _NAMED = re.compile(r"(?:[a-z]\w*\.)*([A-Z]\w*(?:Error|Exception))\b(?:: ?([^\n]*))?")
-"""An exception's name, with or without its package, and what it says on the same line."""
+"""An exception's name, with or without its package, and its message on the same line."""
 _WRAPPERS = frozenset(
     {"SparkException", "StreamingQueryException", "PythonException", "ExecutionException", "Py4JJavaError", "Exception"}
 )
@@ -12,10 +12,10 @@ _ENDS = re.compile(r"\s*(?:SQLSTATE: \w+|Driver stacktrace:).*")
 
 
 def cause_in_one_line(error: BaseException) -> str:
-    """What went wrong at the root, such as ``RecordTooLargeException: The message is 26733012 bytes …``."""
+    """Return the root cause, such as ``RecordTooLargeException: The message is 26733012 bytes …``."""
     text = str(error)
     named = [found for found in _NAMED.finditer(text) if found[1] not in _WRAPPERS]
-    # A stack trace ends with its root; without one, the root stands last on the line of its wrappers.
+    # A stack trace ends with its root cause; without one, the root cause is at the end of the line.
     roots = [found for found in named if text[: found.start()].endswith("Caused by: ")] or named
     if roots:
         return _short(f"{roots[-1][1]}: {roots[-1][2] or ''}".rstrip(": "))

@@ -1,9 +1,9 @@
-"""The query's checkpoint as files: the settings it was made with, what is damaged, and how to repair or reset it.
+"""The query's checkpoint as files: its settings, its damage, and how to repair or reset it.
 
-Spark's layout: ``offsets/N`` says what batch N takes and when it began, ``commits/N`` says that it is done, and
-``state`` holds the policies' state after each batch. An uncommitted batch is repeated with the same records and the
-same time, so a lost commit costs nothing. With a lost plan (``offsets``) or lost state the same batch numbers would
-come back with other content, which consumers could not tell from repeats; then only a reset is sound.
+Spark's layout: ``offsets/N`` is the plan of batch N (its records and its time), ``commits/N`` exists once the batch is
+committed, and ``state`` has the policies' state after each batch. Spark repeats an uncommitted batch with the same
+records and the same time, so a lost commit costs nothing. If a plan or the state is lost, the same batch numbers would
+return with other content, and consumers could not distinguish that from a repetition. Then only a reset is safe.
 """
 
 import json
@@ -20,7 +20,7 @@ from policies.errors import UserError
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _KAFKA = "kafka"
-"""The file of ours that says which Kafka's offsets the checkpoint counts."""
+"""Headgate's own file with the id of the Kafka cluster whose offsets the checkpoint has."""
 _IN_USE_SECONDS = 10.0
 _CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
 
@@ -32,16 +32,16 @@ class Damage:
     path: Path
     what: str
     remedy: str | None
-    """What `repair` does about it; None: nothing can be done."""
+    """The action of `repair`; None if it cannot be repaired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the newest batch takes, as Spark wrote it down: with which settings, from which topics.
+    """The plan of the newest batch, as Spark wrote it: its settings and its topics.
 
     Args:
         place: the checkpoint's folder, or its URI.
-        text: of the plan; empty where there is none yet.
+        text: of the plan; empty for a new checkpoint.
     """
 
     place: str
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def shuffle_partitions(self) -> int | None:
-        """How many state partitions it was made with; None: not known."""
+        """The number of state partitions; None if unknown."""
         try:
             return int(json.loads(self.text.splitlines()[1])["conf"][_SHUFFLE])
         except (IndexError, KeyError, ValueError, TypeError):
@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def at_ms(self) -> int | None:
-        """When the batch began, by the driver's clock; None: not known."""
+        """The batch's time by the driver's clock; None if unknown."""
         try:
             return int(json.loads(self.text.splitlines()[1])["batchTimestampMs"])
         except (IndexError, KeyError, ValueError, TypeError):
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Those it was last at."""
+        """The topics of the batch."""
         try:
             return frozenset(json.loads(self.text.splitlines()[2]))
         except (IndexError, ValueError, TypeError):
@@ -74,33 +74,33 @@ class Plan:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint folder; nothing is changed by looking at it."""
+    """A checkpoint folder; reading it changes nothing."""
 
     folder: Path
 
     @property
     def exists(self) -> bool:
-        """Whether a query has ever begun there."""
+        """Whether a query has ever started there."""
         return (self.folder / "offsets").is_dir()
 
     @cached_property
     def damages(self) -> tuple[Damage, ...]:
-        """What is damaged of what the next start reads."""
+        """The damaged files among those that the next start reads."""
         return tuple(self._damages()) if self.exists else ()
 
     @property
     def plan(self) -> Plan:
-        """Of the newest batch."""
+        """The plan of the newest batch."""
         batches = self._batches("offsets")
         return Plan(str(self.folder), _text(self.folder / "offsets" / str(batches[-1])) if batches else "")
 
     @property
     def newest_batch(self) -> int:
-        """The number of the last batch that was planned, done or not; -1: none was."""
+        """The number of the last planned batch, finished or not; -1 without one."""
         return max(self._batches("offsets"), default=-1)
 
     def is_in_use(self) -> bool:
-        """Whether a query seems to run on it: something was written there just now."""
+        """Whether a query seems to run on it: a file was written a moment ago."""
         newest = max((each.stat().st_mtime for each in self.folder.rglob("*")), default=0.0)
         return time.time() - newest < _IN_USE_SECONDS
 
@@ -138,7 +138,7 @@ class Checkpoint:
             yield from self._missing_state(partition, done)
 
     def _missing_state(self, partition: Path, done: Sequence[int]) -> Iterator[Damage]:
-        """Of the newest snapshot up to the last batch that is done, and the changes since, all are needed."""
+        """The newest snapshot up to the last committed batch, and all changes since, are needed."""
         versions: dict[str, set[int]] = {"zip": {0}, "changelog": set()}
         for path in partition.iterdir():
             if (found := _CHANGELOG.fullmatch(path.name)) is not None:
@@ -152,10 +152,11 @@ class Checkpoint:
 
 
 def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
-    """Refuse settings that the checkpoint was not made with.
+    """Refuse settings that differ from those of the checkpoint.
 
     Raises:
-        UserError: Spark would silently keep the old value, or begin anew on other topics with numbers of these.
+        UserError: with these settings Spark would silently keep the old value, or read other topics with the old
+            numbers of batches.
     """
     made_with = plan.shuffle_partitions
     if made_with not in (None, shuffle_partitions):
@@ -173,10 +174,10 @@ def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
 
 
 def require_same_kafka(checkpoint: Checkpoint, cluster_id: str | None) -> None:
-    """Refuse a checkpoint that counts the offsets of another Kafka; in a new one note whose it counts.
+    """Refuse a checkpoint with the offsets of another Kafka; store the Kafka's id in a new one.
 
     Raises:
-        UserError: what is appended first would be skipped, as it seems to have been read.
+        UserError: the query would skip the first records of this Kafka, because their offsets seem to have been read.
     """
     note = checkpoint.folder / _KAFKA
     made_on = _text(note).strip()
@@ -197,8 +198,8 @@ def require_same_kafka(checkpoint: Checkpoint, cluster_id: str | None) -> None:
 
 
 def remedy_for(checkpoint: Checkpoint) -> str | None:
-    """A sentence with the command that mends it; None when nothing seems damaged."""
-    damages = checkpoint.damages  # looked for at each access
+    """Return a sentence with the command that repairs the damage; None without damage."""
+    damages = checkpoint.damages  # each access reads the files
     if not damages:
         return None
     first = min(damages, key=lambda damage: damage.remedy is not None)
@@ -209,10 +210,10 @@ def remedy_for(checkpoint: Checkpoint) -> str | None:
 
 
 def repair_plan(checkpoint: Checkpoint) -> list[str]:
-    """What `repair` would do, one line a file; nothing when there is nothing to do.
+    """Return the changes of `repair`, one line a file; empty if there is nothing to repair.
 
     Raises:
-        UserError: there is no checkpoint, or something in it cannot be repaired.
+        UserError: there is no checkpoint, or a part of it cannot be repaired.
     """
     _require(checkpoint)
     damages = checkpoint.damages
@@ -227,10 +228,10 @@ def repair_plan(checkpoint: Checkpoint) -> list[str]:
 
 
 def repair(checkpoint: Checkpoint) -> None:
-    """Do what `repair_plan` says.
+    """Make the changes of `repair_plan`.
 
     Raises:
-        UserError: a query runs on it.
+        UserError: a query runs on the checkpoint.
     """
     _require_idle(checkpoint)
     for damage in checkpoint.damages:
@@ -244,7 +245,7 @@ def repair(checkpoint: Checkpoint) -> None:
 
 
 def reset_plan(checkpoint: Checkpoint) -> list[str]:
-    """What `reset` would do.
+    """Return the consequences of `reset`.
 
     Raises:
         UserError: there is no checkpoint.
@@ -259,7 +260,7 @@ def reset_plan(checkpoint: Checkpoint) -> list[str]:
 
 
 def reset(checkpoint: Checkpoint) -> Path:
-    """Do it; gives where the old one is.
+    """Move the checkpoint aside; return its new folder.
 
     Raises:
         UserError: a query runs on it, or it cannot be moved.
@@ -294,7 +295,7 @@ def _require_idle(checkpoint: Checkpoint) -> None:
 
 
 def _is_log(path: Path) -> bool:
-    """Whether a file of a log is whole: a version, and lines of JSON."""
+    """Return whether a log file is complete: a version, and lines of JSON."""
     version, *lines = _text(path).splitlines() or [""]
     return bool(re.fullmatch(r"v\d+", version)) and bool(lines) and all(_is_json(line) for line in lines if line != "-")
 

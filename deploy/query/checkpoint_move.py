@@ -1,6 +1,6 @@
 """Adjusts a checkpoint that was moved or restored to another folder.
 
-Spark records the absolute path of the state's schema, and would go on looking for it in the old folder.
+Spark records the absolute path of the state's schema, and would look for it in the old folder.
 """
 
 import json
@@ -14,13 +14,13 @@ _SCHEME = "file:"
 
 
 def follow_move(folder: Path) -> bool:
-    """Set such paths to where the files lie now; gives whether there was one to set.
+    """Change such paths to the present folder; return whether there was one to change.
 
     Args:
-        folder: of the checkpoint.
+        folder: the checkpoint's folder.
 
     Raises:
-        UserError: it cannot be written to.
+        UserError: the folder cannot be written to.
     """
     try:
         notes = folder.glob("state/*/_metadata/v2/[0-9]*")
@@ -36,7 +36,7 @@ def _followed(folder: Path, note: Path) -> bool:
         stores = noted["stateStoreInfo"]
         before = [store[_PATHS] for store in stores]
     except (ValueError, KeyError, TypeError):
-        return False  # damaged, which is told elsewhere
+        return False  # damaged, which the checks of the checkpoint report
     after = [[_now(folder, path) for path in paths] for paths in before]
     if after == before:
         return False
@@ -47,14 +47,14 @@ def _followed(folder: Path, note: Path) -> bool:
 
 
 def _now(folder: Path, path: str) -> Any:
-    """Where the file lies now; where it is not in this checkpoint either, the path stays as it is."""
+    """Return the file's present path; the old path if this checkpoint does not contain the file."""
     _, state, within = path.removeprefix(_SCHEME).rpartition("/state/")
     moved = folder / "state" / within
     return f"{_SCHEME}{moved}" if state and moved.is_file() else path
 
 
 def _write(note: Path, text: str) -> None:
-    """So that an interruption leaves the old or the new one; without the sum that was the old one's."""
+    """Write atomically, so that an interruption leaves the old or the new file; remove the checksum of the old one."""
     beside = note.with_name(f".{note.name}.moved")
     beside.write_text(text)
     beside.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Stores by how much the time of each batch was corrected, beside the checkpoint: repeated batches need the same."""
+"""Stores the clock correction of each batch beside the checkpoint, because a repeated batch needs the same one."""
 
 import json
 from pathlib import Path
@@ -9,34 +9,34 @@ from streaming.clocks import BatchClock
 
 _FILE = "clock"
 _MOST = 30
-"""Spark keeps the plans of fewer batches."""
+"""More than the number of plans that Spark keeps."""
 
 
 class _Note(NamedTuple):
     first: int
-    """The batch from which on it holds."""
+    """The first batch with this correction."""
     ahead_ms: int
 
 
 class ClockNotes:
-    """Those of one checkpoint.
+    """The stored corrections of one checkpoint.
 
     Args:
-        folder: of the checkpoint; None where only Spark can read it: then nothing is noted.
+        folder: the checkpoint's folder; None if only Spark can read it: then nothing is stored.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._notes: tuple[_Note, ...] = ()
         self.leaves_timers_late = False
-        """Whether timers that were set before the query was started are late: its clock was set back since."""
+        """Whether timers from before the query's start are late, because the driver's clock was set back since."""
 
     def ahead_ms_of(self, batch: int) -> int:
-        """What the time of a batch was corrected by; from any thread."""
+        """Return the correction of a batch; callable from any thread."""
         return next((note.ahead_ms for note in reversed(self._notes) if note.first <= batch), 0)
 
     def begin(self, ahead_ms: int) -> BatchClock:
-        """The query is being started, and none runs: what is planned from now on is corrected by so much.
+        """Set the correction of all batches that are planned from now on; call it while no query runs.
 
         Raises:
             OSError: the checkpoint cannot be written to.
@@ -47,7 +47,8 @@ class ClockNotes:
             return BatchClock(ahead_ms)
         checkpoint = Checkpoint(self._folder)
         newest, noted = checkpoint.newest_batch, self._read()
-        # After the newest none was planned, whatever was noted; in a new checkpoint none at all.
+        # No batch was planned after the newest one, whatever is stored; in a new checkpoint no batch was planned at
+        # all.
         self._notes = tuple(note for note in noted if note.first <= newest)
         before_ms = self.ahead_ms_of(newest)
         self.leaves_timers_late = ahead_ms < before_ms

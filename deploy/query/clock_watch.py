@@ -1,8 +1,8 @@
 """Detects a wrong clock: compares Kafka's append times with this machine's clock, batch by batch.
 
 A batch that left no backlog took records that had just been appended. If its newest record, and those of the following
-batches, seem far older or newer than that, the two clocks differ. Records that waited while the loop was down look old
-in one batch only.
+batches, seem much older or newer, the two clocks differ. Records that waited while the loop was down look old in one
+batch only.
 """
 
 import time
@@ -18,10 +18,10 @@ _log = structlog.get_logger(__name__)
 
 
 class ClockWatch:
-    """How far this machine's clock, which gives batches their time, is ahead of Kafka's.
+    """Measures how far this machine's clock, which determines the batches' times, is ahead of Kafka's.
 
     Args:
-        registry: where its metric goes.
+        registry: for its metric.
         clock: a monotonic clock, in seconds.
     """
 
@@ -36,11 +36,11 @@ class ClockWatch:
 
     @property
     def ahead_ms(self) -> int:
-        """What batch times are to be corrected by; 0 while the clocks agree well enough."""
+        """The correction for batch times; 0 while the clocks agree well enough."""
         return self._difference.ahead_ms
 
     def on_batch(self, batch: BatchProgress) -> None:
-        """A micro-batch has finished."""
+        """Compare the clocks after a finished micro-batch."""
         if batch.newest_ms is None or batch.lag_records:
             return
         if self._difference.note(batch.began_ms, batch.newest_ms):

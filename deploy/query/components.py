@@ -31,7 +31,7 @@ from streaming.settings import is_local
 _log = structlog.get_logger(__name__)
 
 _SLOW_TICK_SECONDS = 20.0
-"""Without a batch for so long a tick makes one, which shows that the query is alive."""
+"""After this time without a batch, a tick causes one, which shows that the query is alive."""
 
 
 def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:

@@ -9,17 +9,17 @@ from deploy.query.clock_watch import ClockWatch
 from streaming.progress import BatchProgress
 
 _START_SECONDS = 180.0
-"""Starting the JVM and the first micro-batch may take so long before that counts as a stall."""
+"""Time for the JVM's start and the first micro-batch before the query counts as stalled."""
 
 _DURATION_BUCKETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
 
 
 class QueryHealth:
-    """Whether the query makes progress.
+    """Measures whether the query makes progress.
 
     Args:
-        registry: where its metrics go.
-        stall_seconds: without a finished batch for so long it counts as stalled.
+        registry: for its metrics.
+        stall_seconds: without a finished batch for this time, the query counts as stalled.
         clock: a monotonic clock, in seconds.
     """
 
@@ -56,11 +56,11 @@ class QueryHealth:
         self._restarts = Counter("headgate_query_restarts", "Times the query was started again.", registry=registry)
 
     def on_start(self) -> None:
-        """The query is being started: it may take its time again."""
+        """Note that the query is starting, so its first batch may take longer."""
         self._started, self._last_batch = self._clock(), None
 
     def on_batch(self, batch: BatchProgress) -> None:
-        """A micro-batch has finished."""
+        """Note that a micro-batch has finished."""
         self.clock_watch.on_batch(batch)
         self._last_batch, self._failure = self._clock(), None
         self._duration.observe(batch.duration_seconds)
@@ -73,27 +73,27 @@ class QueryHealth:
         self._last.set_to_current_time()
 
     def on_failure(self, reason: str) -> None:
-        """The query has failed and will be started again."""
+        """Note that the query has failed and will be restarted."""
         self._failure = reason
         self._restarts.inc()
 
     def silent_seconds(self) -> float:
-        """Since when no batch has finished."""
+        """Seconds since the last finished batch."""
         return self._clock() - (self._started if self._last_batch is None else self._last_batch)
 
     def stalled_seconds(self) -> float | None:
-        """For how long it has made no progress, when that is longer than it may take."""
+        """Seconds without progress, if they exceed the limit."""
         silent = self.silent_seconds()
         most = self._stall_seconds if self._last_batch is not None else max(_START_SECONDS, self._stall_seconds)
         return silent if silent > most else None
 
     def problem(self) -> str | None:
-        """What is wrong, in a sentence for /-/healthy; None when nothing is."""
+        """The problem as a sentence for /-/healthy; None without one."""
         if self._failure is not None:
             return f"the query failed and is being started again: {self._failure}"
         stalled = self.stalled_seconds()
         return None if stalled is None else f"the query has made no progress for {stalled:.0f} s"
 
     def not_ready(self) -> str | None:
-        """Why /-/ready says no: no micro-batch has finished yet."""
+        """The reason for /-/ready to fail: no micro-batch has finished yet."""
         return None if self._last_batch is not None else "the query has not finished its first micro-batch"

@@ -1,6 +1,6 @@
-"""An exclusive lock on the checkpoint's folder: a second process is told which one holds it.
+"""An exclusive lock on the checkpoint's folder: a second process gets an error that names the holder.
 
-The lock is a file lock, which ends with its process. It works on one machine, and across machines that share the
+The lock is a file lock, which ends with its process. It works on one machine, and on several machines that share the
 folder through a file system with locks (NFS 4, CephFS). Which process may decide at all is settled by the consumer
 group of the checkpoint's queries (`connectors.partitions`). This lock only prevents a process from starting while a
 predecessor that is stopping, or frozen, still holds the checkpoint.
@@ -29,17 +29,17 @@ _log = structlog.get_logger(__name__)
 
 
 class InUseError(UserError):
-    """Another process has it."""
+    """Another process holds the lock."""
 
 
 @contextmanager
 def sole_query(settings: "Settings") -> Iterator[None]:
-    """Be the only query on a checkpoint: two would overwrite each other's state.
+    """Hold the lock on a checkpoint, because two queries would overwrite each other's state.
 
-    On one that is elsewhere, the only one of this data folder.
+    If the checkpoint is remote, the lock is on this data folder.
 
     Raises:
-        InUseError: another process has it.
+        InUseError: another process holds the lock.
         UserError: the lock cannot be made.
     """
     place, data = settings.checkpoint(), settings.made_data_dir()
@@ -56,7 +56,7 @@ def sole_query(settings: "Settings") -> Iterator[None]:
 
 @contextmanager
 def sole_query_in_turn(settings: "Settings", stop: threading.Event) -> Iterator[bool]:
-    """The same, when whoever has it has ended; gives whether it came to that before `stop` was set."""
+    """Wait until the present holder has released the lock, and hold it; yield False if `stop` was set before."""
     with ExitStack() as stack:
         told = ""
         while not stop.is_set():

@@ -19,14 +19,14 @@ from streaming.session import is_alive, start_session, stop_session
 _log = structlog.get_logger(__name__)
 
 _UNTAKEN_SECONDS = 5.0
-"""A process that has not used its started session for so long is a stand-by."""
+"""A process that has not used its session for this time after its start is a stand-by."""
 
 
 class SparkSessions:
     """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked.
 
     Raises:
-        UserError: Java or the jars are missing and cannot be had, or the data folder cannot be used.
+        UserError: Java or the jars are missing and cannot be fetched, or the data folder cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -76,11 +76,11 @@ class SparkSessions:
             return
         try:
             use(session, taken)
-        except (Py4JError, PySparkException, OSError) as error:  # it will do without
+        except (Py4JError, PySparkException, OSError) as error:  # the query starts without warm-up
             _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
 
     def close(self) -> None:
-        """Stop the session that was started ahead, if it was not taken."""
+        """Stop the session that was started ahead, if it was not used."""
         self._taken.set()
         first, self._first = self._first, None
         if first is not None:
@@ -95,7 +95,7 @@ class SparkSessions:
 
 @contextmanager
 def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
-    """Spark sessions for as long as the block runs; the first one is being started."""
+    """Yield Spark sessions while the block runs; the first one is being started."""
     sessions = SparkSessions(settings)
     try:
         yield sessions

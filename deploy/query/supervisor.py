@@ -43,21 +43,21 @@ _FAILURES = (QueryFailedError, Py4JError, PySparkException, OSError)
 
 
 class QuerySupervisor:
-    """Runs the query until it is told to stop.
+    """Runs the query until `stop` is set.
 
     Args:
         open_session: starts a Spark session; called again when its JVM was lost.
-        wiring: where the query reads and writes; when its result changes (a certificate was renewed, a clock leapt),
+        wiring: returns the query's sources and sinks; when its result changes (a renewed certificate, a clock jump),
             the query is restarted with it.
         host: hosts the policies.
         settings: of the query.
-        checkpoint: its folder, to find out what is damaged; None if the checkpoint is remote.
-        health: gets starts, batches and failures.
+        checkpoint: its folder, to find damage; None if the checkpoint is remote.
+        health: receives starts, batches and failures.
         tick: triggers a first batch, in which timers fire that were due while no query ran.
-        rearm: has all timers set anew, after the clock by which they were set was set back.
+        rearm: resets all timers after the driver's clock was set back.
         clock: stores the clock correction of each batch.
         on_done: called with the number of each finished batch.
-        may_drain: whether this process may still decide what was observed before the stop.
+        may_drain: whether this process may still decide on the readings from before the stop.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class QuerySupervisor:
             self._close_session()
 
     def _worked_since(self, started: float) -> bool:
-        """Whether it ran for a while and finished a batch; only then does the count of failures start again."""
+        """Return whether it has run for a while and finished a batch, so that the count of failures starts again."""
         ran_seconds = time.monotonic() - started
         return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
 
     def _on_failure(self, error: Exception, failures: int) -> None:
         reason = cause_in_one_line(error)
         is_given_up = failures > self._settings.restart_limit
-        # What is damaged does not mend by itself; once only, as a disk may have been full just then.
+        # Damage does not disappear by itself. Try once more, because the disk may only have been full at that moment.
         remedy = self._remedy() if is_given_up or failures > 1 else None
         if is_given_up or remedy:
             said = f"The query failed {failures} times in a row; the last time: {reason}"
@@ -157,12 +157,13 @@ class QuerySupervisor:
         try:
             return self._wiring() != wiring
         except UserError as error:
-            # A certificate may be half written; the query runs on with the one it has, and the next look tries again.
+            # A certificate may be half written. The query keeps running with the old one, and the next check tries
+            # again.
             _log.warning("connection files cannot be used at present", detail=str(error))
             return False
 
     def _drain(self, query: StreamingQuery) -> None:
-        """Let what was observed before the stop be decided; bounded, because nothing is lost without it."""
+        """Let the query decide on the readings from before the stop, within a limit; without it, nothing is lost."""
         drained = threading.Event()
 
         def drain() -> None:
@@ -170,7 +171,7 @@ class QuerySupervisor:
                 query.processAllAvailable()
             drained.set()
 
-        # A thread of its own: the call waits for as long as records keep coming, or for ever for one that hangs.
+        # On a separate thread, because the call waits as long as records keep coming, or forever if the JVM hangs.
         threading.Thread(target=drain, name="drain", daemon=True).start()
         drained.wait(_DRAIN_SECONDS)
 
@@ -193,7 +194,7 @@ class QuerySupervisor:
 
 
 def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> AbstractContextManager[None]:
-    """End a JVM that hangs: every call to it would wait for ever, so only its death lets this process go on."""
+    """Kill a hanging JVM: every call to it would wait forever, so only its death lets this process continue."""
 
     def watch(over: threading.Event) -> None:
         while not over.wait(_CHECK_SECONDS):

@@ -17,7 +17,7 @@ _INTRODUCTION = """\
 
 
 def alertmanager_page() -> str:
-    """The whole file."""
+    """Return the whole file."""
     return _INTRODUCTION + yaml.safe_dump(_configuration(), sort_keys=False, width=120)
 
 

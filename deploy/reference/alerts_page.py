@@ -1,4 +1,4 @@
-"""docs/reference/alerts.md: every alert that a policy declares, and the one that the host raises for any of them."""
+"""docs/reference/alerts.md: every alert that a policy declares, and the host's alert for all policies."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ _OF_THE_HOST = AlertKind(
 
 
 def alerts_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [_INTRODUCTION, *table(("alert", "policy", "severity", "what is the case while it fires"), _rows())]
     lines += ["| severity | meaning |", "|---|---|", *(f"| `{each}` | {each.meaning} |" for each in Severity), ""]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""docs/reference/asyncapi.yaml: all topics, who writes and reads them, as AsyncAPI 3.0."""
+"""docs/reference/asyncapi.yaml: all topics with their writers and readers, as AsyncAPI 3.0."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
@@ -16,16 +16,16 @@ _BINDING = "0.5.0"
 _CONTENT_TYPE = CONTENT_TYPE.partition(";")[0]
 _LISTS = ("cleanup.policy",)
 _CONFIGS = ("cleanup.policy", "retention.ms", "delete.retention.ms", "max.message.bytes")
-"""Of a topic's configuration, what the Kafka binding knows."""
+"""The properties of a topic that the Kafka binding has."""
 
 
 def asyncapi() -> str:
-    """The whole document."""
+    """Return the whole document."""
     return _HEAD + yaml.safe_dump(document(), sort_keys=False, width=120, allow_unicode=True)
 
 
 def document() -> dict[str, Any]:
-    """The whole document, as data."""
+    """Return the whole document as data."""
     kinds, shown = catalogue(), examples()
     topics = list(dict.fromkeys(kind.topic for kind in kinds))
     return {
@@ -52,13 +52,13 @@ def document() -> dict[str, Any]:
 
 
 def channel_name(topic: str) -> str:
-    """``observed.log-dirs`` becomes ``observedLogDirs``."""
+    """Convert ``observed.log-dirs`` to ``observedLogDirs``."""
     first, *rest = topic.replace("-", ".").split(".")
     return first + "".join(part.capitalize() for part in rest)
 
 
 def message_name(kind: EventKind) -> str:
-    """``headgate.log-dirs.v1`` becomes ``logDirsV1``."""
+    """Convert ``headgate.log-dirs.v1`` to ``logDirsV1``."""
     return channel_name(kind.event_type.removeprefix("headgate."))
 
 
@@ -92,7 +92,7 @@ def _config(name: str, value: str) -> Any:
 
 
 def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What Headgate does: its collectors send what its query receives; query and actuators send the rest."""
+    """Headgate's operations: collectors send the records that the query receives; query and actuators send the rest."""
     for topic in topics:
         channel = channel_name(topic)
         of_topic = _of(kinds, topic)

@@ -25,7 +25,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class AuditEntry(BaseModel):
-    """A decision as it was published, or a verdict that changed nothing, and the numbers that led to it."""
+    """A decision as it was published, or a verdict that changed nothing, and the numbers behind it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,16 +48,16 @@ class EventKind:
 
     event_type: str
     topic: str
-    """Without its prefix."""
+    """The topic's name without its prefix."""
     key: str
-    """What the Kafka record's key is."""
+    """A description of the Kafka record's key."""
     written_by: str
     data: type[BaseModel]
-    """Its data, as the pages show it."""
+    """The model of its data, for the pages."""
     envelope: type[Event[Any]]
-    """The whole event with its data, as the schema has it."""
+    """The model of the whole event, for the schema."""
     mode: JsonSchemaMode
-    """Readings may come from other collectors, so their schema says what is accepted; the others, what is written."""
+    """Whether the schema is that of accepted readings (of any collector), or that of written events."""
 
     @property
     def schema_file(self) -> str:
@@ -66,21 +66,21 @@ class EventKind:
 
     @property
     def is_observed(self) -> bool:
-        """Whether it is written for the query to read."""
+        """Whether the query reads it."""
         return issubclass(self.data, Reading)
 
     @property
     def is_audit(self) -> bool:
-        """Whether its data is another event's, with more around it."""
+        """Whether its data contains another event's data."""
         return self.data is AuditEntry
 
     @property
     def summary(self) -> str:
-        """One paragraph on what it says."""
+        """One paragraph that describes it."""
         return first_paragraph(self.data.__doc__)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the whole event."""
+        """Return the JSON Schema of the whole event."""
         body = self.envelope.model_json_schema(mode=self.mode, schema_generator=_Schemas)
         body["properties"]["type"] = {"const": self.event_type}
         head = {
@@ -92,12 +92,12 @@ class EventKind:
         return head | {name: part for name, part in body.items() if name not in head}
 
     def data_schema(self) -> dict[str, Any]:
-        """JSON Schema of its data alone."""
+        """Return the JSON Schema of its data."""
         return self.data.model_json_schema(mode=self.mode, schema_generator=_Schemas)
 
 
 def catalogue() -> tuple[EventKind, ...]:
-    """All kinds of events: observed, decided, audit, what the actuators did, dead letters, timers, ticks, batches."""
+    """Return all kinds of events: observed, decided, audit, reports, dead letters, timers, ticks, batches."""
     observed = (
         _observed(topic, reading, kind.written_by.get(reading, "the collectors"))
         for kind in POLICIES.values()
@@ -111,35 +111,35 @@ def catalogue() -> tuple[EventKind, ...]:
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
-    """JSON Schema of any model, as these pages have it."""
+    """Return the JSON Schema of any model, as these pages have it."""
     return model.model_json_schema(mode=mode, schema_generator=_Schemas)
 
 
 class _Schemas(GenerateJsonSchema):
-    """Pydantic's schemas without the titles it makes up, and with what serialisers hide from it."""
+    """Generates Pydantic's schemas without invented titles, and with the types that serialisers hide."""
 
     def ser_schema(self, schema: Any) -> dict[str, Any] | None:
-        """An instant is written by a function, of which Pydantic knows only that it gives text."""
+        """Describe an instant as a date-time, because Pydantic knows only that its serialiser returns text."""
         if schema.get("function") is format_instant:
             return {"type": "string", "format": "date-time"}
         return super().ser_schema(schema)
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
-        """A field's name in other letters tells nobody anything."""
+        """Give fields no title, because Pydantic's title repeats the name."""
         return False
 
     def field_is_required(self, field: Any, total: bool) -> bool:
-        """What Headgate writes is always whole."""
+        """Require every field in written events, because Headgate always writes all of them."""
         return self.mode == "serialization" or super().field_is_required(field, total)
 
     def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
-        """The discriminator is OpenAPI's, and means something else in AsyncAPI; the constants tell the same."""
+        """Leave out the discriminator, whose meaning in AsyncAPI differs; the constants have the same information."""
         union = super().tagged_union_schema(schema)
         union.pop("discriminator", None)
         return union
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
-        """What is always written has no default; and a time's null has no other form."""
+        """Leave out defaults of fields that are always written, and keep one form for null instants."""
         inner: CoreSchema = schema["schema"]
         if self.mode == "serialization" or schema.get("default", ...) is None:
             return self.generate_inner(inner)
@@ -159,7 +159,7 @@ def _observed(topic: str, reading: type[Reading], written_by: str) -> EventKind:
 
 
 def _written(event_type: str, topic: str, key: str, written_by: str, data: type[BaseModel]) -> EventKind:
-    """Of what Headgate itself writes."""
+    """Yield the other events that Headgate writes."""
     return EventKind(event_type, topic, key, written_by, data, Event[data], "serialization")  # type: ignore[valid-type]
 
 
@@ -192,7 +192,7 @@ def _reported(report: ReportKind) -> EventKind:
 
 
 def _of_the_loop() -> tuple[EventKind, ...]:
-    """What the query says of records that it cannot read, and of its own time."""
+    """Yield the query's own events: dead letters, timers, ticks and batches."""
     return (
         _written(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
         _written(

@@ -38,7 +38,7 @@ _ENVELOPE: Mapping[str, str] = {
 
 
 def events_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     shown = examples()
     kinds = catalogue()
     return "\n".join([_INTRODUCTION, *_overview(kinds), *_envelope(), *_sections(kinds, shown), *_sets(kinds)])
@@ -68,7 +68,7 @@ def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Ite
 
 
 def _fields(kind: EventKind) -> Iterator[str]:
-    # An audit entry's decision stands in its own section.
+    # The decision of an audit entry has its own section.
     shown = rows(kind.data_schema(), nested=not kind.is_audit)
     yield from table(("field", "type", "meaning"), ((f"`{r.name}`", _type(r), r.meaning) for r in shown))
 
@@ -78,7 +78,7 @@ def _type(row: Row) -> str:
 
 
 def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
-    """The closed sets, each once, with the fields that have them."""
+    """Return each closed enum once, with the fields that use it."""
     yield "## Closed sets\n"
     used: dict[type[ClosedEnum], list[str]] = {}
     for kind in kinds:
@@ -93,10 +93,10 @@ def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
 
 
 def explained(found: type[StrEnum]) -> type[ClosedEnum]:
-    """A set that is on the wire, whose members say what they mean.
+    """Return the rows of a closed enum, with the meaning of each member.
 
     Raises:
-        TypeError: they do not.
+        TypeError: it is no `ClosedEnum`.
     """
     if not issubclass(found, ClosedEnum):
         raise TypeError(f"{found.__module__}.{found.__name__}: what is on the wire must be a ClosedEnum")
@@ -104,10 +104,10 @@ def explained(found: type[StrEnum]) -> type[ClosedEnum]:
 
 
 def heading_of(closed: type[ClosedEnum], *, alone: bool) -> str:
-    """Its name, and where others have the same, whose it is: of what is in ``policies.switching``, switching's."""
+    """Return the enum's name; if several have the same name, with its policy, from its module."""
     return closed.__name__ if alone else f"{closed.__name__} ({closed.__module__.split('.')[1]})"
 
 
 def _anchor(heading: str) -> str:
-    """As GitHub makes it."""
+    """Return the anchor that GitHub makes of a heading."""
     return heading.lower().replace(".", "").replace(" ", "-")

@@ -23,19 +23,19 @@ from streaming.records import ObservedRecord
 
 
 class Example(NamedTuple):
-    """A record as it would lie in Kafka."""
+    """A record as in Kafka."""
 
     topic: str
-    """Without its prefix."""
+    """The topic's name without its prefix."""
     key: str
     event: dict[str, Any]
 
 
 def examples() -> dict[str, Example]:
-    """By event type: the first of each that the scenarios give.
+    """Return the first example of each event type in the policies' scenarios.
 
     Raises:
-        UserError: a policy's scenario gives no example of one of its events.
+        UserError: a policy's scenario has no example of one of its events.
     """
     found: dict[str, Example] = {}
     for kind in POLICIES.values():

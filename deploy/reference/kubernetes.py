@@ -26,7 +26,7 @@ _USERS_HEAD = """\
 
 
 def files() -> dict[str, str]:
-    """Every file by its path under docker/kubernetes."""
+    """Return the content of every file by its path under docker/kubernetes."""
     return {
         "prometheus-operator/prometheus-rule.yaml": _RULE_HEAD + _dumped([_rule()]),
         "strimzi/users.yaml": _USERS_HEAD + _dumped(_users()),
@@ -34,7 +34,7 @@ def files() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write the files."""
     for name, content in files().items():
         (FOLDER / name).write_text(content, encoding="utf-8")
 
@@ -51,7 +51,7 @@ def _rule() -> dict[str, Any]:
 def _users() -> Iterator[dict[str, Any]]:
     for part, grants in rights().items():
         if part == "canary":
-            continue  # no process of its own: what the exporter's user may be given on top
+            continue  # no process of its own: the exporter's user may be given these rights, too
         yield {
             "apiVersion": "kafka.strimzi.io/v1",
             "kind": "KafkaUser",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table and an empty one; what stands in a cell cannot end it."""
+    """Return the lines of a table and an empty one; `|` in a cell is escaped."""
     yield _line(head)
     yield "|" + "---|" * len(head)
     yield from map(_line, body)
@@ -12,7 +12,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def code(names: Iterable[str]) -> str:
-    """Names as code, with commas between."""
+    """Format names as code, with commas between them."""
     return ", ".join(f"`{name}`" for name in names)
 
 

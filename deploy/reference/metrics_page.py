@@ -40,7 +40,7 @@ class MetricRow(NamedTuple):
 
 
 class _Recorder(CollectorRegistry):
-    """A registry that remembers what was registered, samples or not."""
+    """A registry that records all registered metrics, with samples or without."""
 
     def __init__(self) -> None:
         super().__init__(auto_describe=True)
@@ -52,7 +52,7 @@ class _Recorder(CollectorRegistry):
 
 
 def metrics_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [_INTRODUCTION]
     for part, families in parts().items():
         lines.append(f"## {part}\n")
@@ -63,8 +63,8 @@ def metrics_page() -> str:
 
 
 def parts() -> dict[str, list[MetricRow]]:
-    """The metrics of each part, by name."""
-    nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # none of them connects before it runs
+    """Return the metrics of each part by its name."""
+    nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # no part connects before it runs
 
     def exporter(registry: CollectorRegistry) -> object:
         return Exporter(nowhere, "headgate", {}, registry, settings_hash="")
@@ -73,7 +73,7 @@ def parts() -> dict[str, list[MetricRow]]:
 
 
 def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
-    """What registers the metrics of each part but the exporter's, by the part's name."""
+    """Return the functions that register metrics, by part, except the exporter's."""
     return {
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
         "The canary": CanaryMetrics,
@@ -95,7 +95,7 @@ def _registered(register: Callable[[CollectorRegistry], object]) -> list[MetricR
 def _rows(registry: _Recorder) -> Iterator[MetricRow]:
     for collector in registry.collectors:
         for metric in collector.describe():  # type: ignore[attr-defined]  # of all that is registered here
-            # The client library shows labels with samples only, and there are none yet.
+            # The client library shows labels only with samples, and there are none yet.
             labels: Any = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", ())
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
             yield MetricRow(name, metric.type, tuple(labels), metric.documentation)

@@ -21,10 +21,10 @@ _JAR = re.compile(
 
 
 def sbom() -> str:
-    """The document, CycloneDX 1.6 in JSON.
+    """Return the document, CycloneDX 1.6 in JSON.
 
     Raises:
-        ValueError: a line of the lists is not understood.
+        ValueError: a line of the lists cannot be parsed.
     """
     components = [*_packages((_ROOT / "requirements.txt").read_text()), *_jars(_JARS.read_text())]
     content = {
@@ -47,7 +47,7 @@ def _packages(requirements: str) -> Iterator[dict[str, Any]]:
             "name": found["name"],
             "version": found["version"],
             "purl": f"pkg:pypi/{found['name'].lower()}@{found['version']}",
-            # A package is one of several files, by platform; pip takes none but these.
+            # A package has several files, by platform; pip accepts only these.
             "properties": [{"name": "headgate:sha256", "value": each} for each in sorted(_HASH.findall(entry))],
         }
 

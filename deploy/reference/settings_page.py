@@ -51,7 +51,7 @@ _EXAMPLE: dict[str, Any] = {
     "topics": {"replication_factor": 3},
     "alertmanager": {"urls": ["http://alertmanager-0:9093", "http://alertmanager-1:9093"]},
 }
-"""Values to show where there is no default."""
+"""Example values for settings without a default."""
 
 _STAND_INS: Mapping[str, Any] = {
     "true or false": True,
@@ -61,19 +61,19 @@ _STAND_INS: Mapping[str, Any] = {
     "size": "5GB",
     "number from 0 to 1": 0.05,
 }
-"""Values to show where the example has none, by type."""
+"""Example values by type, if the policy's example has none."""
 
 _WIDTH = 100
 
 
 def settings_page() -> str:
-    """The whole file."""
+    """Return the whole file."""
     lines = [_INTRODUCTION, *_block(Settings, _example())]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _example() -> dict[str, Any]:
-    """With what each policy's own examples give for its block and for a watched cluster."""
+    """Return the example, with the values of each policy for its block and for a watched cluster."""
     scenarios = {name: kind.examples() for name, kind in POLICIES.items()}
     clusters = {
         name: cluster | {key: value for scenario in scenarios.values() for key, value in scenario.cluster.items()}
@@ -83,12 +83,12 @@ def _example() -> dict[str, Any]:
 
 
 def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = False) -> Iterator[str]:
-    """The fields of a block, each after what it means.
+    """Return the fields of a block, each after its description.
 
     Args:
-        model: the block's.
+        model: the block's model.
         example: values for its fields without a default.
-        off: whether the block is itself commented, so that what the example gives belongs to it.
+        off: whether the block itself is commented out, so that the example's values belong to it.
     """
     after_block = False
     for row, field in zip(rows(schema_of(model), nested=False), model.model_fields.values(), strict=True):
@@ -102,12 +102,12 @@ def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = Fa
 
 
 def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str]:
-    """One setting, without what it means: a line, or a block of them."""
+    """Return one setting without its description: a line, or a block of lines."""
     default, inner = _default(field), _model_in(field.annotation)
     if isinstance(default, BaseModel):
         return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
     if default == {} or get_origin(field.annotation) is dict:
-        # A map that no example fills is shown empty, as it is by default.
+        # A map without an example is shown empty, as it is by default.
         lines = [f"{row.name}:", *_indented(_entries(inner, example))] if example else [f"{row.name}: {{}}"]
         return lines if field.is_required() else _commented(lines)
     if default is not None:
@@ -121,7 +121,7 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
 
 
 def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Iterator[str]:
-    """A map, by its example: with the block's settings explained, or as it is where each entry is free in form."""
+    """Return a map by its example, with the settings of its block explained if its entries have a model."""
     for name, entry in example.items():
         if model is None:
             yield from yaml.safe_dump({name: entry}, sort_keys=False).splitlines()
@@ -130,17 +130,17 @@ def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Itera
 
 
 def _default(field: FieldInfo) -> Any:
-    """The default as it is in this version; None where there is none, or where it depends on the machine."""
+    """Return the default of this version; None without one, or if it depends on the machine."""
     factory = field.default_factory
     if isinstance(factory, FunctionType):
         return None
-    # A block's factory is its class, a map's is `dict`: both take no argument.
+    # The factory of a block is its class, that of a map is `dict`; both are called without arguments.
     value = factory() if factory is not None else field.default  # type: ignore[call-arg]
     return None if value is PydanticUndefined else value
 
 
 def _meaning(row: Row, field: FieldInfo) -> str:
-    """What a setting is for, and its type; of a block only the first."""
+    """Return a setting's description and type; for a block only the description."""
     parts = [row.meaning] if row.meaning else []
     inner = _model_in(field.annotation)
     if inner is not None and _default(field) == ():
@@ -153,12 +153,12 @@ def _meaning(row: Row, field: FieldInfo) -> str:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The block that a field is, may be, or maps names to."""
+    """Return the model of the block that a field is, may be, or maps names to."""
     return next((kind for kind in classes_in(annotation) if issubclass(kind, BaseModel)), None)
 
 
 def _human(value: Any, kind: str) -> Any:
-    """A value as a person writes it."""
+    """Format a value as a person would write it."""
     if isinstance(value, timedelta):
         return format_duration(value)
     if kind == "size":

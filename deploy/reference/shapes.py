@@ -20,14 +20,14 @@ class Row(NamedTuple):
     """One field."""
 
     name: str
-    """With the names of the objects around it: ``limiting.log_dir``, ``volumes[].log_dir``."""
+    """Its name with the names of the objects around it: ``limiting.log_dir``, ``volumes[].log_dir``."""
     type: str
     required: bool
     meaning: str
 
 
 def rows(schema: Node, *, nested: bool = True) -> Iterator[Row]:
-    """The fields of an object, in order; with `nested`, those of objects within it follow theirs."""
+    """Return the fields of an object, in order; with `nested`, the fields of inner objects follow their own."""
     yield from _rows(schema, schema.get("$defs", {}), "", nested=nested)
 
 
@@ -47,7 +47,7 @@ def _target(node: Node, defs: Node) -> Node | None:
 
 
 def _object_within(node: Node, defs: Node) -> tuple[Node | None, str]:
-    """The object that a field is, may be, or lists."""
+    """Return the object that a field is, may be, or lists."""
     if node.get("type") == "array":
         return _object_within(node["items"], defs)[0], "[]"
     for variant in (node, *node.get("anyOf", ())):
@@ -58,7 +58,7 @@ def _object_within(node: Node, defs: Node) -> tuple[Node | None, str]:
 
 
 def words(node: Node, defs: Node) -> str:
-    """What a value is: ``whole number, at least 1``, ``duration``, ``text or null``."""
+    """Describe the type of a value: ``whole number, at least 1``, ``duration``, ``text or null``."""
     if node.get("pattern") == _DURATION["pattern"]:
         return "duration"
     if (target := _target(node, defs)) is not None:
@@ -96,7 +96,7 @@ def _plain_words(node: Node, defs: Node) -> str:
 
 def _bounds(node: Node) -> str:
     low, high = node.get("minimum"), node.get("maximum")
-    if low is not None and low <= -(2**31):  # no bound but that of the type, as below of the maximum
+    if low is not None and low <= -(2**31):  # no bound except the type's own, as below for the maximum
         low = None
     if low is not None and high is not None and high < 2**31 - 1:
         return f" from {low:g} to {high:g}"
@@ -104,12 +104,12 @@ def _bounds(node: Node) -> str:
 
 
 def first_paragraph(text: str | None) -> str:
-    """Of a docstring: on one line, with Markdown's marks for code."""
+    """Return the first paragraph of a docstring on one line, with Markdown's marks for code."""
     return re.sub(r"\s+", " ", (text or "").strip().partition("\n\n")[0]).replace("``", "`")
 
 
 def models_in(model: type[BaseModel]) -> Iterator[type[Any]]:
-    """Every class that the fields of a model name, of models within it too, in the order they stand."""
+    """Yield every class in the fields of a model and of the models in it, in order."""
     for field in model.model_fields.values():
         if field.exclude:
             continue
@@ -120,7 +120,7 @@ def models_in(model: type[BaseModel]) -> Iterator[type[Any]]:
 
 
 def classes_in(annotation: Any) -> Iterator[type[Any]]:
-    """Every class that an annotation names, at any depth: of ``dict[str, Limit | None]`` that is `Limit`, too."""
+    """Yield every class in an annotation, at any depth: `Limit` in ``dict[str, Limit | None]``."""
     parts = getattr(annotation, "__args__", ())
     if isinstance(annotation, type) and not parts:
         yield annotation

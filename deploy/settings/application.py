@@ -1,7 +1,7 @@
-"""The whole application's settings: one YAML file, and the environment over it.
+"""The whole application's settings: one YAML file, and the environment, which overrides it.
 
-``HEADGATE_`` and the path with ``__`` between its parts names a setting in the environment, so a secret need not be in
-the file: ``HEADGATE_KAFKA__SASL__PASSWORD``.
+In the environment, ``HEADGATE_`` and the path with ``__`` between its parts names a setting:
+``HEADGATE_KAFKA__SASL__PASSWORD``. So the file need not contain secrets.
 """
 
 import hashlib
@@ -44,18 +44,18 @@ from streaming.settings import StreamSettings, is_loopback, is_on_this_machine
 
 
 class SettingsBlock(BaseModel):
-    """A part of the settings; unknown names are mistakes."""
+    """A block of the settings; unknown names are mistakes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 class WatchedClusterBase(ClusterSources):
-    """One watched cluster: what to read it by, and how its decisions are carried out."""
+    """One watched cluster: how to read it, and how to carry its decisions out."""
 
     @model_validator(mode="wrap")
     @classmethod
     def _goes_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Whatever its blocks hold: what each of them needs besides shows at once with their own mistakes."""
+        """Report missing settings that a block needs together with the mistakes within the blocks."""
         try:
             cluster = handler(value)
         except ValidationError as error:
@@ -68,7 +68,7 @@ class WatchedClusterBase(ClusterSources):
 
 
 def _lacking(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
-    """The settings of a cluster that need others which it has not, and a sentence each."""
+    """Yield the settings of a cluster that need others which are missing, with a sentence each."""
     for kind in POLICIES.values():
         for name, setting in connectors_of(kind).cluster_settings.items():
             lacking = [path for path in setting.needs if given(path.partition(".")[0]) is None]
@@ -84,7 +84,7 @@ def _mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
 
 
 def _watched_cluster() -> Any:
-    """With the settings that each registered policy adds to a cluster."""
+    """Make the model of a cluster with the settings that each registered policy adds."""
     fields: dict[str, Any] = {
         name: (setting.model | None, Field(default=None, description=setting.description))
         for kind in POLICIES.values()
@@ -107,18 +107,18 @@ def _named(name: str) -> str:
 
 
 def _not_everywhere(host: str) -> str:
-    if not host.strip():  # what listens takes it for every address
+    if not host.strip():  # servers take an empty host as every address
         raise ValueError("is empty: name the address to listen on, 127.0.0.1 or, for all of them, 0.0.0.0")
     return host
 
 
 ClusterName = Annotated[str, AfterValidator(_named)]
 MAX_CLUSTER_NAME = 249
-"""As readings have it."""
+"""The limit that readings have."""
 
 
 class HttpSettings(SettingsBlock):
-    """Where /metrics, /-/healthy and /-/ready are served, and by the exporter the status page."""
+    """The address of /metrics, /-/healthy and /-/ready, and of the exporter's status page."""
 
     host: Annotated[str, AfterValidator(_not_everywhere)] = Field(
         default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere."
@@ -133,13 +133,13 @@ class HttpSettings(SettingsBlock):
     @field_validator("access")
     @classmethod
     def _lets_not_everybody_in(cls, access: HttpAccess | None) -> HttpAccess | None:
-        """Who writes the block wants the opposite of what an empty one does."""
+        """Refuse an empty block, because its author wants restricted access and would get none."""
         if access == HttpAccess():
             raise ValueError("names no token and no certificate, so everybody is let in: set one, or leave it out")
         return access
 
     def url(self, port: int) -> str:
-        """Where it is, once the port is known."""
+        """Return the URL, given the port in use."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.access and self.access.cert_file else 'http'}://{host}:{port}"
 
@@ -153,7 +153,7 @@ class EmbeddedSettings(SettingsBlock):
 
 
 _OUR_NAMES = {"spark.log", "spark-tmp", "checkpoint", "kafka"}
-"""At least one of these lies in a data folder that was used before."""
+"""A data folder that was used before contains at least one of these."""
 
 
 EMBEDDED_CLUSTER = "embedded"
@@ -161,12 +161,12 @@ EMBEDDED_CLUSTER = "embedded"
 
 
 def default_data_dir() -> Path:
-    """``$XDG_DATA_HOME/headgate``, by default in the user's home."""
+    """Return ``$XDG_DATA_HOME/headgate``, by default in the user's home."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "headgate"
 
 
 def _policies_block() -> Any:
-    """One field for each registered policy; a policy that is left out runs with its defaults."""
+    """Make one field for each registered policy; a policy that is left out runs with its defaults."""
     fields: dict[str, Any] = {
         name: (kind.settings, Field(default_factory=kind.settings)) for name, kind in POLICIES.items()
     }
@@ -177,7 +177,7 @@ PoliciesSettings: Any = _policies_block()
 
 
 def _close_to_others(folder: Path) -> None:
-    """Let nobody else look into a folder that is ours; one that holds more than our data (`/tmp`!) stays as it is."""
+    """Close our own folder to other users; a folder with other files (such as `/tmp`) stays as it is."""
     found = folder.stat()
     names = {each.name for each in folder.iterdir()}
     if found.st_uid == os.geteuid() and found.st_mode & 0o077 and (not names or names & _OUR_NAMES):
@@ -185,7 +185,7 @@ def _close_to_others(folder: Path) -> None:
 
 
 class _Environment(PydanticBaseSettingsSource):
-    """What the environment sets, of clusters that the file names in capitals, too."""
+    """The environment's settings, with the clusters' names as the file writes them."""
 
     def __init__(
         self,
@@ -198,16 +198,16 @@ class _Environment(PydanticBaseSettingsSource):
         self._file = file
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Of one field: as the environment has it."""
+        """Return one field as the environment has it."""
         return self._environment.get_field_value(field, field_name)
 
     def __call__(self) -> dict[str, Any]:
-        """All of it."""
+        """Return all of the environment's settings."""
         return with_names_of_clusters(self._environment(), self._file())
 
 
 class Settings(BaseSettings):
-    """Everything there is to set."""
+    """All settings."""
 
     model_config = SettingsConfigDict(
         env_prefix="HEADGATE_", env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
@@ -242,7 +242,7 @@ class Settings(BaseSettings):
     @field_validator("data_dir", "jars_dir", mode="before")
     @classmethod
     def _is_a_folder(cls, value: Any) -> Any:
-        """A variable that is set to nothing would mean the folder where the process happens to be."""
+        """Refuse an empty variable, which would mean the process's working directory."""
         if isinstance(value, str) and not value.strip():
             raise ValueError("is empty: name a folder, or leave it out")
         if not isinstance(value, str):
@@ -271,37 +271,37 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment wins over the file, whose content is given to the constructor."""
+        """The environment overrides the file, whose content is passed to the constructor."""
         return (_Environment(settings_cls, env_settings, init_settings), init_settings)
 
     def policy_settings(self) -> Mapping[str, PolicySettings]:
-        """Each policy's block by its name, with what the watched clusters' settings say of it."""
+        """Return each policy's block by its name, completed from the watched clusters' settings."""
         return {
             name: connectors_of(kind).informed(getattr(self.policies, name), self.clusters)
             for name, kind in POLICIES.items()
         }
 
     def watched(self) -> frozenset[str] | None:
-        """The clusters there are; None where none is named, as in a file with `policies:` alone: every one is taken."""
+        """Return the watched clusters; None without any (a file with only `policies:`): then all are accepted."""
         return frozenset(self.clusters) if self.clusters else None
 
     def decided_on(self) -> frozenset[str] | None:
-        """The clusters that there are decisions about: those there are, and the canary."""
+        """Return the clusters that are decided on: the watched ones, and the canary."""
         watched = self.watched()
         return watched | {CANARY} if self.canary and watched is not None else watched
 
     def policy_host(self) -> PolicyHost:
-        """What decides with these settings."""
+        """Return the host of the policies with these settings."""
         settings = self.policy_settings()
         if self.canary:
             settings = {**settings, THROTTLE: with_canary(settings[THROTTLE])}
         return PolicyHost(settings, self.decided_on())
 
     def loop_kafka(self) -> LoopKafka:
-        """The loop's own Kafka.
+        """Return the settings of the loop's own Kafka.
 
         Raises:
-            UserError: none is set.
+            UserError: they are missing.
         """
         if self.kafka is None:
             raise UserError(
@@ -311,10 +311,10 @@ class Settings(BaseSettings):
         return self.kafka
 
     def made_data_dir(self) -> Path:
-        """The data folder, made if need be.
+        """Return the data folder; create it if necessary.
 
         Raises:
-            UserError: it can't be made, or not be written to.
+            UserError: it cannot be created, or not be written to.
         """
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -328,14 +328,14 @@ class Settings(BaseSettings):
         return self.data_dir
 
     def checkpoint(self) -> CheckpointPlace:
-        """Where the query keeps its state and position."""
+        """Return the location of the query's checkpoint."""
         return self.stream.checkpoint or CheckpointPlace.parse(self.data_dir / "checkpoint")
 
     def checkpoint_dir(self) -> Path:
-        """The same as a folder of this machine.
+        """Return the checkpoint's folder on this machine.
 
         Raises:
-            UserError: it is elsewhere.
+            UserError: the checkpoint is remote.
         """
         place = self.checkpoint()
         if place.folder is None:
@@ -346,5 +346,5 @@ class Settings(BaseSettings):
         return place.folder
 
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any setting but the secrets."""
+        """Return twelve hexadecimal digits that change with any setting except secrets."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]

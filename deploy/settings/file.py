@@ -1,4 +1,4 @@
-"""Loads a settings file; every mistake is reported with its place and what to write instead."""
+"""Loads a settings file; reports every mistake with its place and remedy."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _MAX_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ReadFile:
-    """What a file holds, read as YAML, and what says where things are in it."""
+    """A file's content as YAML, and the wording of its mistakes."""
 
     content: dict[str, Any]
     tree: yaml.Node | None
@@ -28,11 +28,11 @@ class ReadFile:
 
 
 def load_settings(file: Path | None) -> Settings:
-    """Read the file (none: the defaults) and the environment.
+    """Read the file (None for the defaults) and the environment.
 
     Raises:
-        UserError: the file cannot be read, is not YAML, or holds mistakes: all of them, one a line, each with its
-            line in the file and its path, or the name of its variable.
+        UserError: the file cannot be read, is no YAML, or has mistakes. The message lists all of them, one a line, each
+            with its line in the file and its path, or the name of its variable.
     """
     return settings_of(read_file(file))
 
@@ -45,13 +45,13 @@ def read_file(file: Path | None) -> ReadFile:
 
 
 def settings_of(read: ReadFile) -> Settings:
-    """The settings of a file and the environment; raises as `load_settings` does."""
+    """Return the settings of a file and the environment; raises as `load_settings` does."""
     others = [*read.wording.misspelt(read.content), *read.wording.switches_for_numbers()]
     try:
         settings = Settings(**read.content)
     except SettingsError as error:
         raise UserError(_of_environment(error)) from None
-    except RecursionError:  # of the environment: the file's depth is bounded
+    except RecursionError:  # from the environment, because the file's depth is limited
         raise UserError("environment: nested too deep: give each setting by its own name") from None
     except ValidationError as error:
         raise UserError("\n".join([*read.wording.mistakes(error), *others])) from None
@@ -79,7 +79,7 @@ def _text(file: Path) -> str:
 
 
 def _beside(file: Path) -> str:
-    """A file of a like name in the same folder, where there is no such file."""
+    """Return a file with a similar name in the same folder, if the given one does not exist."""
     try:
         names = [each.name for each in file.parent.iterdir() if each.is_file()] if not file.exists() else []
     except OSError:

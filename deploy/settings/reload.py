@@ -19,8 +19,8 @@ _CHECK_SECONDS = 0.2
 class SettingsReload:
     """Reads the settings again on SIGHUP.
 
-    Good ones end the run in order, and the next one begins with them. Bad ones change nothing: the last good ones stay
-    in force, the log says what is wrong with the new ones, and a metric says that it is so.
+    Valid ones end the run in order, and the next run starts with them. Invalid ones change nothing: the last valid ones
+    stay in force, the log has the mistakes, and a metric shows the failure.
 
     Args:
         load: reads the settings; raises UserError.
@@ -33,7 +33,7 @@ class SettingsReload:
         signal.signal(signal.SIGHUP, lambda _number, _frame: set_in_handler(self._asked))
 
     def watch(self, registry: CollectorRegistry, end_run: threading.Event) -> Callable[[threading.Event], None]:
-        """What to run beside the loop until its event is set; sets `end_run` when there are new settings."""
+        """Return a component's `run`, which reloads until its event is set, and sets `end_run` for new settings."""
         successful = reload_gauge(registry)
         successful.set(1)
 
@@ -46,7 +46,7 @@ class SettingsReload:
         return run
 
     def take(self) -> Settings | None:
-        """The settings to go on with, once; None when the run ended for another reason."""
+        """Return the new settings, once; None if the run ended for another reason."""
         fresh, self._fresh = self._fresh, None
         return fresh
 
@@ -58,7 +58,7 @@ class SettingsReload:
             successful.set(0)
             _log.error("the settings are wrong, the last good ones stay in force", mistakes=str(error).splitlines())
             return False
-        except Exception:  # a fault of ours must not end a loop that runs
+        except Exception:  # an internal error must not end a running loop
             successful.set(0)
             _log.exception("the settings cannot be read, the last good ones stay in force")
             return False
@@ -67,7 +67,7 @@ class SettingsReload:
 
 
 def reload_gauge(registry: CollectorRegistry) -> Gauge:
-    """Whether the settings in force are the ones last asked for."""
+    """Register the metric whether the settings in force are the ones last requested."""
     return Gauge(
         "headgate_settings_last_reload_successful",
         "0 when the settings were read again and found wrong, so that older ones are in force.",

@@ -1,4 +1,4 @@
-"""Shows what other settings would have decided.
+"""Replays recorded events, and compares the decisions under two settings.
 
-`timeline` compares the courses of two replays, `table` prints them in a terminal.
+`replaying` is the command, `recordings` reads the events, `timeline` compares decisions and prints them as a table.
 """

@@ -13,7 +13,7 @@ _STYLES = ("green", "yellow", "dark_orange", "red")
 
 
 def timeline_view(found: Sequence[Lane]) -> RenderableType:
-    """Each subject with its course; of two only where they differ, and for how long."""
+    """Show the course of each subject; when two are compared, only where they differ, and for how long."""
     is_compared = any(AGAINST in lane.courses for lane in found)
     shown = [lane for lane in found if not is_compared or lane.differs]
     if not shown:

@@ -1,4 +1,4 @@
-"""The courses of replays: for each subject what was in force from when to when, under one or two settings. Pure."""
+"""The decisions in force over time in replays, by subject, under one or two settings, and where they differ. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,20 +12,20 @@ from policies.units import human_seconds
 
 SETTINGS, AGAINST = "settings", "against"
 _INSTANT = timedelta(milliseconds=1)
-"""What is decided last is in force, too: for so long it is seen to be."""
+"""The last decision is in force, too: this is its shown length."""
 
 
 class Span(NamedTuple):
-    """Something in force for a while."""
+    """A decision that was in force for a while."""
 
     start: datetime
     end: datetime
     label: str
-    """``0.75 · soft_limit``, ``firing``: what is in force, in a few words."""
+    """The decision in a few words: ``0.75 · soft_limit``, ``firing``."""
     sentence: str
     """The first decision's explanation."""
     level: float
-    """From 0 (all is well) to 1: how bad it is, for colours."""
+    """From 0 (good) to 1: its severity, for colours."""
 
     @property
     def length(self) -> timedelta:
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
     @property
     def began(self) -> str:
-        """Its start, as people read it."""
+        """Its start, formatted."""
         return f"{self.start:%Y-%m-%d %H:%M:%S}"
 
 
@@ -46,15 +46,15 @@ class Lane(NamedTuple):
     about: str
     """The kind of decision and its subject."""
     courses: Mapping[str, tuple[Span, ...]]
-    """By side: `settings`, and `against` where two were compared."""
+    """The course of each side: `settings`, and `against` when two are compared."""
 
     @property
     def differs(self) -> timedelta:
-        """For how long the two sides were not the same."""
+        """For how long the two sides differed."""
         return sum((span.length for span in self.differences()), timedelta())
 
     def differences(self) -> list[Span]:
-        """When both sides differ, each with both labels; none where only one was asked."""
+        """Return the times when both sides differ, each with both labels; empty with one side."""
         if AGAINST not in self.courses:
             return []
         ours, theirs = self.courses[SETTINGS], self.courses[AGAINST]
@@ -73,12 +73,11 @@ class Lane(NamedTuple):
 
 
 def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) -> list[Lane]:
-    """The courses of all subjects, by cluster, policy and what they are about.
+    """Return the courses of all subjects, ordered by cluster, policy and subject.
 
     Args:
-        sides: the decisions of each replay, in the order they were taken, by `SETTINGS` and perhaps `AGAINST`; those of
-            the canary are left out.
-        end: when what is in force last ends; None: just after the last decision of any side.
+        sides: the decisions of each replay in order, by `SETTINGS` and perhaps `AGAINST`; the canary's are left out.
+        end: the end of the last decision in force; None for just after the last decision of any side.
     """
     sides = {side: [d for d in decisions if d.cluster != CANARY] for side, decisions in sides.items()}
     last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
@@ -105,17 +104,17 @@ def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
         if spans:
             spans[-1] = spans[-1]._replace(end=decision.decided_at)
         spans.append(Span(decision.decided_at, until, label, decision.explanation, _level(decision)))
-    # What ended in the instant in which it began was in force for nobody; nor is an alert that is over.
+    # Leave out decisions that ended in the instant in which they began, and resolved alerts.
     return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
 
 
 def told(length: timedelta) -> str:
-    """A length, as people read it."""
+    """Format a length for people."""
     return human_seconds(length.total_seconds())
 
 
 def label_of(decision: Decision) -> str:
-    """What is in force, in a few words."""
+    """Describe a decision in a few words."""
     if isinstance(decision, Alert):
         return str(decision.status.value if decision.status is AlertStatus.RESOLVED else decision.severity.value)
     factor = getattr(decision, "factor", None)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from deploy.commands.console import SafeConsole
 from deploy.demo.screen import Screen
-from deploy.demo.story import DemoSizes, Phase, Sample
+from deploy.demo.story import DemoSample, DemoSizes, Phase
 
 SIZES = DemoSizes(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_000)
 SENTENCE = "producer_byte_rate of client-id=<default> on demo was set by the quota actuator to 7.3 MB/s a broker"
@@ -20,7 +20,7 @@ def played(console: Console, looks: int = 12) -> Screen:
     with screen:
         for number in range(looks):
             free = 280_000_000 - number * 1_500_000
-            screen.show_sample(Sample(number / 2, free, 0.5, 7_300_000, 8_000_000.0))
+            screen.show_sample(DemoSample(number / 2, free, 0.5, 7_300_000, 8_000_000.0))
             if number == looks // 2:
                 screen.show_action(SENTENCE)
                 screen.begin(Phase.THROTTLE)

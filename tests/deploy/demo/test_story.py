@@ -2,16 +2,16 @@
 
 import pytest
 
-from deploy.demo.story import Phase, Sample, Story
+from deploy.demo.story import DemoSample, Phase, Story
 
 LOAD = 8_000_000
 
 
-def sample(at: float, factor: float = 1.0, quota: int | None = None, produced: float = LOAD) -> Sample:
-    return Sample(at, 100_000_000, factor, quota, produced)
+def sample(at: float, factor: float = 1.0, quota: int | None = None, produced: float = LOAD) -> DemoSample:
+    return DemoSample(at, 100_000_000, factor, quota, produced)
 
 
-def phases_after(*samples: Sample) -> list[Phase]:
+def phases_after(*samples: DemoSample) -> list[Phase]:
     story = Story(LOAD)
     return [phase for each in samples if (phase := story.advance(each)) is not None]
 
@@ -32,7 +32,7 @@ BACK = [*FREED, sample(40), sample(45.1)]
     ],
     ids=["slowed", "stopped", "space is made", "producers are back"],
 )
-def test_each_phase_follows_the_one_before(samples: list[Sample], last: Phase) -> None:
+def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phase) -> None:
     phases = phases_after(*samples)
     assert phases[-1] is last
     assert phases == list(Phase)[1 : len(phases) + 1]
@@ -61,5 +61,5 @@ def test_each_phase_follows_the_one_before(samples: list[Sample], last: Phase) -
         "the factor is not back",
     ],
 )
-def test_a_phase_lasts_until_its_end_is_seen(samples: list[Sample], stays: list[Phase]) -> None:
+def test_a_phase_lasts_until_its_end_is_seen(samples: list[DemoSample], stays: list[Phase]) -> None:
     assert phases_after(*samples) == stays
