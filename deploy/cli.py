@@ -29,8 +29,8 @@ def main() -> NoReturn:
     os.umask(0o077)  # files that we and our JVMs write are for our own user only
     _settle_streams()
     gc.set_threshold(_GARBAGE_AFTER_OBJECTS)
-    threading.excepthook = _tell_of_thread
-    sys.exit(_guarded(_command))
+    threading.excepthook = _print_thread_traceback
+    sys.exit(_run_guarded(_run_command))
 
 
 def _settle_streams() -> None:
@@ -49,14 +49,14 @@ def _settle_streams() -> None:
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-def _command() -> None:
+def _run_command() -> None:
     # Import it here, so that an error in the import is reported like any other.
     from deploy.commands.root import app
 
     app()
 
 
-def _guarded(command: Callable[[], object]) -> int:
+def _run_guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
@@ -71,28 +71,28 @@ def _guarded(command: Callable[[], object]) -> int:
         return end.code if isinstance(end.code, int) else _USER_ERROR
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _NOT_WRITTEN:
-            return _unheard(error)
-        _tell(error)
+            return _end_without_output(error)
+        _print_traceback(error)
         return _UNEXPECTED
     return 0
 
 
-def _unheard(error: OSError) -> int:
+def _end_without_output(error: OSError) -> int:
     """Discard the rest of the output, because standard output accepts no more and Python would retry at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.stderr.write(f"the output cannot be written: {error.strerror}\n")
     return _USER_ERROR
 
 
-def _tell(error: BaseException) -> None:
+def _print_traceback(error: BaseException) -> None:
     from deploy.commands.console import shown_error
 
     sys.stderr.write(shown_error("".join(traceback.format_exception(error))))
 
 
-def _tell_of_thread(failed: threading.ExceptHookArgs) -> None:
+def _print_thread_traceback(failed: threading.ExceptHookArgs) -> None:
     if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
-        _tell(failed.exc_value)
+        _print_traceback(failed.exc_value)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from connectors.exporter.page.openapi import openapi_text
-from deploy.reference.alertmanager_page import alertmanager_page
-from deploy.reference.alerts_page import alerts_page
+from deploy.reference.alerts_page import alertmanager_page, alerts_page
 from deploy.reference.asyncapi import asyncapi
 from deploy.reference.catalogue import catalogue
 from deploy.reference.events_page import events_page

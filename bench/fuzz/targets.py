@@ -31,8 +31,8 @@ from connectors.zookeeper.owners import owner_member
 from connectors.zookeeper.registrations import parse_groups
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError
-from deploy.checking.doubts import doubts_about_settings, doubts_about_text
 from deploy.checking.effective import effective_settings
+from deploy.checking.warnings import settings_warnings, text_warnings
 from deploy.reference.examples import examples
 from deploy.settings.file import read_file, settings_of
 from policies.errors import UserError
@@ -113,10 +113,10 @@ def _settings(document: bytes) -> None:
         file.write(document)
         file.flush()
         read = read_file(Path(file.name))
-        list(doubts_about_text(read.tree))
+        list(text_warnings(read.tree))
         settings = settings_of(read)
         settings.fingerprint()
-        list(doubts_about_settings(settings, is_empty=False))
+        list(settings_warnings(settings, is_empty=False))
         effective_settings(settings)
 
 

@@ -15,48 +15,48 @@ def effective_settings(settings: Settings) -> str:
     Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
     override has its whole block instead.
     """
-    return "".join(_section(name, block) for name, block in _blocks(settings).items())
+    return "".join(_dump_section(name, block) for name, block in _blocks(settings).items())
 
 
 def _blocks(settings: Settings) -> dict[str, Any]:
-    blocks = {name: value for name, value in _shown(settings).items() if name != "policies"}
-    blocks["policies"] = {name: _policy(settings, block) for name, block in settings.policy_settings().items()}
+    blocks = {name: value for name, value in _dump_block(settings).items() if name != "policies"}
+    blocks["policies"] = {name: _dump_policy(settings, block) for name, block in settings.policy_settings().items()}
     return blocks
 
 
-def _policy(settings: Settings, block: Any) -> dict[str, Any]:
-    own = _shown(block)
+def _dump_policy(settings: Settings, block: Any) -> dict[str, Any]:
+    own = _dump_block(block)
     named = {name: block.for_cluster(name) for name in settings.clusters}
     others = {} if named else block.overrides()
-    return {**own, "clusters": {name: _override(own, each) for name, each in (named or others).items()}}
+    return {**own, "clusters": {name: _dump_override(own, each) for name, each in (named or others).items()}}
 
 
-def _override(own: Mapping[str, Any], block: BaseModel) -> dict[str, Any]:
+def _dump_override(own: Mapping[str, Any], block: BaseModel) -> dict[str, Any]:
     """Return a whole block as an override of the defaults: a default that the block does not have becomes null."""
-    whole = {**dict.fromkeys(own), **_shown(block)}
+    whole = {**dict.fromkeys(own), **_dump_block(block)}
     return {name: value for name, value in whole.items() if name != "clusters"}
 
 
-def _shown(block: BaseModel) -> dict[str, Any]:
+def _dump_block(block: BaseModel) -> dict[str, Any]:
     """Return a block as JSON data, without fields that are None by default."""
     written = block.model_dump(mode="json")
     return {
-        name: _shown_value(getattr(block, name), written[name])
+        name: _dump_value(getattr(block, name), written[name])
         for name, field in type(block).model_fields.items()
         if not (getattr(block, name) is None and field.default is None)
     }
 
 
-def _shown_value(value: Any, written: Any) -> Any:
+def _dump_value(value: Any, written: Any) -> Any:
     if isinstance(value, BaseModel):
-        return _shown(value)
+        return _dump_block(value)
     if isinstance(value, Mapping):
         pairs = zip(written.items(), value.values(), strict=True)  # keys may be members of an enum
-        return {name: _shown_value(each, one) for (name, one), each in pairs}
+        return {name: _dump_value(each, one) for (name, one), each in pairs}
     if isinstance(value, tuple | list):
-        return [_shown_value(each, one) for each, one in zip(value, written, strict=True)]
+        return [_dump_value(each, one) for each, one in zip(value, written, strict=True)]
     return written
 
 
-def _section(name: str, block: Any) -> str:
+def _dump_section(name: str, block: Any) -> str:
     return yaml.safe_dump({name: block}, sort_keys=False, allow_unicode=True, width=120)

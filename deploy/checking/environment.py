@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from deploy.checking.near import meant
 from deploy.checking.schema import Place
+from deploy.checking.suggestions import suggest
 
 PREFIX, DELIMITER = "HEADGATE_", "__"
 
@@ -31,7 +31,7 @@ def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
     parts = [str(part) for part in place]
     for length in range(len(parts), 0, -1):
         name = given.get(variable_for(parts[:length]))
-        if name is not None and (length == len(parts) or _holds(environment[name], parts[length:])):
+        if name is not None and (length == len(parts) or _contains(environment[name], parts[length:])):
             return name
     return None
 
@@ -67,11 +67,11 @@ def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) ->
         file: the file's content, valid or not.
     """
     names, policies = _block(file, "clusters"), _block(given, "policies")
-    named = {**given, **_named(given, names)}
+    named = {**given, **_rename_clusters(given, names)}
     if policies:
         of_file = _block(file, "policies")
         blocks = {
-            name: {**block, **_named(block, {**names, **_block(_block(of_file, name), "clusters")})}
+            name: {**block, **_rename_clusters(block, {**names, **_block(_block(of_file, name), "clusters")})}
             if isinstance(block, Mapping)
             else block
             for name, block in policies.items()
@@ -80,7 +80,7 @@ def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) ->
     return named
 
 
-def _named(block: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _rename_clusters(block: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Rename each cluster of a block to the one name of the file that differs only in case."""
     clusters = _block(block, "clusters")
     alike = Counter(name.lower() for name in names)
@@ -120,7 +120,7 @@ def unknown_variables(
     ]
     known = [variable_for(place) for place in settings] if unknown else []
     for name in sorted(unknown):
-        yield name, f"is no setting, and so without effect{meant(name, [*known, *_OF_OTHERS])}"
+        yield name, f"is no setting, and so without effect{suggest(name, [*known, *_OF_OTHERS])}"
 
 
 def _is_kubernetes(name: str, value: str) -> bool:
@@ -128,7 +128,7 @@ def _is_kubernetes(name: str, value: str) -> bool:
     return bool(_KUBERNETES.fullmatch(name)) and (not is_port or value.startswith(("tcp://", "udp://")))
 
 
-def _holds(text: str, parts: Sequence[str]) -> bool:
+def _contains(text: str, parts: Sequence[str]) -> bool:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

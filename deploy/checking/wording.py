@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from deploy.checking.environment import switches_of, variable_below, variable_of
-from deploy.checking.near import meant, nearest
 from deploy.checking.schema import Place, field_at, is_number, is_secret, names_at, places
+from deploy.checking.suggestions import nearest, suggest
 from deploy.checking.yaml_text import line_of, node_at, shown_name, switches
 from policies.registry import POLICIES
 
@@ -51,7 +51,7 @@ class Wording:
         """Return a line for each of the first hundred mistakes."""
         # Do not show the input, because it may contain a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
-        found = [each for each in found if not _is_empty_for_its_mistakes(each, found)]
+        found = [each for each in found if not _is_caused_by_others(each, found)]
         for each in found[:_MAX_MISTAKES]:
             yield f"{self.where(each['loc'])}: {self._message(each)}"
         if (more := len(found) - _MAX_MISTAKES) > 0:
@@ -71,10 +71,10 @@ class Wording:
             variable = variable_below(place, self._environment)
         if variable is not None:
             return f"environment: {variable}"
-        around = self._only_in_environment(place)
+        around = self._variable_for_missing_block(place)
         return self._in_file(place) if around is None else f"environment: {around}: {'.'.join(map(shown_name, place))}"
 
-    def _only_in_environment(self, place: Place) -> str | None:
+    def _variable_for_missing_block(self, place: Place) -> str | None:
         """Return a variable that sets something in the same block of a cluster, if the file has no such block."""
         for length in range(len(place) - 1, 1, -1):
             if node_at(self._tree, place[:length]) is not None:
@@ -99,7 +99,7 @@ class Wording:
         kind, place = mistake["type"], mistake["loc"]
         match kind:
             case "extra_forbidden":
-                return self._unknown(place)
+                return self._explain_unknown(place)
             case "missing":
                 return "is needed"
             case "too_short":
@@ -107,12 +107,12 @@ class Wording:
             case "path_type":
                 return "is no path: give one, in quotes"
             case kind if kind in _BLOCKS:
-                return self._no_block(place)
+                return self._explain_non_block(place)
         said = mistake["msg"].removeprefix("Value error, ")
         said = said[:1].lower() + said[1:] if said[:2].istitle() else said
         return said + self._remedy(kind, place, said)
 
-    def _unknown(self, place: Place) -> str:
+    def _explain_unknown(self, place: Place) -> str:
         *around, name = place
         if around == ["policies"]:
             return f"no such policy in this version; there is {', '.join(POLICIES)}"
@@ -125,26 +125,26 @@ class Wording:
         here = names_at(self._root, tuple(around))
         if (near := nearest(str(name), here)) is not None:
             return f"no such setting; did you mean {near}?"
-        elsewhere = self._elsewhere(tuple(around), str(name))
-        return f"no such setting here; there is {elsewhere}" if elsewhere else f"no such setting{meant('', here)}"
+        elsewhere = self._misplaced_name(tuple(around), str(name))
+        return f"no such setting here; there is {elsewhere}" if elsewhere else f"no such setting{suggest('', here)}"
 
-    def _elsewhere(self, around: Place, name: str) -> str | None:
+    def _misplaced_name(self, around: Place, name: str) -> str | None:
         """Return the path of the setting with this name that is nearest to the given place."""
         clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
         found = [each for each in places(self._root, clusters) if each[-1] == name]
-        found.sort(key=lambda each: (-_shared(each, around), len(each)))
+        found.sort(key=lambda each: (-_common_length(each, around), len(each)))
         return ".".join(map(shown_name, found[0])) if found else None
 
-    def _no_block(self, place: Place) -> str:
+    def _explain_non_block(self, place: Place) -> str:
         names = names_at(self._root, place)
         example = f", such as {shown_name(place[-1])}: {{{names[0]}: …}}" if names and place else ""
-        share = self._as_share(place)
+        share = self._read_share(place)
         if share and "available_ratio_below" in names:
             return f"must hold settings by name: {share} is written {{available_ratio_below: {share.value}}}"
         return f"must hold settings by name{example}"
 
     def _remedy(self, kind: str, place: Place, said: str) -> str:
-        share = self._as_share(place)
+        share = self._read_share(place)
         if share is not None and kind.startswith(("float", "int", "decimal", "less_than", "greater_than")):
             return f"; write {share} as {share.value}"
         if share is not None and str(place[-1]) == "available_bytes_below":
@@ -162,10 +162,10 @@ class Wording:
             case "tuple_type" | "list_type" | "set_type":
                 return ": write it as [first, second], also where there is one"
             case "string_pattern_mismatch":
-                return self._default_of(place)
+                return self._default_hint(place)
         return ""
 
-    def _as_share(self, place: Place) -> "_Share | None":
+    def _read_share(self, place: Place) -> "_Share | None":
         node = node_at(self._tree, place)
         if not isinstance(node, yaml.ScalarNode) or is_secret(self._root, place):
             return None
@@ -177,7 +177,7 @@ class Wording:
             return _Share(f"{node.value}%", float(node.value) / 100)
         return None
 
-    def _default_of(self, place: Place) -> str:
+    def _default_hint(self, place: Place) -> str:
         field = field_at(self._root, place)
         default: Any = None if field is None else field.default
         return f": write it as {default}" if isinstance(default, str) else ""
@@ -199,7 +199,7 @@ class _Share:
         return f"{self.share:.6g}"
 
 
-def _is_empty_for_its_mistakes(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+def _is_caused_by_others(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
     """Return whether a list is too short only because of mistakes in its entries."""
     place = mistake["loc"]
     return mistake["type"] == "too_short" and any(
@@ -207,7 +207,7 @@ def _is_empty_for_its_mistakes(mistake: ErrorDetails, found: Sequence[ErrorDetai
     )
 
 
-def _shared(one: Place, other: Place) -> int:
+def _common_length(one: Place, other: Place) -> int:
     """Return how many parts both paths have in common at their beginning."""
     count = 0
     for mine, its in zip(one, other, strict=False):

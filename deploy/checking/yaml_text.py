@@ -81,14 +81,14 @@ def parse(text: str, file: str) -> YamlText:
     odd = _ODD_INDENT.search(text)
     try:
         tree = yaml.compose(text, Loader=Loader)
-        structure = list(_of_structure(tree))
+        structure = list(_structure_errors(tree))
         if structure:
             raise UserError("\n".join(f"{file}:{line}: {what}" for line, what in structure))
         content = yaml.load(text, Loader)  # noqa: S506 - a safe one, above
     except yaml.YAMLError as error:
-        line, what = _told(error)
+        line, what = _describe_error(error)
         if odd is not None and not _is_unclosed(error):
-            line, what = text.count("\n", 0, odd.start("odd")) + 1, _odd_space(odd["odd"])
+            line, what = text.count("\n", 0, odd.start("odd")) + 1, _describe_indent(odd["odd"])
         raise UserError(f"{file}{f':{line}' if line else ''}: {what}") from None
     if content is not None and not isinstance(content, dict):
         raise UserError(f"{file}: {_BY_NAME}")
@@ -104,7 +104,7 @@ def line_of(node: yaml.Node | None, place: tuple[int | str, ...]) -> int | None:
     """Return the line (from 1) of a setting, or of the nearest block around it in the file."""
     line = None
     for part in place:
-        key, node = _below(node, part)
+        key, node = _find_child(node, part)
         if node is None:
             break
         line = (key or node).start_mark.line + 1
@@ -114,7 +114,7 @@ def line_of(node: yaml.Node | None, place: tuple[int | str, ...]) -> int | None:
 def node_at(node: yaml.Node | None, place: tuple[int | str, ...]) -> yaml.Node | None:
     """Return the file's node at a place; None if the file has none there."""
     for part in place:
-        _, node = _below(node, part)
+        _, node = _find_child(node, part)
     return node
 
 
@@ -150,7 +150,7 @@ def _nodes(root: yaml.Node | None) -> Iterator[tuple[tuple[int | str, ...], yaml
             ahead += [((*place, number), value) for number, value in enumerate(node.value)]
 
 
-def _below(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, yaml.Node | None]:
+def _find_child(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, yaml.Node | None]:
     """Return the key (None in a list) and the node of one part of a path, including nodes merged by `<<`."""
     if isinstance(node, yaml.SequenceNode):
         return None, node.value[part] if isinstance(part, int) and part < len(node.value) else None
@@ -161,10 +161,10 @@ def _below(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node | None, y
             return key, value
     merged = [value for key, value in node.value if key.tag == _MERGE_TAG]
     each = [one for value in merged for one in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
-    return next((found for one in each if (found := _below(one, part))[1] is not None), (None, None))
+    return next((found for one in each if (found := _find_child(one, part))[1] is not None), (None, None))
 
 
-def _of_structure(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
+def _structure_errors(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
     """Yield keys that occur twice in one mapping (YAML would silently use the last), and keys that are no text."""
     for place, node in mappings(tree):
         seen: set[Any] = set()
@@ -172,7 +172,7 @@ def _of_structure(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
             line, name = key.start_mark.line + 1, shown_name(key.value)
             if isinstance(key, yaml.ScalarNode) and key.value in seen and key.tag != _MERGE_TAG:
                 yield line, f"{name} is set twice"
-            elif _is_torn(key, value, node):
+            elif _is_split_decimal(key, value, node):
                 yield line, f"a comma begins a new setting here, and {name} is none: write decimals with a point"
             elif not isinstance(key, yaml.ScalarNode):
                 yield line, _BY_NAME if not place else "the name of a setting must be one word"
@@ -188,7 +188,7 @@ def _of_structure(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
 _KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "timestamp": "a date"}
 
 
-def _is_torn(key: yaml.Node, value: yaml.Node, around: yaml.MappingNode) -> bool:
+def _is_split_decimal(key: yaml.Node, value: yaml.Node, around: yaml.MappingNode) -> bool:
     """Return whether a key is the part after the comma of ``{a: 0,15}``."""
     return (
         bool(around.flow_style)
@@ -203,19 +203,19 @@ def _is_unclosed(error: yaml.YAMLError) -> bool:
     return str(getattr(error, "context", "")).startswith(("while parsing a flow", "while scanning a quoted"))
 
 
-def _odd_space(found: str) -> str:
+def _describe_indent(found: str) -> str:
     what = "a tab" if found == "\t" else f"U+{ord(found):04X}, which only looks like a space"
     return f"is indented with {what}: YAML takes ordinary spaces"
 
 
-def _told(error: yaml.YAMLError) -> tuple[int | None, str]:
+def _describe_error(error: yaml.YAMLError) -> tuple[int | None, str]:
     """Return the line (from 1) of an error, and a sentence about it."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     context, begun = getattr(error, "context", None) or "", getattr(error, "context_mark", None)
     line = None if mark is None else mark.line + 1
     if isinstance(error, yaml.reader.ReaderError):
         return None, f"holds a control character (U+{error.character:04X}): save it as plain text"
-    if begun is not None and (unclosed := _unclosed(context, str(problem))):
+    if begun is not None and (unclosed := _describe_unclosed(context, str(problem))):
         return begun.line + 1, unclosed
     for sign, sentence in _SENTENCES:
         if sign in (problem or ""):
@@ -224,7 +224,7 @@ def _told(error: yaml.YAMLError) -> tuple[int | None, str]:
     return line, f"{told}: put a value that begins with *, & or ! in quotes" if hidden else told
 
 
-def _unclosed(context: str, problem: str) -> str | None:
+def _describe_unclosed(context: str, problem: str) -> str | None:
     """Describe a bracket or quote that was opened and never closed, because that is where to look; None otherwise."""
     if context == "while parsing a flow mapping" and "'}'" in problem:
         return "the { that is opened here is not closed: a } is missing, or a comma between two settings"

@@ -342,7 +342,7 @@ def replay(
     ] = False,
 ) -> None:
     """Run the policies over recorded events and print what they decide, as JSON lines."""
-    from deploy.commands.replaying import ReplayRequest, replay_to_stdout
+    from deploy.whatif.replaying import ReplayRequest, replay_to_stdout
 
     request = ReplayRequest(
         load_settings(settings),

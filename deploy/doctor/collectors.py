@@ -64,11 +64,11 @@ def cluster_probes(settings: Settings, connections: Connections) -> Iterator[Pro
     for name, cluster in settings.clusters.items():
         for kind in POLICIES.values():
             registered, own = connectors_of(kind), blocks[kind.name].for_cluster(name)
-            yield from _of_collectors(kind.name, registered, ProbeContext(name, cluster, own, connections))
+            yield from _collector_probes(kind.name, registered, ProbeContext(name, cluster, own, connections))
             yield from registered.probes(ProbeContext(name, cluster, own, connections))
 
 
-def _of_collectors(policy: str, registered: PolicyConnectors, of: ProbeContext) -> Iterator[Probe]:
+def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContext) -> Iterator[Probe]:
     for number in count():
         # Readings are attributed to a collector by their sink. So make all collectors again for each check, and run
         # only one.
@@ -80,7 +80,7 @@ def _of_collectors(policy: str, registered: PolicyConnectors, of: ProbeContext) 
         if number >= len(parts):
             return
         name = parts[number].name.removesuffix(f" of {of.name}")
-        ask = partial(_once, parts[number], readings, polls, partial(registered.remedies, of.cluster))
+        ask = partial(_run_once, parts[number], readings, polls, partial(registered.remedies, of.cluster))
         yield Probe(of.name, f"{policy} collector" if name == "collector" else name, ask)
 
 
@@ -88,7 +88,7 @@ def _sink(readings: list[Reading], _kind: type[Reading], _source: str) -> Callab
     return readings.append
 
 
-def _once(
+def _run_once(
     part: Component, readings: list[Reading], polls: _Polls, remedies: Callable[[Reading], Iterator[str]]
 ) -> ProbeResult:
     began_at = time.monotonic()
@@ -100,10 +100,10 @@ def _once(
     running.join(_END_SECONDS)
     if not found:
         return ProbeResult(Outcome.TIMEOUT, "it read nothing in time")
-    return replace(_answer(found, remedies), seconds=None if ended_at is None else ended_at - began_at)
+    return replace(_summarize_readings(found, remedies), seconds=None if ended_at is None else ended_at - began_at)
 
 
-def _answer(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> ProbeResult:
+def _summarize_readings(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> ProbeResult:
     """Return the worst reading with its remedies; if all are good, the number of readings of each kind."""
     last = {(type(each), each.subject()): each for each in readings}
     bad = sorted(

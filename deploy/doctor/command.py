@@ -40,11 +40,11 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
         rights_of(part)
     console = SafeConsole(highlight=False)
     with Connections(settings) as connections:
-        probes = list(questions(settings, parts, connections))
-        with Status(f"asking {len(probes)} questions", console=SafeConsole(stderr=True)):
+        probes = list(all_probes(settings, parts, connections))
+        with Status(f"asking {len(probes)} all_probes", console=SafeConsole(stderr=True)):
             results = ask_all(probes)
     if as_json:
-        typer.echo(json.dumps([_plain(each) for each in results], ensure_ascii=False))
+        typer.echo(json.dumps([_as_json(each) for each in results], ensure_ascii=False))
     else:
         console.print(doctor_view(results))
         for place, lines in remedies(results):
@@ -54,26 +54,26 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
     return all(each.is_good for each in results)
 
 
-def questions(settings: Settings, parts: tuple[str, ...], connections: Connections) -> Iterator[Probe]:
+def all_probes(settings: Settings, parts: tuple[str, ...], connections: Connections) -> Iterator[Probe]:
     """Yield all checks; `connections` must stay open until they have run."""
     yield from machine_probes(settings)
     if settings.kafka is not None:
-        yield from loop_probes(settings.kafka, settings.topics, parts or _of_run())
+        yield from loop_probes(settings.kafka, settings.topics, parts or _parts_of_run())
     if settings.alertmanager is not None:
-        yield from _alertmanager(settings.alertmanager)
+        yield from _alertmanager_probes(settings.alertmanager)
     yield from cluster_probes(settings, connections)
 
 
-def _of_run() -> tuple[str, ...]:
+def _parts_of_run() -> tuple[str, ...]:
     return tuple(part for part in rights() if part != "command")
 
 
-def _alertmanager(settings: AlertmanagerSettings) -> Iterator[Probe]:
+def _alertmanager_probes(settings: AlertmanagerSettings) -> Iterator[Probe]:
     for url in settings.urls:
-        yield Probe("Alertmanager", url, partial(_ask_alertmanager, settings, url))
+        yield Probe("Alertmanager", url, partial(_check_alertmanager, settings, url))
 
 
-def _ask_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult:
+def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult:
     try:
         with settings.http_client() as client:
             said = client.get(f"{url.rstrip('/')}/api/v2/status")
@@ -89,5 +89,5 @@ def _ask_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult:
     return ProbeResult(Outcome.OK, one_line(f"version {version}"))
 
 
-def _plain(result: Result) -> dict[str, object]:
+def _as_json(result: Result) -> dict[str, object]:
     return {**asdict(result), "verdict": result.verdict.value, "good": result.is_good}

@@ -27,16 +27,16 @@ _LITTLE_BYTES = 1_000_000_000
 
 def machine_probes(settings: Settings) -> Iterator[Probe]:
     """Yield the checks of this machine."""
-    yield Probe(MACHINE, "data folder", lambda: _data_dir(settings))
-    yield Probe(MACHINE, "checkpoint", lambda: _checkpoint(settings))
-    yield Probe(MACHINE, "Java", _java)
-    for group in _groups(settings):
-        yield Probe(MACHINE, f"jars: {group}", partial(_jars, group, settings.jars_dir))
-    yield Probe(MACHINE, f"port {settings.http.port}", lambda: _port(settings))
+    yield Probe(MACHINE, "data folder", lambda: _check_data_dir(settings))
+    yield Probe(MACHINE, "checkpoint", lambda: _check_checkpoint(settings))
+    yield Probe(MACHINE, "Java", _check_java)
+    for group in _jar_groups(settings):
+        yield Probe(MACHINE, f"jars: {group}", partial(_check_jars, group, settings.jars_dir))
+    yield Probe(MACHINE, f"port {settings.http.port}", lambda: _check_port(settings))
 
 
-def _data_dir(settings: Settings) -> ProbeResult:
-    folder = _nearest(settings.data_dir)
+def _check_data_dir(settings: Settings) -> ProbeResult:
+    folder = _existing_folder(settings.data_dir)
     if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
         remedy = "set data_dir to another folder, or change this one's owner"
         return ProbeResult(Outcome.UNAUTHORIZED, f"{folder} cannot be written to", (remedy,))
@@ -47,7 +47,7 @@ def _data_dir(settings: Settings) -> ProbeResult:
     return ProbeResult(Outcome.OK, f"{settings.data_dir}: {human_bytes(free)} free{there}")
 
 
-def _checkpoint(settings: Settings) -> ProbeResult:
+def _check_checkpoint(settings: Settings) -> ProbeResult:
     place = settings.checkpoint()
     if place.folder is None:
         return ProbeResult(Outcome.OK, f"{place.uri}: only Spark reads it")
@@ -65,11 +65,11 @@ def _checkpoint(settings: Settings) -> ProbeResult:
     return ProbeResult(Outcome.OK, str(found.folder))
 
 
-def _java() -> ProbeResult:
-    return _or_why(lambda: str(find_java()))
+def _check_java() -> ProbeResult:
+    return _call_probe(lambda: str(find_java()))
 
 
-def _jars(group: str, folder: Path) -> ProbeResult:
+def _check_jars(group: str, folder: Path) -> ProbeResult:
     missing = missing_jars(group, folder)
     if missing:
         remedy = f"python -m deploy.java.jars {group} (the first start fetches them, too)"
@@ -77,7 +77,7 @@ def _jars(group: str, folder: Path) -> ProbeResult:
     return ProbeResult(Outcome.OK, f"in {folder}")
 
 
-def _groups(settings: Settings) -> Iterator[str]:
+def _jar_groups(settings: Settings) -> Iterator[str]:
     yield "spark"
     if settings.kafka is None:
         yield "kafka"
@@ -88,18 +88,18 @@ def _groups(settings: Settings) -> Iterator[str]:
             yield from connectors.jars
 
 
-def _port(settings: Settings) -> ProbeResult:
+def _check_port(settings: Settings) -> ProbeResult:
     host, port = settings.http.host, settings.http.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            return _taken(settings.http, error)
+            return _explain_taken_port(settings.http, error)
     return ProbeResult(Outcome.OK, f"{host} is free for /metrics")
 
 
-def _taken(http: HttpSettings, error: OSError) -> ProbeResult:
+def _explain_taken_port(http: HttpSettings, error: OSError) -> ProbeResult:
     """Return whether the port is in use by a Headgate, which is no problem; its server name needs no token."""
     local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - compared
     url = f"{http.model_copy(update={'host': local}).url(http.port)}/-/healthy"
@@ -113,13 +113,13 @@ def _taken(http: HttpSettings, error: OSError) -> ProbeResult:
     return ProbeResult(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
 
 
-def _nearest(folder: Path) -> Path:
+def _existing_folder(folder: Path) -> Path:
     """Return the folder, or its nearest parent that exists."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _or_why(ask: Callable[[], str]) -> ProbeResult:
+def _call_probe(ask: Callable[[], str]) -> ProbeResult:
     try:
         return ProbeResult(Outcome.OK, ask())
     except UserError as error:

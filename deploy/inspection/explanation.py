@@ -66,7 +66,7 @@ Kind = tuple[str, str, str]
 
 
 @dataclass
-class _Told:
+class _Entries:
     """The audit entries of a subject. A day of the audit may be gigabytes, so no others are kept."""
 
     latest: dict[Kind, dict[str, Any]] = field(default_factory=dict)
@@ -101,22 +101,22 @@ class Audit:
         Raises:
             UserError: Kafka does not answer, or a topic is missing.
         """
-        subjects = {kind[0] for kind in self._told.latest}
+        subjects = {kind[0] for kind in self._entries.latest}
         meant = self._subject if self._subject in subjects or len(subjects) > 1 else next(iter(subjects), None)
-        return [self._explained(kind, entry) for kind, entry in self._told.latest.items() if kind[0] == meant]
+        return [self._explain_entry(kind, entry) for kind, entry in self._entries.latest.items() if kind[0] == meant]
 
     def subjects(self) -> list[str]:
         """Return every subject of the audit, sorted; raises as `explain` does."""
-        return sorted(self._told.subjects)
+        return sorted(self._entries.subjects)
 
     @cached_property
-    def _told(self) -> _Told:
+    def _entries(self) -> _Entries:
         """The audit until the instant, and the reports after it."""
-        told = _Told()
+        told = _Entries()
         for event in self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN):
             entry = event["data"]
             if event.get("type") != AUDIT_TYPE:
-                told.reports[str(entry.get("decision_id"))].append(_report(event))
+                told.reports[str(entry.get("decision_id"))].append(_shorten_report(event))
             elif datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
                 subject = entry["decision"]["subject"]
                 told.subjects.add(subject)
@@ -126,9 +126,9 @@ class Audit:
                     told.earlier[kind].append(entry["decision"]["decision_id"])
         return told
 
-    def _explained(self, kind: Kind, entry: dict[str, Any]) -> Explanation:
-        decision, reports = entry["decision"], self._told.reports
-        reported = [reports[each] for each in self._told.earlier[kind] if each in reports]
+    def _explain_entry(self, kind: Kind, entry: dict[str, Any]) -> Explanation:
+        decision, reports = entry["decision"], self._entries.reports
+        reported = [reports[each] for each in self._entries.earlier[kind] if each in reports]
         of_it = tuple(reports.get(decision["decision_id"], ()))
         return Explanation(
             entry["decision_type"],
@@ -161,6 +161,6 @@ class Audit:
                 yield event
 
 
-def _report(event: dict[str, Any]) -> dict[str, Any]:
+def _shorten_report(event: dict[str, Any]) -> dict[str, Any]:
     said = {name: event["data"][name] for name in _REPORT_FIELDS if event["data"].get(name) is not None}
     return {"type": event.get("type"), "source": event.get("source"), "time": event.get("time"), **said}

@@ -50,7 +50,7 @@ def decisions_view(
         stale = Text(" stale", style="bold red") if is_stale(decision, now, unwatched) else Text("")
         verdict = Text(decision.verdict, style="bold") + stale
         table.add_row(
-            escape(decision.subject), verdict, decision.reason, _age(decision.decided_at, now),
+            escape(decision.subject), verdict, decision.reason, _show_age(decision.decided_at, now),
             escape(decision.explanation),
         )  # fmt: skip
     return table
@@ -65,7 +65,7 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
         ended = alert.status is AlertStatus.RESOLVED
         style = "green" if ended else ALERT_STYLES[alert.severity.value]
         name = Text(f"{'resolved' if ended else alert.severity.value}: {alert.alert}", style=style)
-        table.add_row(name, _age(alert.ended_at or alert.started_at, now), escape(alert.summary))
+        table.add_row(name, _show_age(alert.ended_at or alert.started_at, now), escape(alert.summary))
     return table
 
 
@@ -100,19 +100,19 @@ def _rows(
     for _, of_kind in groupby(without_steps(decisions), key=lambda d: d.event_type):
         found = list(of_kind)
         newest = max(found, key=lambda d: d.decided_at)
-        text = Text(newest.explanation) if len(found) == 1 else Text(_counted(found))
+        text = Text(newest.explanation) if len(found) == 1 else Text(_count_verdicts(found))
         stale = sum(is_stale(decision, now, unwatched) for decision in found)
         if stale:
             text = Text(f"stale ({stale} of {len(found)}): ", style="bold red") + text
-        yield text, _age(newest.decided_at, now)
+        yield text, _show_age(newest.decided_at, now)
 
 
-def _counted(decisions: Sequence[Decision]) -> str:
+def _count_verdicts(decisions: Sequence[Decision]) -> str:
     counts = Counter(decision.verdict for decision in decisions)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
 
-def _age(then: datetime, now: datetime) -> str:
+def _show_age(then: datetime, now: datetime) -> str:
     return f"{human_seconds(max(0.0, (now - then).total_seconds()))} ago"
 
 
@@ -127,7 +127,7 @@ def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(numbers: dict[str, Any]) -> Iterator[str]:
-    shown = [f"  {escape(name)} = {escape(_short(value))}" for name, value in numbers.items()]
+    shown = [f"  {escape(name)} = {escape(_shorten(value))}" for name, value in numbers.items()]
     yield from shown[:_MOST_NUMBERS] or ["  none were written down"]
 
 
@@ -141,7 +141,7 @@ def _otherwise(explained: Explanation) -> Iterator[Text]:
 
 def _observations(explained: Explanation) -> Iterator[str]:
     for event in explained.observations:
-        yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(_short(event['data']))}"
+        yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(_shorten(event['data']))}"
     if explained.missing:
         yield f"  {len(explained.missing)} readings that the topics no longer hold: {', '.join(explained.missing)}"
     elif not explained.observations:
@@ -159,6 +159,6 @@ def _reports(explained: Explanation) -> Iterator[str]:
         yield "  nobody has reported that"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 400 else f"{text[:400]}…"

@@ -215,7 +215,7 @@ def repair_plan(checkpoint: Checkpoint) -> list[str]:
     Raises:
         UserError: there is no checkpoint, or a part of it cannot be repaired.
     """
-    _require(checkpoint)
+    _require_existing(checkpoint)
     damages = checkpoint.damages
     lost = [f"{damage.path}: {damage.what}" for damage in damages if damage.remedy is None]
     if lost:
@@ -250,9 +250,9 @@ def reset_plan(checkpoint: Checkpoint) -> list[str]:
     Raises:
         UserError: there is no checkpoint.
     """
-    _require(checkpoint)
+    _require_existing(checkpoint)
     return [
-        f"{checkpoint.folder} is moved to {_aside(checkpoint)}; nothing is deleted",
+        f"{checkpoint.folder} is moved to {_move_aside(checkpoint)}; nothing is deleted",
         "the query begins with the oldest records the observed topics still have; numbers of decisions go on growing",
         "what only the state knew begins anew: holds and graces, since when alerts fire, trends, which bundles a "
         "member owned before its loss, a switch that is under way (docs/switching.md)",
@@ -266,7 +266,7 @@ def reset(checkpoint: Checkpoint) -> Path:
         UserError: a query runs on it, or it cannot be moved.
     """
     _require_idle(checkpoint)
-    aside = _aside(checkpoint)
+    aside = _move_aside(checkpoint)
     try:
         checkpoint.folder.rename(aside)
     except OSError as error:
@@ -274,14 +274,14 @@ def reset(checkpoint: Checkpoint) -> Path:
     return aside
 
 
-def _aside(checkpoint: Checkpoint) -> Path:
+def _move_aside(checkpoint: Checkpoint) -> Path:
     newest = datetime.fromtimestamp(checkpoint.folder.stat().st_mtime, UTC)
     name = f"{checkpoint.folder.name}.before-{newest:%Y%m%dT%H%M%SZ}"
     taken = sum(1 for each in checkpoint.folder.parent.glob(f"{name}*"))
     return checkpoint.folder.with_name(f"{name}-{taken + 1}" if taken else name)
 
 
-def _require(checkpoint: Checkpoint) -> None:
+def _require_existing(checkpoint: Checkpoint) -> None:
     if not checkpoint.exists:
         raise UserError(f"{checkpoint.folder}: there is no checkpoint; the settings name it in stream.checkpoint_dir")
 

@@ -16,7 +16,7 @@ from connectors.kafka.topic_admin import TopicReport
 from deploy.query.batch_log import BatchLog
 from deploy.query.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
 from deploy.query.checkpoint_move import follow_move
-from deploy.query.clock_notes import ClockNotes
+from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
 from deploy.query.spark_sessions import SparkSessions
 from deploy.query.supervisor import QuerySupervisor

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.query.causes import cause_in_one_line
+from deploy.query.health import cause_in_one_line
 from deploy.settings.application import Settings
 from streaming.session import is_alive, start_session, stop_session
 

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.processes.background import beside
-from deploy.query.causes import cause_in_one_line
 from deploy.query.checkpoint import Checkpoint, remedy_for
-from deploy.query.clock_notes import ClockNotes
-from deploy.query.health import QueryHealth
+from deploy.query.clock import ClockNotes
+from deploy.query.health import QueryHealth, cause_in_one_line
 from policies.errors import UserError
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress, listen
@@ -100,13 +98,13 @@ class QuerySupervisor:
                 try:
                     self._run_query(stop)
                 except _FAILURES as error:
-                    failures = 1 if self._worked_since(started) else failures + 1
+                    failures = 1 if self._has_progressed_since(started) else failures + 1
                     self._on_failure(error, failures)
                     stop.wait(min(0.5 * 2**failures, _LONGEST_PAUSE_SECONDS))
         finally:
             self._close_session()
 
-    def _worked_since(self, started: float) -> bool:
+    def _has_progressed_since(self, started: float) -> bool:
         """Return whether it has run for a while and finished a batch, so that the count of failures starts again."""
         ran_seconds = time.monotonic() - started
         return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
@@ -129,7 +127,7 @@ class QuerySupervisor:
         self._health.on_start()
         wiring, session = self._wiring(), self._open()
         clock = self._clock.begin(wiring.clock.ahead_ms)
-        with _ended_when_hanging(session, self._health):
+        with _stopping_hung_query(session, self._health):
             self._tick()
             if self._clock.leaves_timers_late:
                 self._rearm()
@@ -193,7 +191,7 @@ class QuerySupervisor:
             stop_session(session)
 
 
-def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> AbstractContextManager[None]:
+def _stopping_hung_query(session: SparkSession, health: QueryHealth) -> AbstractContextManager[None]:
     """Kill a hanging JVM: every call to it would wait forever, so only its death lets this process continue."""
 
     def watch(over: threading.Event) -> None:
@@ -203,4 +201,22 @@ def _ended_when_hanging(session: SparkSession, health: QueryHealth) -> AbstractC
                 kill_jvm(session)
                 return
 
-    return beside("jvm-watch", watch)
+    return running_in_background("jvm-watch", watch)
+
+
+@contextmanager
+def running_in_background(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work` until the block ends, which sets the event it is given, or until it returns by itself.
+
+    Args:
+        name: of the thread.
+        work: must return soon after its event is set.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

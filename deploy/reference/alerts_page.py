@@ -1,6 +1,8 @@
-"""docs/reference/alerts.md: every alert that a policy declares, and the host's alert for all policies."""
+"""docs/reference/alerts.md and alertmanager.yaml: the alerts of all policies, and how Alertmanager groups them."""
 
-from collections.abc import Iterator
+from typing import Any
+
+import yaml
 
 from deploy.reference.markdown import code, table
 from policies.decisions import Severity
@@ -8,36 +10,71 @@ from policies.policy import AlertKind
 from policies.registry import POLICIES
 from streaming.host import POLICY_FAILED
 
-_INTRODUCTION = """\
+_ALERTS = """\
 # Alerts
 
-Made by `make generate` from what each policy declares; `make check` fails when it is stale.
+`make generate` writes this page from the policies' registrations; `make check` fails when it is stale.
 
 Alerts are on the topic `decided.alerts` ([`headgate.alert.v1`](events.md#headgatealertv1)) and in the metric
 `headgate_alerts`. Each fires once when its condition has held for `alert_grace`, is repeated every `alert_repeat`, and
 resolves once.
 """
 
-_OF_THE_HOST = AlertKind(
+_POLICY_FAILED = AlertKind(
     POLICY_FAILED,
     (Severity.CRITICAL,),
-    "For this cluster the policy raised an error, or decided more than a record may hold: what it decided last stays "
-    "in force, what it could not take is in the dead letters, and it is tried again. Other clusters go on.",
+    "For this cluster the policy raised an error, or its decisions exceed the size of a record. Its last decisions stay "
+    "in force, its input goes to the dead letters, and it is retried. Other clusters are not affected.",
 )
+
+_ALERTMANAGER = """\
+# A first configuration of Alertmanager. `make generate` writes it from the policies' registrations. By the
+# `inhibit_rules`, an alert suppresses those that it explains, so that one full disk pages once. Replace the two
+# receivers below by your own, or copy only the rules. `amtool check-config` accepts the file as it is.
+
+"""
 
 
 def alerts_page() -> str:
-    """Return the whole page."""
-    lines = [_INTRODUCTION, *table(("alert", "policy", "severity", "what is the case while it fires"), _rows())]
+    """Return alerts.md."""
+    kinds = [(kind.name, alert) for kind in POLICIES.values() for alert in kind.alerts]
+    rows = [(f"`{alert.name}`", f"`{name}`", code(alert.severities), alert.meaning) for name, alert in kinds]
+    rows.append((f"`{POLICY_FAILED}`", "any", code(_POLICY_FAILED.severities), _POLICY_FAILED.meaning))
+    lines = [_ALERTS, *table(("alert", "policy", "severity", "condition"), rows)]
     lines += ["| severity | meaning |", "|---|---|", *(f"| `{each}` | {each.meaning} |" for each in Severity), ""]
     return "\n".join(lines)
 
 
-def _rows() -> Iterator[tuple[str, ...]]:
-    for kind in POLICIES.values():
-        yield from (_row(alert, f"`{kind.name}`") for alert in kind.alerts)
-    yield _row(_OF_THE_HOST, "any")
+def alertmanager_page() -> str:
+    """Return alertmanager.yaml."""
+    return _ALERTMANAGER + yaml.safe_dump(_configuration(), sort_keys=False, width=120)
 
 
-def _row(alert: AlertKind, policy: str) -> tuple[str, ...]:
-    return (f"`{alert.name}`", policy, code(alert.severities), alert.meaning)
+def _configuration() -> dict[str, Any]:
+    return {
+        "route": {
+            "receiver": "tickets",
+            "group_by": ["cluster", "policy"],
+            "group_wait": "10s",
+            "group_interval": "1m",
+            "repeat_interval": "4h",
+            "routes": [
+                {"matchers": ['severity="critical"'], "receiver": "pager"},
+                {"matchers": ['severity="info"'], "receiver": "nobody"},
+            ],
+        },
+        "receivers": [
+            {"name": "pager", "webhook_configs": [{"url": "http://127.0.0.1:5001/pager"}]},
+            {"name": "tickets", "webhook_configs": [{"url": "http://127.0.0.1:5001/tickets"}]},
+            {"name": "nobody"},
+        ],
+        "inhibit_rules": [
+            {
+                "source_matchers": [f'policy="{kind.name}"', f'alertname="{inhibition.cause}"'],
+                "target_matchers": [f'policy="{kind.name}"', f'alertname=~"{"|".join(inhibition.effects)}"'],
+                "equal": list(inhibition.same),
+            }
+            for kind in POLICIES.values()
+            for inhibition in kind.inhibitions
+        ],
+    }

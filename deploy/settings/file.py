@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from deploy.checking.near import nearest
+from deploy.checking.suggestions import nearest
 from deploy.checking.wording import Wording
 from deploy.checking.yaml_text import YamlText, parse
 from deploy.settings.application import Settings

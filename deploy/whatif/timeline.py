@@ -1,10 +1,15 @@
 """The decisions in force over time in replays, by subject, under one or two settings, and where they differ. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision
@@ -61,7 +66,7 @@ class Lane(NamedTuple):
         edges = sorted({edge for span in (*ours, *theirs) for edge in (span.start, span.end)})
         found: list[Span] = []
         for start, end in pairwise(edges):
-            one, other = _at(ours, start), _at(theirs, start)
+            one, other = _span_at(ours, start), _span_at(theirs, start)
             if (one and one.label) == (other and other.label):
                 continue
             label = f"{one.label if one else 'nothing'} instead of {other.label if other else 'nothing'}"
@@ -90,7 +95,7 @@ def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) 
             key = (decision.cluster, decision.policy, decision.event_type, decision.record_key())
             by_subject[key].setdefault(side, []).append(decision)
     return [
-        Lane(policy, cluster, _about(kind, key), {side: _course(found.get(side, ()), until) for side in sides})
+        Lane(policy, cluster, _describe_key(kind, key), {side: _course(found.get(side, ()), until) for side in sides})
         for (cluster, policy, kind, key), found in sorted(by_subject.items())
     ]
 
@@ -108,7 +113,7 @@ def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
     return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
 
 
-def told(length: timedelta) -> str:
+def _show_length(length: timedelta) -> str:
     """Format a length for people."""
     return human_seconds(length.total_seconds())
 
@@ -129,12 +134,44 @@ def _level(decision: Decision) -> float:
     return 0.0 if factor is None else 1.0 - float(factor)
 
 
-def _about(event_type: str, key: str) -> str:
+def _describe_key(event_type: str, key: str) -> str:
     if event_type == Alert.event_type:
         _, alert, subject = key.split("/", 2)
         return f"{alert} of {subject}"
     return f"{event_type.split('.')[1]} of {key}"
 
 
-def _at(course: Sequence[Span], instant: datetime) -> Span | None:
+def _span_at(course: Sequence[Span], instant: datetime) -> Span | None:
     return next((span for span in course if span.start <= instant < span.end), None)
+
+
+_STYLES = ("green", "yellow", "dark_orange", "red")
+
+
+def timeline_view(found: Sequence[Lane]) -> RenderableType:
+    """Show the course of each subject; when two are compared, only where they differ, and for how long."""
+    is_compared = any(AGAINST in lane.courses for lane in found)
+    shown = [lane for lane in found if not is_compared or lane.differs]
+    if not shown:
+        return "Both decide the same throughout." if is_compared else "Nothing is decided."
+    return Group(*(part for lane in shown for part in _lane_rows(lane, is_compared)))
+
+
+def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
+    head = Text(f"{lane.cluster} · {lane.policy} · {lane.about}", style="bold")
+    if is_compared:
+        head.append(f"   differs for {_show_length(lane.differs)}", style="bold yellow")
+    yield head
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for column in ("from", "for", "what"):
+        table.add_column(column, overflow="fold", no_wrap=column != "what")
+    for span in lane.differences() if is_compared else lane.courses[SETTINGS]:
+        table.add_row(f"  {span.began}", _show_length(span.length), _describe_span(span, is_compared))
+    yield table
+    yield ""
+
+
+def _describe_span(span: Span, is_compared: bool) -> Text:
+    if is_compared:
+        return Text(span.label)
+    return Text(span.label, style=_STYLES[min(3, round(3 * span.level))]).append(f"  {escape(span.sentence)}", "dim")

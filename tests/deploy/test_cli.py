@@ -40,7 +40,7 @@ def test_what_went_wrong_shows_no_secret_no_variables_and_nothing_a_terminal_obe
     capsys: pytest.CaptureFixture[str], error: BaseException, status: int, says: str
 ) -> None:
     secret(SecretStr(SECRET), None, "here")
-    assert cli._guarded(raising(error)) == status
+    assert cli._run_guarded(raising(error)) == status
     said = capsys.readouterr().err
     assert says in said
     assert [part for part in (SECRET, "only-in-a-variable", "\x1b") if part in said] == []
@@ -49,7 +49,7 @@ def test_what_went_wrong_shows_no_secret_no_variables_and_nothing_a_terminal_obe
 def test_a_thread_that_fails_says_so_in_the_same_way(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threading, "excepthook", cli._tell_of_thread)
+    monkeypatch.setattr(threading, "excepthook", cli._print_thread_traceback)
     secret(SecretStr(SECRET), None, "here")
     thread = threading.Thread(target=raising(RuntimeError(SECRET)))
     thread.start()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from deploy.commands.root import app
 from deploy.generate import REFERENCE
-from tests.deploy.test_cli_replay import EVENING, LIMITS, recorded
+from tests.deploy.whatif.test_replaying import EVENING, LIMITS, recorded
 
 ROOT = Path(__file__).parents[2]
 

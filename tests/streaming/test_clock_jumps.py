@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from deploy.query.clock_watch import ClockWatch
+from deploy.query.clock import ClockWatch
 from policies.decisions import Alert, Decision
 from policies.examples import ExampleReading
 from policies.policy import PolicyKind

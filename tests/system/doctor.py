@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.doctor.command import questions
+from deploy.doctor.command import all_probes
 from deploy.doctor.results import Result, ask_all
 from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
@@ -27,7 +27,7 @@ def examined(settings: Mapping[str, Any], *parts: str) -> dict[str, Result]:
     """The doctor's answers about each system, by `system, question`, without those about this machine."""
     given = Settings(**settings)
     with Connections(given) as connections:
-        answers = ask_all(list(questions(given, parts, connections)), limit_seconds=DEADLINE_SECONDS)
+        answers = ask_all(list(all_probes(given, parts, connections)), limit_seconds=DEADLINE_SECONDS)
     return {f"{each.system}, {each.asked}": each for each in answers if each.system != "this machine"}
 
 

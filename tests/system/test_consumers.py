@@ -18,7 +18,7 @@ from deploy.java.jvm import find_java
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
-from tests.deploy.test_whatif import EVENING
+from tests.deploy.whatif.test_timeline import EVENING
 from tests.docs.blocks import Block, blocks
 from tests.policies.scenario import HARD, throttle
 from tests.streaming.records import event

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from deploy.checking.files import unusable_files
-from deploy.cli import _guarded
+from deploy.checking.command import unusable_files
+from deploy.cli import _run_guarded
 from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
@@ -166,7 +166,7 @@ def test_a_variable_without_effect_is_named_and_kubernetes_own_are_not(
 
 def test_warnings_are_told_beside_mistakes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("http: {port: many}\nclusters: {a: {bookies: }}\n")
-    assert _guarded(lambda: app(["check", str(file)], standalone_mode=False)) == 2
+    assert _run_guarded(lambda: app(["check", str(file)], standalone_mode=False)) == 2
     said = capsys.readouterr()
     assert f"{file}:1: http.port: input should be a valid integer" in said.err
     assert f"warning: {file}:2: clusters.a.bookies: is empty" in said.out

@@ -9,7 +9,7 @@ import pytest
 from connectors.collection.probe import ProbeResult
 from connectors.component import Component
 from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext
-from deploy.doctor.collectors import _of_collectors
+from deploy.doctor.collectors import _collector_probes
 from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
 from policies.observations import Outcome, Reading
@@ -58,7 +58,7 @@ def asked(*runs: Run) -> list[ProbeResult]:
     registered = PolicyConnectors(collectors=collectors, remedies=remedies)
     with Connections(Settings()) as connections:
         context = ProbeContext("c", ClusterSources(), None, connections)
-        return [probe.ask() for probe in _of_collectors("throttle", registered, context)]
+        return [probe.ask() for probe in _collector_probes("throttle", registered, context)]
 
 
 def test_the_reading_that_comes_last_counts_too() -> None:

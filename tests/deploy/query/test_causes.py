@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.query.causes import cause_in_one_line
+from deploy.query.health import cause_in_one_line
 
 _STAGE = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in "

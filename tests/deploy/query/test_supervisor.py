@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from deploy.query import supervisor
-from deploy.query.clock_notes import ClockNotes
+from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
 from deploy.query.supervisor import QuerySupervisor
 from policies.errors import UserError

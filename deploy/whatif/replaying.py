@@ -9,10 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.commands import recordings
 from deploy.settings.application import Settings
-from deploy.whatif.table import timeline_view
-from deploy.whatif.timeline import AGAINST, SETTINGS, lanes
+from deploy.whatif import recordings
+from deploy.whatif.timeline import AGAINST, SETTINGS, lanes, timeline_view
 from policies.decisions import Decision
 from policies.errors import UserError
 from policies.registry import decided_topics
@@ -67,72 +66,72 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
     if timeline:
         _print_timeline(request)
     elif request.in_batches:
-        run = _run(request)
-        _print(_as_live(request, run) if request.against is None else _differences_as_live(request, run))
-        _complain(run.flaws)
+        run = _read_run(request)
+        _print_lines(_live_lines(request, run) if request.against is None else _live_differences(request, run))
+        _print_errors(run.flaws)
     elif request.against is None:
         replay = Replay(request.settings.policy_host())
-        _print(decision_event(decision).decode() for decision in replay.run(_events(request), request.until))
-        _complain_of(replay)
+        _print_lines(decision_event(decision).decode() for decision in replay.run(_read_events(request), request.until))
+        _print_rejected(replay)
     else:
-        ours, theirs = _replayed(request).values()
-        _print(map(json.dumps, differences(ours, theirs)))
+        ours, theirs = _decide_sides(request).values()
+        _print_lines(map(json.dumps, differences(ours, theirs)))
 
 
 def _print_timeline(request: ReplayRequest) -> None:
     if request.in_batches:
-        run = _run(request)
-        sides = {side: list(_decided_as_live(each, run)) for side, each in request.sides().items()}
-        _complain(run.flaws)
+        run = _read_run(request)
+        sides = {side: list(_live_decisions(each, run)) for side, each in request.sides().items()}
+        _print_errors(run.flaws)
     else:
-        sides = _replayed(request)
+        sides = _decide_sides(request)
     Console(highlight=False).print(timeline_view(lanes(sides, request.until)))
 
 
-def _replayed(request: ReplayRequest) -> dict[str, list[Decision]]:
+def _decide_sides(request: ReplayRequest) -> dict[str, list[Decision]]:
     """Return the decisions of each side over the same events."""
-    records = list(_events(request))
+    records = list(_read_events(request))
     replays = {side: Replay(settings.policy_host()) for side, settings in request.sides().items()}
     decided = {side: list(replay.run(records, request.until)) for side, replay in replays.items()}
-    _complain_of(replays[SETTINGS])  # all sides reject the same events
+    _print_rejected(replays[SETTINGS])  # all sides reject the same events
     return decided
 
 
-def _events(request: ReplayRequest) -> Iterator[Recorded]:
+def _read_events(request: ReplayRequest) -> Iterator[Recorded]:
     if request.since is None:
-        return recordings.events_of_files(request.files, request.settings.topics.prefix)
-    return recordings.events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+        return recordings.read_events_of_files(request.files, request.settings.topics.prefix)
+    return recordings.read_events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
 
 
-def _run(request: ReplayRequest) -> Recording:
+def _read_run(request: ReplayRequest) -> Recording:
     if request.since is None:
-        return recordings.run_of_files(request.files, request.settings.topics.prefix)
-    return recordings.run_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+        return recordings.read_run_of_files(request.files, request.settings.topics.prefix)
+    return recordings.read_run_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
 
 
-def _as_live(request: ReplayRequest, run: Recording) -> Iterator[str]:
+def _live_lines(request: ReplayRequest, run: Recording) -> Iterator[str]:
     """Yield all records that the query wrote to the decided topics."""
     decided = decided_topics()
-    for turn in _turns(request.settings, run):
+    for turn in _replay_transitions(request.settings, run):
         yield from (output.value.decode() for output in turn.outputs if output.topic in decided)
 
 
-def _differences_as_live(request: ReplayRequest, run: Recording) -> Iterator[str]:
-    ours, theirs = (_decided_as_live(each, run) for each in request.sides().values())
+def _live_differences(request: ReplayRequest, run: Recording) -> Iterator[str]:
+    ours, theirs = (_live_decisions(each, run) for each in request.sides().values())
     yield from map(json.dumps, differences(ours, theirs))
 
 
-def _decided_as_live(settings: Settings, run: Recording) -> Iterator[Decision]:
-    for turn in _turns(settings, run):
+def _live_decisions(settings: Settings, run: Recording) -> Iterator[Decision]:
+    for turn in _replay_transitions(settings, run):
         yield from turn.decisions
 
 
-def _turns(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
+def _replay_transitions(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
     signatures = settings.kafka.signatures() if settings.kafka is not None else None
     return replay_batches(settings.policy_host(), run.prefix, run.batches, signatures)
 
 
-def _complain_of(replay: Replay) -> None:
+def _print_rejected(replay: Replay) -> None:
     """Print the rejected events.
 
     Raises:
@@ -141,15 +140,15 @@ def _complain_of(replay: Replay) -> None:
     if replay.rejected and not replay.taken:
         place, error = replay.rejected[0]
         raise UserError(f"no event is valid, of {counted(len(replay.rejected), 'event')}; the first: {place}: {error}")
-    _complain(f"{place}: {error}" for place, error in replay.rejected)
+    _print_errors(f"{place}: {error}" for place, error in replay.rejected)
 
 
-def _complain(lines: Iterable[str]) -> None:
+def _print_errors(lines: Iterable[str]) -> None:
     for line in lines:
         print(line, file=sys.stderr)  # noqa: T201
 
 
-def _print(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from connectors.kafka.history import AppendedRecord
-from deploy.commands import recordings
 from deploy.settings.application import Settings
+from deploy.whatif import recordings
 from policies.canary import CANARY
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -21,6 +21,6 @@ def test_the_canarys_readings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(recordings, "read_history", read)
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:9092"}})
-    found = list(recordings.events_of_topics(settings, NOON, NOON))
+    found = list(recordings.read_events_of_topics(settings, NOON, NOON))
     assert [each.place[-1] for each in found] == ["0", "2"]
     assert {each.topic for each in found} == {"observed.log-dirs"}

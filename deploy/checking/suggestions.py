@@ -9,20 +9,20 @@ _ALIKE = 0.6
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to a name; case and separators (_, - or none) do not count."""
-    by_plain = {_plain(each): each for each in known}
-    found = get_close_matches(_plain(name), by_plain, n=1, cutoff=_ALIKE)
+    by_plain = {_normalize(each): each for each in known}
+    found = get_close_matches(_normalize(name), by_plain, n=1, cutoff=_ALIKE)
     return by_plain[found[0]] if found else None
 
 
-def meant(name: str, known: Collection[str]) -> str:
+def suggest(name: str, known: Collection[str]) -> str:
     """Return a clause for the end of a sentence: the most similar name, or all known names if they are few."""
     near = nearest(name, known)
     if near is not None:
         return f"; did you mean {near}?"
-    return f"; there is {listed(known)}" if 0 < len(known) <= _FEW else ""
+    return f"; there is {join_names(known)}" if 0 < len(known) <= _FEW else ""
 
 
-def listed(names: Collection[str]) -> str:
+def join_names(names: Collection[str]) -> str:
     """Join names for a sentence: ``a``, ``a and b``, ``a, b and c``."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
@@ -31,5 +31,5 @@ def listed(names: Collection[str]) -> str:
 _FEW = 12
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return "".join(each for each in name.casefold() if each not in "_-. ")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.query.clock_notes import ClockNotes
+from deploy.query.clock import ClockNotes
 from streaming.clocks import BatchClock
 
 DAY_MS = 86_400_000

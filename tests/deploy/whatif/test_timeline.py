@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deploy.whatif.table import timeline_view
-from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, lanes
+from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, lanes, timeline_view
 from policies.canary import CANARY
 from policies.decisions import Decision
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
-from tests.deploy.test_cli_replay import LIMITS, STRICTER, Headgate, headgate, recorded
+from tests.deploy.whatif.test_replaying import LIMITS, STRICTER, Headgate, headgate, recorded
 from tests.policies.scenario import GB, MB, at, log_dirs, members, throttle
 from tests.streaming.records import event
 

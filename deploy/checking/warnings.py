@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
 from connectors.registration import SettingsWarning, connectors_of
 from deploy.checking.environment import unknown_variables, variable_for
-from deploy.checking.near import meant
 from deploy.checking.schema import model_at, names_at, places
+from deploy.checking.suggestions import suggest
 from deploy.checking.yaml_text import mappings, odd_numbers
 from deploy.settings.application import Settings
 from policies.registry import POLICIES
@@ -24,7 +24,7 @@ _CURLY_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"
 _NULL = "tag:yaml.org,2002:null"
 
 
-def doubts_about_text(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
+def text_warnings(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
     """Yield warnings about the text of the file, whether its settings are valid or not."""
     for place, block in mappings(tree):
         for key, value in block.value:
@@ -33,14 +33,14 @@ def doubts_about_text(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
             here = (*map(str, place), key.value)
             if _VARIABLE.search(value.value):
                 yield SettingsWarning(
-                    here, f"holds a variable, and none is put in here: set {_in_environment(here)} instead"
+                    here, f"holds a variable, and none is put in here: set {_variable_hint(here)} instead"
                 )
             elif value.value[:1] and value.value[0] in _CURLY_QUOTES:
                 yield SettingsWarning(
                     here, "begins with a curly quote, which is a sign like any other here: use ' or \""
                 )
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
-                yield SettingsWarning(here, f"is empty, and so off{_to_be_there(here)}")
+                yield SettingsWarning(here, f"is empty, and so off{_empty_block_hint(here)}")
     for place, number in odd_numbers(tree):
         yield SettingsWarning(
             tuple(map(str, place)),
@@ -48,13 +48,13 @@ def doubts_about_text(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
         )
 
 
-def doubts_about_environment(settings: Settings | None) -> Iterator[tuple[str, str]]:
+def environment_warnings(settings: Settings | None) -> Iterator[tuple[str, str]]:
     """Yield variables without effect: the name, and a sentence."""
     clusters = [] if settings is None else list(settings.clusters)
     yield from unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters))
 
 
-def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
+def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
     """Yield warnings about valid settings whose effect is hardly intended."""
     if is_empty:
         yield SettingsWarning((), "nothing is set: see docs/reference/settings.yaml for what there is")
@@ -68,20 +68,22 @@ def doubts_about_settings(settings: Settings, *, is_empty: bool) -> Iterator[Set
     blocks: Mapping[str, Any] = settings.policy_settings()
     for name, kind in POLICIES.items():
         if settings.clusters:
-            yield from _of_overrides(name, list(getattr(settings.policies, name).clusters), list(settings.clusters))
+            yield from _override_warnings(
+                name, list(getattr(settings.policies, name).clusters), list(settings.clusters)
+            )
         yield from connectors_of(kind).warnings(blocks[name], settings.clusters)
-    yield from _same_brokers(settings)
-    yield from _passwords_in_the_clear(settings)
+    yield from _duplicate_cluster_warnings(settings)
+    yield from _clear_password_warnings(settings)
 
 
-def _of_overrides(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:
+def _override_warnings(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:
     """Yield warnings about overrides that are never in force: no cluster matches, or earlier ones match all of them."""
     taken: dict[str, str] = {}
     for pattern in patterns:
         matched = [each for each in clusters if fnmatchcase(each, pattern)]
         place = ("policies", policy, "clusters", pattern)
         if not matched:
-            yield SettingsWarning(place, f"matches no cluster, and so changes nothing{meant(pattern, clusters)}")
+            yield SettingsWarning(place, f"matches no cluster, and so changes nothing{suggest(pattern, clusters)}")
         elif all(each in taken for each in matched):
             yield SettingsWarning(
                 place, f"is never in force: {taken[matched[0]]} stands before it, and the first match wins"
@@ -89,7 +91,7 @@ def _of_overrides(policy: str, patterns: list[str], clusters: list[str]) -> Iter
         taken = {**dict.fromkeys(matched, pattern), **taken}
 
 
-def _same_brokers(settings: Settings) -> Iterator[SettingsWarning]:
+def _duplicate_cluster_warnings(settings: Settings) -> Iterator[SettingsWarning]:
     seen: dict[frozenset[str], str] = {}
     for name, cluster in settings.clusters.items():
         if cluster.kafka is not None:
@@ -101,7 +103,7 @@ def _same_brokers(settings: Settings) -> Iterator[SettingsWarning]:
                 )
 
 
-def _passwords_in_the_clear(settings: Settings) -> Iterator[SettingsWarning]:
+def _clear_password_warnings(settings: Settings) -> Iterator[SettingsWarning]:
     named: dict[tuple[str, ...], KafkaConnection | None] = {("kafka",): settings.kafka}
     named |= {("clusters", name, "kafka"): each.kafka for name, each in settings.clusters.items()}
     for place, kafka in named.items():
@@ -112,14 +114,14 @@ def _passwords_in_the_clear(settings: Settings) -> Iterator[SettingsWarning]:
             )
 
 
-def _in_environment(here: tuple[str, ...]) -> str:
+def _variable_hint(here: tuple[str, ...]) -> str:
     name = variable_for(here)
     return name if re.fullmatch(r"[A-Z0-9_]+", name) else "the value itself, or a …_file"
 
 
-def _to_be_there(here: tuple[str, ...]) -> str:
+def _empty_block_hint(here: tuple[str, ...]) -> str:
     model = model_at(Settings, here)
-    needed = [name for name in names_at(Settings, here) if _is_needed(model, name)]
+    needed = [name for name in names_at(Settings, here) if _is_required(model, name)]
     if not needed and not _may_be_empty(model):
         return ""
     which = f", with {', '.join(needed)}" if needed else ""
@@ -134,6 +136,6 @@ def _may_be_empty(model: Any) -> bool:
     return True
 
 
-def _is_needed(model: Any, name: str) -> bool:
+def _is_required(model: Any, name: str) -> bool:
     field = getattr(model, "model_fields", {}).get(name)
     return field is not None and bool(field.is_required())

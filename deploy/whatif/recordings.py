@@ -33,14 +33,14 @@ class RecordedLine(NamedTuple):
     record: ObservedRecord | None
 
 
-def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
+def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
     """Yield the events of files; events in Kafka records have their topic and append time.
 
     Raises:
         UserError: a file cannot be read.
     """
     observed = {f"{prefix}.{topic}" for topic in observed_topics()}
-    for place, text, record in _lines(files):
+    for place, text, record in _read_lines(files):
         if record is None:
             yield Recorded(place, text)
         elif record.topic in observed:
@@ -48,7 +48,7 @@ def events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
             yield Recorded(place, record.value or b"", appended_at, record.topic.removeprefix(f"{prefix}."))
 
 
-def events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
+def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
     """Yield the events of the observed topics in a time range, without the canary's; raises as `read_history` does."""
     prefix = settings.topics.prefix
     topics = [settings.topics.topic(name) for name in observed_topics()]
@@ -59,35 +59,37 @@ def events_of_topics(settings: Settings, since: datetime, to: datetime) -> Itera
         yield Recorded(record.place, record.value, record.appended_at, name)
 
 
-def run_of_files(files: Sequence[Path], prefix: str) -> Recording:
+def read_run_of_files(files: Sequence[Path], prefix: str) -> Recording:
     """Read a live run that `kcat -J` recorded: the observed topics and the topic of batches.
 
     Raises:
         UserError: a file cannot be read, or contains no batch.
     """
-    records = [line.record for line in _lines(files) if line.record is not None]
+    records = [line.record for line in _read_lines(files) if line.record is not None]
     told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
-    batches = list(_batches((f"{r.topic}/{r.partition}/{r.offset}", r.value or b"") for r in told))
+    batches = list(_parse_batches((f"{r.topic}/{r.partition}/{r.offset}", r.value or b"") for r in told))
     where = ", ".join(map(str, files))
-    return make_recording(_some(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix)
+    return make_recording(
+        _require_batches(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix
+    )
 
 
-def run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
+def read_run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
     """Read the live run of a time range from the topics; raises as `read_history` does, and if there is no batch."""
     prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
     told = read_history(settings.loop_kafka(), [topic], since, to)
-    batches = _some(list(_batches((r.place, r.value) for r in told)), topic, "name another --from")
+    batches = _require_batches(list(_parse_batches((r.place, r.value) for r in told)), topic, "name another --from")
     records = read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix))
-    return make_recording(batches, map(_observed, records), prefix)
+    return make_recording(batches, map(_convert_record, records), prefix)
 
 
-def _some(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
+def _require_batches(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
     if not batches:
         raise UserError(f"{where}: no batch of the query is recorded there; {remedy}, or replay without --batches")
     return batches
 
 
-def _batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
+def _parse_batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
     for place, value in values:
         try:
             yield Event[Batch].model_validate_json(value).data
@@ -95,7 +97,7 @@ def _batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
             raise UserError(f"{place}: it is no batch of the query") from None
 
 
-def _observed(record: AppendedRecord) -> ObservedRecord:
+def _convert_record(record: AppendedRecord) -> ObservedRecord:
     topic, partition, offset = record.place.split("/")
     signed = (record.key, record.signature)
     return ObservedRecord(
@@ -103,23 +105,23 @@ def _observed(record: AppendedRecord) -> ObservedRecord:
     )
 
 
-def _lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
+def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
     for file in files:
         try:
-            with _opened(file) as lines:
+            with _open_file(file) as lines:
                 for number, line in enumerate(lines, 1):
                     if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
-                        yield RecordedLine(f"{file}:{number}", text, _record(text))
+                        yield RecordedLine(f"{file}:{number}", text, _parse_record(text))
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
-def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
+def _open_file(file: Path) -> AbstractContextManager[BinaryIO]:
     """Open a file, or standard input for the name `-`."""
     return nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb")
 
 
-def _record(line: bytes) -> ObservedRecord | None:
+def _parse_record(line: bytes) -> ObservedRecord | None:
     """Return the record in a line of `kcat -J`."""
     if b'"payload"' not in line:
         return None
@@ -129,10 +131,10 @@ def _record(line: bytes) -> ObservedRecord | None:
         place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
         headers = said.get("headers") or []  # name, value, name, value, …
         signature = dict(zip(headers[::2], headers[1::2], strict=False)).get(HEADER)
-        return ObservedRecord(*place, _bytes(said["payload"]), None, _bytes(said.get("key")), signature)
+        return ObservedRecord(*place, _encode(said["payload"]), None, _encode(said.get("key")), signature)
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError):
         return None
 
 
-def _bytes(text: str | None) -> bytes | None:
+def _encode(text: str | None) -> bytes | None:
     return None if text is None else str(text).encode()
