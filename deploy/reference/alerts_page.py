@@ -23,8 +23,8 @@ resolves once.
 _POLICY_FAILED = AlertKind(
     POLICY_FAILED,
     (Severity.CRITICAL,),
-    "For this cluster the policy raised an error, or its decisions exceed the size of a record. Its last decisions stay "
-    "in force, its input goes to the dead letters, and it is retried. Other clusters are not affected.",
+    "For this cluster the policy raised an error, or its decisions exceed the size of a record. Its last decisions "
+    "stay in force, its input goes to the dead letters, and it is retried. Other clusters are not affected.",
 )
 
 _ALERTMANAGER = """\
