@@ -1,4 +1,4 @@
-"""Parses JSON from elsewhere: any defect raises one and the same error."""
+"""Parses JSON of other systems: every defect raises the same error."""
 
 from typing import TypeVar
 
@@ -8,14 +8,14 @@ Kind = TypeVar("Kind")
 
 
 class UnreadableJsonError(ValueError):
-    """The message says what is wrong with it; it quotes nothing."""
+    """The message names the defect, and quotes none of the text."""
 
 
 def read_json(text: bytes | str, kind: type[Kind]) -> Kind:
-    """Decode it as a type that msgspec knows.
+    """Decode JSON as a type that msgspec supports.
 
     Raises:
-        UnreadableJsonError: it is no JSON, not UTF-8, nested too deeply, or of another shape.
+        UnreadableJsonError: the text is no JSON, not UTF-8, nested too deeply, or has another shape.
     """
     try:
         return msgspec.json.decode(text, type=kind)

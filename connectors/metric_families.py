@@ -1,6 +1,6 @@
 """Builds the exposition of a scrape from plain samples.
 
-Nothing is kept in a client library's gauges: a series exists while its sample does, and vanishes with it.
+No gauge of the client library keeps them, so a series disappears together with its sample.
 """
 
 from bisect import bisect_left
@@ -17,14 +17,14 @@ from prometheus_client.utils import floatToGoString
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A gauge or a counter; a counter's name ends in ``_total``."""
+    """A gauge, or a counter if its name ends in ``_total``."""
 
     name: str
     help: str
     labels: tuple[str, ...]
 
     def metric(self, samples: Iterable[tuple[tuple[str, ...], float]] = ()) -> Metric:
-        """The family with these samples (label values, value)."""
+        """Make the metric with these samples (label values, value)."""
         kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
         metric = kind(self.name, self.help, labels=self.labels)
         for labels, value in samples:
@@ -33,16 +33,16 @@ class Family:
 
 
 class Sample(NamedTuple):
-    """One series at this moment."""
+    """The present value of one series."""
 
     family: Family
     labels: tuple[str, ...]
-    """Values, in the order of the family's names."""
+    """The values of the family's labels, in their order."""
     value: float
 
 
 def metrics(samples: Iterable[Sample]) -> Iterator[Metric]:
-    """The families of these samples; one without a sample is left out."""
+    """Yield the metric of each family that has a sample."""
     grouped: defaultdict[Family, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
     for family, labels, value in samples:
         grouped[family].append((labels, value))
@@ -51,9 +51,9 @@ def metrics(samples: Iterable[Sample]) -> Iterator[Metric]:
 
 
 class Histogram:
-    """Counts of values by upper bound, for each combination of labels that had one.
+    """Counts values by upper bound, for each combination of labels.
 
-    The client library's own adds a ``_created`` series to each, which nobody here has a use for.
+    The client library's histogram would add a useless ``_created`` series to each.
     """
 
     def __init__(self, name: str, help: str, labels: Sequence[str], bounds: Sequence[float]) -> None:  # noqa: A002
@@ -65,18 +65,18 @@ class Histogram:
         self._sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
     def add(self, labels: tuple[str, ...], value: float) -> None:
-        """Count one value; a bound includes values equal to it."""
+        """Count a value; a bound includes equal values."""
         counts = self._counts.setdefault(labels, [0] * len(self._bounds))
         counts[bisect_left(self._bounds, value)] += 1
         self._sums[labels] += value
 
     def forget(self, labels: tuple[str, ...]) -> None:
-        """Drop what was counted for a combination of labels."""
+        """Drop the counts of a combination of labels."""
         self._counts.pop(labels, None)
         self._sums.pop(labels, None)
 
     def metric(self) -> Metric:
-        """The family as it stands."""
+        """Make the metric."""
         metric = HistogramMetricFamily(self._name, self._help, labels=self._labels)
         for labels, counts in sorted(self._counts.items()):
             buckets = list(zip(map(floatToGoString, self._bounds), accumulate(counts), strict=True))
@@ -85,5 +85,5 @@ class Histogram:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was counted yet."""
+        """Whether it has no count yet."""
         return not self._counts

@@ -1,8 +1,8 @@
-"""Protobuf messages declared in Python and built at run time, without a compiler or generated code.
+"""Protobuf messages that are declared in Python and built at run time, without a compiler or generated code.
 
-Only fields that are read need to be declared; protobuf skips the rest. Each declaration reads like its `.proto`:
-``{"Position": {"ledgerId": required("int64", 1)}}``; the type is a scalar's, or the name of a message or enum of the
-same declaration. Field names matter where BookKeeper writes protobuf's text format.
+A declaration needs only the fields that are read; protobuf skips the others. It looks like a `.proto` file:
+``{"Position": {"ledgerId": required("int64", 1)}}``. The type is a scalar, or a message or enum of the declaration.
+Field names matter only for protobuf's text format, which BookKeeper uses.
 """
 
 from collections.abc import Mapping
@@ -13,33 +13,33 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 Field = tuple[str, int, str]
-"""A type, a number, and how often it stands."""
+"""Type, number and label of a field."""
 
 
 def required(kind: str, number: int) -> Field:
-    """A field without which the message is none."""
+    """Declare a required field."""
     return kind, number, "REQUIRED"
 
 
 def optional(kind: str, number: int) -> Field:
-    """A field that may be missing."""
+    """Declare an optional field."""
     return kind, number, "OPTIONAL"
 
 
 def repeated(kind: str, number: int) -> Field:
-    """A field that stands any number of times."""
+    """Declare a repeated field."""
     return kind, number, "REPEATED"
 
 
 def build(
     package: str, messages: Mapping[str, Mapping[str, Field]], enums: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """Make a class of each message, by its name.
+    """Make the class of each message, by its name.
 
     Args:
-        package: a name of its own, in which the messages refer to each other.
-        messages: the fields of each, by name.
-        enums: the numbers of each one's values, by name.
+        package: the package of the messages; every call needs its own.
+        messages: the fields of each message, by name.
+        enums: the values of each enum, by name.
     """
     file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
     for name, values in enums.items():
@@ -61,10 +61,10 @@ def build(
 
 
 def parse(message: Any, data: bytes) -> Any:
-    """A message of a class that `build` made, from its bytes.
+    """Parse a message of a class that `build` made.
 
     Raises:
-        ValueError: they are not such a message. What they hold is not quoted: ledgers carry a password.
+        ValueError: the bytes are no such message. The error does not quote them, because ledgers carry a password.
     """
     try:
         return checked(message.FromString(data))
@@ -73,7 +73,7 @@ def parse(message: Any, data: bytes) -> Any:
 
 
 def checked(message: Any) -> Any:
-    """A message, when all its required fields are there; raises ValueError when not."""
+    """Return the message if it has all required fields, else raise ValueError."""
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
         raise ValueError(f"it is no {message.DESCRIPTOR.name}: it lacks {missing}")

@@ -1,4 +1,4 @@
-"""Base of settings blocks that may hold secrets: validation errors never quote the input."""
+"""Keeps secrets out of errors and logs; the base of settings blocks with secrets, whose errors quote no input."""
 
 import json
 import threading
@@ -12,23 +12,23 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from policies.errors import UserError
 
 _SHORTEST = 6
-"""Characters: what is shorter would be found in innocent words."""
+"""Minimum length in characters; shorter secrets would match harmless words."""
 
 _known: set[str] = set()
 _lock = threading.Lock()
 
 
 def remember_secret(value: str) -> None:
-    """Have `without_secrets` find a secret, as it is and as it stands in quoted text."""
+    """Register a secret for `without_secrets`, in its plain and its quoted form."""
     if len(value) >= _SHORTEST:
         with _lock:
             _known.update((value, repr(value)[1:-1], json.dumps(value)[1:-1]))
 
 
 def without_secrets(text: str) -> str:
-    """The text without any secret that this process has been given.
+    """Replace every registered secret in a text.
 
-    The last line of defence, for what libraries and servers say; nothing of ours puts a secret into a text.
+    It is the last line of defence, for texts of libraries and servers; our own texts contain no secrets.
     """
     with _lock:
         found = [secret for secret in _known if secret in text]
@@ -38,17 +38,17 @@ def without_secrets(text: str) -> str:
 
 
 class RedactedBlock(BaseModel):
-    """A frozen block whose validation errors never quote what was given.
+    """A frozen block whose validation errors never quote the input.
 
-    Pydantic quotes the input of a failed field, and of a whole block when a check over several fields fails: a mistyped
-    key or an unquoted number would print a password. `hide_input_in_errors` counts only on the outermost model, which
-    is not ours, so the inputs are taken out here.
+    Pydantic quotes the input of a failed field, and the whole block if a check of several fields fails. So a mistyped
+    key or an unquoted number would print a password. `hide_input_in_errors` works only on the outermost model, which is
+    another one, so this class removes the inputs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What is wrong across fields: the field to blame, and the remedy in one sentence; nothing by default."""
+        """Yield contradictions between fields: a field, and the remedy in one sentence."""
         return iter(())
 
     @model_validator(mode="wrap")
@@ -66,13 +66,13 @@ class RedactedBlock(BaseModel):
 
 
 def _hidden(kind: str, place: tuple[int | str, ...], message: str) -> InitErrorDetails:
-    # The message is an argument, not the template: it may hold braces.
+    # The message is an argument instead of the template, because it may contain braces.
     error = PydanticCustomError(kind, "{message}", {"message": message})
     return InitErrorDetails(type=error, loc=place, input="(hidden)")
 
 
 def unreadable(file: Path) -> str | None:
-    """Why a file cannot be read, in one clause that names it; None when it can."""
+    """Return a clause with the file and the reason if it cannot be read, else None."""
     try:
         with file.open("rb") as stream:
             stream.read(1)
@@ -82,7 +82,7 @@ def unreadable(file: Path) -> str | None:
 
 
 def unreadable_files(files: dict[str, Path | None]) -> Iterator[tuple[str, str]]:
-    """Of the files that fields name, those that cannot be read: the field, and why."""
+    """Yield the field and the reason for each file that cannot be read."""
     for field, file in files.items():
         if file is not None and (why := unreadable(file)):
             yield field, why
@@ -92,7 +92,7 @@ def read_text(file: Path, place: str) -> str:
     """Read a file that a setting names.
 
     Raises:
-        UserError: it cannot be read (any more), or is not text; the message names `place` and the file.
+        UserError: it cannot be read, or is not text; the message names `place` and the file.
     """
     try:
         return file.read_text(encoding="utf-8")
@@ -103,7 +103,7 @@ def read_text(file: Path, place: str) -> str:
 
 
 def secret(value: SecretStr | None, file: Path | None, place: str) -> str | None:
-    """The secret given in the settings or in a file (without its last line end); None when there is neither.
+    """Return the secret of the settings or of a file, without its last line end; None if both are missing.
 
     Raises:
         UserError: the file cannot be read, or is empty.

@@ -55,7 +55,7 @@ class ClusterSources(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SettingsWarning:
-    """A warning about settings that are valid but probably not what was meant."""
+    """A warning about a valid setting that is probably a mistake."""
 
     place: tuple[str, ...]
     """The path of the setting."""
@@ -151,35 +151,7 @@ class ActuatorContext:
         return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act)
 
 
-def _nothing_wrong(cluster: ClusterSources) -> Iterator[str]:  # noqa: ARG001 - by default its settings go together
-    yield from ()
-
-
-def _as_they_are(settings: Any, clusters: Mapping[str, ClusterSources]) -> Any:  # noqa: ARG001 - by default
-    return settings
-
-
-def _no_collectors(context: CollectorContext) -> Iterator[Component]:  # noqa: ARG001 - by default nothing is read
-    yield from ()
-
-
-def _whatever_it_is(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - by default
-    return True
-
-
-def _no_actuators(context: ActuatorContext) -> Iterator[Component]:  # noqa: ARG001 - by default nothing is carried out
-    yield from ()
-
-
-def _no_probes(context: ProbeContext) -> Iterator[Probe]:  # noqa: ARG001 - by default nothing is asked
-    yield from ()
-
-
-def _no_remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:  # noqa: ARG001 - by default none is known
-    yield from ()
-
-
-def _no_warnings(settings: Any, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:  # noqa: ARG001 - by default
+def _none(*_: Any) -> Iterator[Any]:
     yield from ()
 
 
@@ -189,20 +161,20 @@ class PolicyConnectors:
 
     cluster_settings: Mapping[str, ClusterSetting] = field(default_factory=dict)
     """The policy's own settings in `clusters.<name>`, by key."""
-    mistakes: Callable[[ClusterSources], Iterator[str]] = _nothing_wrong
+    mistakes: Callable[[ClusterSources], Iterator[str]] = _none
     """Yields contradictions in a cluster's settings, each as ``path: sentence``; they refuse the settings."""
-    warnings: Callable[[Any, Mapping[str, ClusterSources]], Iterator[SettingsWarning]] = _no_warnings
+    warnings: Callable[[Any, Mapping[str, ClusterSources]], Iterator[SettingsWarning]] = _none
     """Yields warnings, given the policy's settings and the watched clusters."""
-    informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = _as_they_are
+    informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = lambda settings, _clusters: settings
     """Given the policy's settings and the watched clusters, returns the settings completed from the clusters'."""
-    collectors: Callable[[CollectorContext], Iterator[Component]] = _no_collectors
-    actuators: Callable[[ActuatorContext], Iterator[Component]] = _no_actuators
-    """Makes the actuators of the clusters in this process's share; called again when the share changes."""
-    acts_on: Callable[[Any, str, ClusterSources], bool] = _whatever_it_is
+    collectors: Callable[[CollectorContext], Iterator[Component]] = _none
+    actuators: Callable[[ActuatorContext], Iterator[Component]] = _none
+    """Makes the actuators of the clusters in this process's work partitions; called again when these change."""
+    acts_on: Callable[[Any, str, ClusterSources], bool] = lambda *_: True
     """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""
-    probes: Callable[[ProbeContext], Iterator[Probe]] = _no_probes
+    probes: Callable[[ProbeContext], Iterator[Probe]] = _none
     """Yields the checks of `headgate doctor` whether the actuators may act; collectors are checked by running them."""
-    remedies: Callable[[ClusterSources, Reading], Iterator[str]] = _no_remedies
+    remedies: Callable[[ClusterSources, Reading], Iterator[str]] = _none
     """Yields remedies for a reading that is not `ok`, for the doctor."""
     view: Callable[[Any], PolicyView] | None = None
     """Makes the policy's own metrics, given its settings; None: it has only the metrics of all policies."""
@@ -214,12 +186,12 @@ class PolicyConnectors:
     jars: tuple[str, ...] = ()
     """The groups of jars that the actuators need, such as ``bookkeeper``."""
     metrics: Mapping[str, Callable[[CollectorRegistry], object]] = field(default_factory=dict)
-    """For the references: by actuator in words (``The quota actuator``), what registers its metrics."""
+    """By the actuator's title in the reference (``The quota actuator``), the function that registers its metrics."""
 
 
 def acts_on(connectors: PolicyConnectors, settings: Any, name: str, cluster: ClusterSources) -> bool:
     """Whether decisions of a policy about a cluster are carried out by an actuator."""
-    return connectors.actuators is not _no_actuators and connectors.acts_on(settings, name, cluster)
+    return connectors.actuators is not _none and connectors.acts_on(settings, name, cluster)
 
 
 @cache

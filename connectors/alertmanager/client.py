@@ -1,4 +1,4 @@
-"""Posts alerts to one Alertmanager and reports the outcome in one short line without secrets."""
+"""Posts alerts to one Alertmanager."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,24 +10,24 @@ from connectors.collection.read_errors import one_line
 from policies.errors import UserError
 
 _BATCH = 256
-_MOST_SAID_BYTES = 2_000
+_MAX_ANSWER_BYTES = 2_000
 _PATH = "/api/v2/alerts"
 
 
 class PostError(Exception):
-    """Not all alerts were taken; the message says why in one short line."""
+    """Alertmanager did not accept all alerts; the message is one short line without secrets."""
 
 
 def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
-    """Tell one Alertmanager of all alerts, each severity by itself, so that causes are known before their effects.
+    """Post all alerts to one Alertmanager, one severity after the other, so that causes arrive before their effects.
 
     Args:
         client: see `AlertmanagerSettings.http_client`.
-        url: of the Alertmanager.
-        bodies: as its API takes them.
+        url: the address of the Alertmanager.
+        bodies: the alerts in the form of its API.
 
     Raises:
-        PostError: it did not take all of them.
+        PostError: it did not accept all of them.
     """
     for _, group in groupby(bodies, key=lambda body: body["labels"].get("severity")):
         of_severity = list(group)
@@ -39,19 +39,19 @@ def _post(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> N
     try:
         with client.stream("POST", url, json=list(bodies)) as response:
             if not response.is_success:
-                raise PostError(one_line(f"status {response.status_code}: {_said(response)}"))
+                raise PostError(one_line(f"status {response.status_code}: {_answer(response)}"))
     except httpx.TimeoutException:
         raise PostError("no answer in time") from None
     except (httpx.HTTPError, UserError) as error:
         raise PostError(one_line(str(error) or type(error).__name__)) from None
 
 
-def _said(response: httpx.Response) -> str:
-    """The beginning of its answer: more is not read, whatever the client would take."""
-    said = b""
-    for chunk in response.iter_bytes(_MOST_SAID_BYTES):
-        said += chunk
-        if len(said) >= _MOST_SAID_BYTES:
+def _answer(response: httpx.Response) -> str:
+    """Read at most the beginning of the answer, and remove our token from it."""
+    answer = b""
+    for chunk in response.iter_bytes(_MAX_ANSWER_BYTES):
+        answer += chunk
+        if len(answer) >= _MAX_ANSWER_BYTES:
             break
     token = response.request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-    return (said.replace(token, b"***") if token else said)[:_MOST_SAID_BYTES].decode(errors="replace")
+    return (answer.replace(token, b"***") if token else answer)[:_MAX_ANSWER_BYTES].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Follows the loop's alerts and sends them to every Alertmanager, through outages of either side."""
+"""Follows the loop's alerts and sends them to every Alertmanager; it survives outages of Kafka and Alertmanager."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -25,38 +25,34 @@ _RETRY = timedelta(seconds=5)
 _log = structlog.get_logger(__name__)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class NotifierMetrics:
-    """What it counts: make one for a registry."""
+    """The notifier's metrics: one for each registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sent = Counter(
             "headgate_alertmanager_sends",
-            "Times that one Alertmanager was told of all alerts, by how that ended.",
+            "Attempts to send all alerts to one Alertmanager, by result.",
             ("alertmanager", "result"),
             registry=registry,
         )
         self.failing = Gauge(
             "headgate_alertmanager_failing",
-            "1 while an Alertmanager could not be told of the alerts.",
+            "1 while the alerts cannot be sent to an Alertmanager.",
             ("alertmanager",),
             registry=registry,
         )
 
 
 class Notifier:
-    """Tells what fires: at once when that changes, and again and again while it does.
+    """Sends alerts at once when they change, and repeatedly while they fire.
 
-    Nothing is sent before all alerts that are there have been read: an old one of the topic's history is no news.
+    It sends nothing before it has read all existing alerts, because an old record of the topic may be outdated.
 
     Args:
-        connection: how to reach the loop's own Kafka.
-        topic: of the alerts, with its prefix.
-        settings: where the Alertmanagers are.
-        metrics: where sends are counted.
+        connection: the connection to the loop's own Kafka.
+        topic: the alerts' topic with its prefix.
+        settings: the addresses of the Alertmanagers.
+        metrics: counts the attempts.
         now: the clock.
     """
 
@@ -67,7 +63,7 @@ class Notifier:
         settings: AlertmanagerSettings,
         metrics: NotifierMetrics,
         *,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._connection = connection
         self._topic = topic
@@ -82,7 +78,7 @@ class Notifier:
         self._behind: str | None = "the notifier has not started yet"
 
     def run(self, stop: threading.Event) -> None:
-        """Follow the alerts until `stop` is set; Kafka and the Alertmanagers may come and go meanwhile.
+        """Follow the alerts until `stop` is set, through outages of Kafka and of the Alertmanagers.
 
         Raises:
             UserError: a file of the connection, or a certificate, cannot be used.
@@ -94,52 +90,48 @@ class Notifier:
             Tail(self._connection, {self._topic: None}, "headgate-alertmanager") as tail,
         ):
             while not stop.is_set():
-                self.take(tail.poll(_POLL_SECONDS))
+                self.fold_records(tail.poll(_POLL_SECONDS))
                 self._behind = None if tail.caught_up else tail.problem or f"it reads its history: {tail.backlog}"
                 if tail.caught_up and (self._changed or self._now() >= self._due_at):
                     self._send(client, workers)
 
     def caught_up(self) -> str | None:
-        """Readiness: None once all alerts that are there have been read."""
+        """Return why it is not ready; None once all existing alerts have been read."""
         return self._behind
 
-    def take(self, records: Sequence[Record]) -> None:
+    def fold_records(self, records: Sequence[Record]) -> None:
         """Fold records of the alerts' topic; bad records are counted elsewhere."""
         for (_, key), alert, _ in self._in_force.fold_records(records):
             if isinstance(alert, Alert):
-                self._book.take(key, alert, self._now())
+                self._book.fold(key, alert, self._now())
             else:
                 self._book.forget(key, self._now())
             self._changed = True
 
     def bodies(self) -> list[dict[str, Any]]:
-        """What Alertmanager should know now."""
+        """Return the notifications to send now."""
         return self._book.bodies(self._now())
 
     def _send(self, client: httpx.Client, workers: ThreadPoolExecutor) -> None:
         bodies = self.bodies()
         self._changed = False
-        # Each on a thread of its own: one that hangs holds up no other.
-        told = list(workers.map(lambda url: self._tell(client, url, bodies), self._settings.urls))
-        self._due_at = self._now() + (self._settings.resend_interval if all(told) else _RETRY)
+        # Each Alertmanager has its own thread, so one that hangs does not delay the others.
+        sent = list(workers.map(lambda url: self._send_to(client, url, bodies), self._settings.urls))
+        self._due_at = self._now() + (self._settings.resend_interval if all(sent) else _RETRY)
 
-    def _tell(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
-        name = urlsplit(url).netloc
+    def _send_to(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
+        """Send the alerts to one Alertmanager; log the first failure and its end, not each attempt."""
+        name, problem = urlsplit(url).netloc, None
         try:
             post_alerts(client, url, bodies)
         except PostError as error:
-            self._note(name, str(error))
-            return False
-        self._note(name, None)
-        return True
-
-    def _note(self, name: str, problem: str | None) -> None:
-        """Count it; the log is told when it begins and when it ends, not each time."""
+            problem = str(error)
         self._metrics.sent.labels(name, "failed" if problem else "ok").inc()
         self._metrics.failing.labels(name).set(1 if problem else 0)
         before = self._failures.pop(name, None)
         if problem is not None:
             self._failures[name] = problem
         if problem != before:
-            say = _log.warning if problem else _log.info
-            say("alerts cannot be sent" if problem else "alerts are sent again", alertmanager=name, detail=problem)
+            log = _log.warning if problem else _log.info
+            log("alerts cannot be sent" if problem else "alerts are sent again", alertmanager=name, detail=problem)
+        return problem is None

@@ -19,19 +19,19 @@ class AlertmanagerSettings(RedactedBlock):
     urls: tuple[str, ...] = Field(
         min_length=1,
         max_length=16,
-        description="Each Alertmanager of the cluster, such as `http://alertmanager-0:9093`: all of them are told.",
+        description="Each Alertmanager of the cluster, such as `http://alertmanager-0:9093`; all get the alerts.",
     )
-    tls: Tls | None = Field(default=None, description="For `https` only: what to trust, and our certificate.")
+    tls: Tls | None = Field(default=None, description="For `https` only: trusted authorities, and our certificate.")
     token: SecretStr | None = Field(default=None, min_length=1, description="Sent as `Authorization: Bearer …`.")
-    token_file: Path | None = Field(default=None, description="The token in a file; a changed one is used at once.")
-    timeout: PositiveDuration = Field(default=parse_duration("10s"), description="How long one request may take.")
+    token_file: Path | None = Field(default=None, description="The token in a file; a changed file is used at once.")
+    timeout: PositiveDuration = Field(default=parse_duration("10s"), description="Limit of one request.")
     resend_interval: PositiveDuration = Field(
         default=parse_duration("1m"),
-        description="A firing alert is sent again so often, and ends by itself when it was not for four times as long.",
+        description="Interval at which a firing alert is sent again; it ends by itself after four intervals.",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What is no address, or does not belong together."""
+        """Yield malformed addresses, and settings that contradict each other."""
         for url in self.urls:
             yield from _url_problems(url)
         if self.tls is not None and not all(url.lower().startswith("https:") for url in self.urls):
@@ -41,10 +41,10 @@ class AlertmanagerSettings(RedactedBlock):
         yield from unreadable_files({"token_file": self.token_file})
 
     def http_client(self) -> httpx.Client:
-        """A client for all of them that sends the token; each request ends within `timeout`, however slow the server.
+        """Make a client for all Alertmanagers that sends the token; each request ends within `timeout`.
 
         Raises:
-            UserError: a certificate's file is not what it should be.
+            UserError: a certificate's file cannot be used.
         """
         client = bounded_client((self.tls or Tls()).ssl_context(), self.timeout.total_seconds())
         client.auth = BearerAuth(lambda: secret(self.token, self.token_file, "alertmanager.token_file"))
@@ -52,7 +52,7 @@ class AlertmanagerSettings(RedactedBlock):
 
 
 def _url_problems(url: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with an address, without quoting it: it may hold a password."""
+    """Yield the problem of a malformed address, without quoting it, because it may hold a password."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:

@@ -1,1 +1,1 @@
-"""A canary through the whole loop: whether a reading gets its decision, and how long that takes."""
+"""A pseudo-cluster whose readings measure whether and how fast the whole loop decides."""

@@ -1,4 +1,4 @@
-"""Publishes a reading of the canary every 30 seconds, and waits for the decision that it causes."""
+"""Publishes a reading of the canary every 30 seconds, and waits for its decision."""
 
 import random
 import threading
@@ -25,9 +25,9 @@ from policies.wire import observation_event
 
 INTERVAL_SECONDS = 30.0
 SILENT_SECONDS = 15.0
-"""A loop that has not answered for so long is dead or far behind: so that is known within 45 s."""
+"""The time after which a loop without an answer counts as dead or far behind; detected within 45 s."""
 _FIRST_ANSWER_SECONDS = 30.0
-"""Before the first answer this much more is allowed: the whole loop may be starting."""
+"""Additional time for the first answer, because the whole loop may be starting."""
 _TOTAL_BYTES = 1_000_000
 _REMEMBERED = 20
 _CHECK_SECONDS = 0.5
@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CanaryMetrics:
-    """What it measures: make one for a registry."""
+    """The canary's metrics: one for each registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -50,13 +50,13 @@ class CanaryMetrics:
         )
         self.unanswered = Gauge(
             "headgate_loop_unanswered_seconds",
-            "For how long the canary has waited for its decision, 0 while it waits for none: above 15 the loop is dead "
-            "or far behind. Absent where there is no canary.",
+            "Age of the canary's reading that waits for its decision, 0 while none waits: above 15 the loop is dead "
+            "or far behind. Absent without a canary.",
             registry=registry,
         )
 
     def remove(self) -> None:
-        """There is no canary."""
+        """Unregister the metrics, because there is no canary."""
         self._registry.unregister(self.latency)
         self._registry.unregister(self.unanswered)
 
@@ -69,15 +69,15 @@ class _Sent(NamedTuple):
 
 
 class Canary:
-    """One process's canary. Several processes may have one each: all are readings of the same cluster.
+    """One process's canary. Several processes may have one; all of them publish readings of the same cluster.
 
     Args:
-        prefix: of all topics.
-        publish: hands a record (topic, key, value) over; does not block.
-        metrics: where it is measured.
-        forbidden: why it may not publish, asked once; None: it may.
-        ready: None once decisions are read as they come.
-        clock: monotonic, in seconds.
+        prefix: the prefix of all topics.
+        publish: publishes a record (topic, key, value) without blocking.
+        metrics: the canary's metrics.
+        forbidden: returns why this process may not write the topic, or None; called once.
+        ready: returns None once the process has caught up with the decisions.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Canary:
         metrics.unanswered.set_function(self.unanswered_seconds)
 
     def run(self, stop: threading.Event) -> None:
-        """Publish until `stop` is set; where that is not allowed, say so once and do nothing."""
+        """Publish until `stop` is set; if that is forbidden, log it once and do nothing."""
         if (why := self._forbidden(self._topic)) is not None:
             _log.warning("there is no canary: the loop's latency is not measured", why=why)
             self._is_off = True
@@ -120,40 +120,40 @@ class Canary:
 
     def send(self) -> None:
         """Publish a reading that differs from the one before."""
-        # Nothing secret: only that no two processes' canaries give the same level twice in a row.
+        # Random, but no secret: it prevents the same level twice in a row from the canaries of several processes.
         self._level = (self._level + random.randrange(1, _TOTAL_BYTES)) % _TOTAL_BYTES  # noqa: S311
         volume = VolumeReading(log_dir="/canary", total_bytes=_TOTAL_BYTES, usable_bytes=self._level)
         reading = LogDirs(cluster=CANARY, outcome=Outcome.OK, broker=0, volumes=(volume,))
         sent = _Sent(str(uuid.uuid4()), self._clock())
         with self._lock:
             self._ids.append(sent.id)
-            # One that waits already goes on waiting: any later decision answers it, too.
+            # A reading that waits already keeps waiting, because any later decision answers it, too.
             self._waiting = self._waiting or sent
         event = observation_event(reading, id=sent.id, source=_SOURCE, time=datetime.now(UTC))
         self._publish(self._topic, CANARY, event)
 
-    def take(self, records: Iterable[Record]) -> None:
-        """Look through what was read for the decision that is waited for."""
+    def fold_records(self, records: Iterable[Record]) -> None:
+        """Look for the awaited decision."""
         for record in records:
             if record.topic == self._decided and record.key == CANARY.encode() and record.value is not None:
-                self._answered(_evidence(record.value))
+                self._accept(_evidence(record.value))
 
     def unanswered_seconds(self) -> float:
-        """For how long a decision has been waited for; 0: for none."""
+        """Return the age of the reading that waits for its decision; 0 if none waits."""
         with self._lock:
-            waiting, ever = self._waiting, self._latest_seconds is not None
+            waiting, has_answered = self._waiting, self._latest_seconds is not None
         if waiting is None:
             return 0.0
-        return max(0.0, self._clock() - waiting.at - (0.0 if ever else _FIRST_ANSWER_SECONDS))
+        return max(0.0, self._clock() - waiting.at - (0.0 if has_answered else _FIRST_ANSWER_SECONDS))
 
     def answers(self) -> CanaryStatus | None:
-        """For the status page; None where there is no canary after all."""
+        """Return the status for the status page; None if there is no canary."""
         if self._is_off:
             return None
         unanswered = self.unanswered_seconds()
         return CanaryStatus(self._latest_seconds, unanswered, unanswered > SILENT_SECONDS)
 
-    def _answered(self, evidence: str | None) -> None:
+    def _accept(self, evidence: str | None) -> None:
         with self._lock:
             waiting = self._waiting
             if waiting is None or evidence is None:
@@ -162,14 +162,14 @@ class Canary:
                 self._latest_seconds = self._clock() - waiting.at
                 self._metrics.latency.observe(self._latest_seconds)
             elif evidence in self._ids:
-                # The one that is waited for was decided on together with a later one.
+                # A decision on a later reading answers the waiting one, too.
                 self._latest_seconds = self._clock() - waiting.at
-            # Else another process's canary was decided on: the loop answers, and ours may be hidden behind it.
+            # Otherwise it decides on the canary of another process: the loop answers, and may have merged our reading.
             self._waiting = None
 
 
 def _evidence(event: bytes) -> str | None:
-    """The reading that a decision rests on first; None where there is none."""
+    """Return the id of the first reading in a decision's evidence, or None."""
     try:
         evidence = read_json(event, dict[str, Any])["data"]["evidence"]
     except (ValueError, KeyError, TypeError):

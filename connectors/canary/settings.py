@@ -22,9 +22,9 @@ _BLOCK: dict[str, Any] = {
     "alert_grace": "36500d",
     "alert_repeat": "1d",
 }
-"""Under a soft limit of the whole volume the factor is the free share, so each reading gives another."""
+"""With a soft limit of the whole volume, the factor is the free fraction, so each reading has another decision."""
 
 
 def with_canary(throttle: PolicySettings) -> PolicySettings:
-    """The policy's block, whose settings for the canary nothing overrides."""
+    """Return the policy's block with the canary's settings, which nothing overrides."""
     return throttle.with_override(CANARY, _BLOCK)

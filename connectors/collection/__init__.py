@@ -1,1 +1,1 @@
-"""The parts that all collectors share: when they poll, what they publish, how they name errors."""
+"""Common code of all collectors: schedule, change filter, errors, metrics, and checks for the doctor."""

@@ -1,4 +1,4 @@
-"""Publishes a reading when it changed, and repeats an unchanged one after a while so that it does not look stale."""
+"""Publishes changed readings, and repeats unchanged ones before they look stale."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -8,12 +8,12 @@ from policies.observations import Reading
 
 
 class ChangeFilter:
-    """What was published last, by subject. For one thread.
+    """The last published reading of each subject. Use it from one thread.
 
     Args:
-        publish: takes each reading that is due; must not block.
-        republish_seconds: after this, a reading that has not changed is published all the same.
-        clock: seconds, never going backwards.
+        publish: publishes a reading; must not block.
+        republish_seconds: the interval at which unchanged readings are repeated.
+        clock: seconds that never go backwards.
     """
 
     def __init__(
@@ -28,32 +28,29 @@ class ChangeFilter:
     def publish_if_due(
         self, key: str, reading: Reading, *, at_least_every: float = math.inf, fetched_at: float | None = None
     ) -> None:
-        """Publish a reading if it is due, and log it when it ended in another way than the one before.
+        """Publish a reading if it is due, and log it if its outcome changed.
 
         Args:
-            key: what was read.
-            reading: as it was read just now.
-            at_least_every: seconds after which it is published again, if that is sooner than for all.
-            fetched_at: when it was fetched, by the clock, for a reading that says how old it is.
+            key: the subject.
+            reading: the present reading.
+            at_least_every: another interval of repetition in seconds, if it is shorter.
+            fetched_at: for a reading with an age: when it was fetched, by `clock`.
         """
         now = self._clock()
         before = self._published.get(key)
         due_seconds = min(self._republish_seconds, at_least_every)
         if before is None or before[0] != reading or now - before[1] >= due_seconds:
-            self._publish(reading if fetched_at is None else _aged(reading, now - fetched_at))
+            age_ms = None if fetched_at is None else max(0, round((now - fetched_at) * 1000))
+            self._publish(reading if age_ms is None else reading.model_copy(update={"age_ms": age_ms}))
             self._published[key] = reading, now
         self._outcome_log.note(key, reading, what=key)
 
     def republish_others(self, key: str) -> None:
-        """Publish the next reading of each other key whatever it says: for the moment nothing is known of them."""
+        """Publish the next reading of each other key in any case, because their state is unknown for the moment."""
         self._published = {each: value for each, value in self._published.items() if each == key}
 
     def keep_only(self, keys: Iterable[str]) -> None:
-        """Forget all others."""
+        """Drop all other keys."""
         wanted = set(keys)
         self._published = {key: value for key, value in self._published.items() if key in wanted}
         self._outcome_log.keep_only(wanted)
-
-
-def _aged(reading: Reading, age_seconds: float) -> Reading:
-    return reading.model_copy(update={"age_ms": max(0, round(age_seconds * 1000))})

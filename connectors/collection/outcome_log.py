@@ -10,31 +10,31 @@ _log = structlog.get_logger(__name__)
 
 
 class OutcomeLog:
-    """How the last reading of each thing ended. Several threads may share it, as long as each has keys of its own."""
+    """The outcome of the last reading of each key. Several threads may share it if each has its own keys."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[Outcome, str | None]] = {}
 
     def note(self, key: Hashable, reading: Reading, /, **what: object) -> None:
-        """Log a reading that ended in another way than the one before.
+        """Log a reading whose outcome differs from the one before.
 
         Args:
-            key: what was read.
-            reading: as it was read just now.
-            what: names it in the log, beside its cluster.
+            key: the subject.
+            reading: the present reading.
+            what: further fields of the log line in addition to the cluster.
         """
         is_ok = reading.outcome is Outcome.OK
-        # Why a reading failed may be worded otherwise each time; what is amiss in one that did not is news.
+        # The detail of a failed reading may vary each time, so it does not count; the detail of a good reading does.
         now = (reading.outcome, reading.detail if is_ok else None)
         before, self._last[key] = self._last.get(key), now
         if before == now:
             return
         good = _log.debug if before is None else _log.info
-        say = good if is_ok and reading.detail is None else _log.warning
+        log = good if is_ok and reading.detail is None else _log.warning
         ended = {"outcome": reading.outcome.value, "before": before and before[0].value, "detail": reading.detail}
-        say("reading changed", cluster=reading.cluster, **what, **ended)
+        log("reading changed", cluster=reading.cluster, **what, **ended)
 
     def keep_only(self, keys: Iterable[Hashable]) -> None:
-        """Forget all others: if one comes back, it is new."""
+        """Drop all other keys."""
         wanted = set(keys)
         self._last = {key: value for key, value in self._last.items() if key in wanted}

@@ -1,4 +1,4 @@
-"""Metrics that all collectors share, and a guard so that no error in a poll ends a collector."""
+"""Common metrics of all collectors, and a guard that no error in a poll ends a collector."""
 
 from collections.abc import Callable
 
@@ -12,18 +12,18 @@ _log = structlog.get_logger(__name__)
 
 
 class PollMetrics:
-    """The metrics of all collectors of one registry: make one, and give it to each collector."""
+    """The metrics of all collectors of one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.polls = Counter(
-            "headgate_polls", "Attempts to read, by how they ended.", ("cluster", "outcome"), registry=registry
+            "headgate_polls", "Attempts to read, by outcome.", ("cluster", "outcome"), registry=registry
         )
         self.failures = Counter(
             "headgate_poll_failures", "Polls that ended in an unexpected error.", ("cluster",), registry=registry
         )
         self.seconds = Histogram(
             "headgate_poll_seconds",
-            "How long a poll of a whole cluster took.",
+            "Duration of a poll of a whole cluster.",
             ("cluster",),
             buckets=_SECONDS,
             registry=registry,
@@ -31,19 +31,19 @@ class PollMetrics:
 
         self.shortest = Gauge(
             "headgate_poll_interval_seconds",
-            "The shortest interval at which a broker of a Kafka cluster is read now: less than `poll_interval` while "
-            "one of its volumes comes near a limit.",
+            "The shortest present interval between readings of a broker of a Kafka cluster: less than `poll_interval` "
+            "while one of its volumes comes near a limit.",
             ("cluster",),
             registry=registry,
         )
 
     def forget(self, cluster: str) -> None:
-        """The cluster is read here no longer: what was said of it last would pass for what is."""
+        """Remove the series of a cluster that this process does not read any more, because they would look current."""
         for metric in (self.polls, self.failures, self.seconds, self.shortest):
             metric.remove_by_labels({"cluster": cluster})
 
     def run_poll(self, cluster: str, poll: Callable[[], None]) -> bool:
-        """Poll; an unexpected error is counted and logged, and ends nothing. Returns whether there was none."""
+        """Poll, and return whether there was no unexpected error; an error is counted and logged."""
         try:
             poll()
         except Exception:

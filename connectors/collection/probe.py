@@ -1,7 +1,7 @@
-"""One check of a connected system: whether Headgate may do there what the settings ask for.
+"""One check of a connected system: whether Headgate has the rights there that the settings need.
 
-A check changes nothing. Policies yield such checks for what their actuators need (`PolicyConnectors.probes`); what
-their collectors need shows in their readings.
+A check changes nothing. Policies yield checks for their actuators (`PolicyConnectors.probes`). Collectors need none,
+because their readings show missing rights.
 """
 
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from policies.observations import Outcome
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What came of a question."""
+    """The result of a check."""
 
     outcome: Outcome
     detail: str
-    """In a few words, without a secret."""
+    """A few words, without a secret."""
     remedies: tuple[str, ...] = ()
-    """What to do about it: sentences, or lines to give to another tool."""
+    """Remedies: sentences, or command lines of other tools."""
     seconds: float | None = None
-    """How long it took, where that is less than the question took."""
+    """The duration, if it is less than that of the whole check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question. It may block; an error that it raises is the answer that it is a fault of ours."""
+    """A check. It may block; an exception that it raises is reported as a fault of ours."""
 
     system: str
-    """Whom it is put to: ``loop Kafka``, ``payments: ZooKeeper``."""
+    """The system: ``loop Kafka``, ``payments: ZooKeeper``."""
     asks: str
-    """What about: ``quotas``."""
+    """The subject: ``quotas``."""
     ask: Callable[[], ProbeResult]

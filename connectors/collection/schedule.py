@@ -1,4 +1,4 @@
-"""When collectors poll: at a fixed rate with jitter, until they are told to stop."""
+"""The schedule of polls: a fixed rate with jitter, until a stop."""
 
 import math
 import random
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 _random = random.SystemRandom()
 
 JITTER = 0.1
-"""Share of the interval by which a tick may be early or late, so that many collectors do not ask all at once."""
+"""Maximum shift of a tick as a fraction of the interval, so that many collectors do not poll at the same time."""
 
 
 def ticks(
@@ -18,19 +18,16 @@ def ticks(
     clock: Callable[[], float] = time.monotonic,
     draw: Callable[[float, float], float] = _random.uniform,
 ) -> Iterator[int]:
-    """Yield at once, and then once an interval, until stopped.
+    """Yield the number of each tick, the first at once, until stopped.
 
-    The rate is fixed: a tick's jitter, or the time spent between ticks, moves no later tick. Ticks that were missed
-    because a poll took longer than the interval are left out, not made up for.
+    The rate is fixed: neither jitter nor the duration of a poll moves later ticks. A tick that is due during a long
+    poll is skipped.
 
     Args:
-        interval_seconds: from one tick to the next.
-        stopped_within: waits so many seconds at most and tells whether to stop, as `threading.Event.wait` does.
-        clock: seconds, never going backwards.
-        draw: a number between two others.
-
-    Yields:
-        The tick's number.
+        interval_seconds: the time between two ticks.
+        stopped_within: waits at most the given seconds, and returns whether to stop, like `threading.Event.wait`.
+        clock: seconds that never go backwards.
+        draw: returns a random number between two others.
     """
     start = clock()
     number, jitter = 0, 0.0

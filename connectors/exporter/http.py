@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from connectors.http.access import HttpAccess, is_let_in
+from connectors.http.access import HttpAccess, has_access
 from connectors.http.responses import HTML, Response, error_response
 from connectors.http.server import HttpServer
 from policies.errors import UserError
@@ -183,7 +183,7 @@ class _Handler(MetricsHandler):
         except UserError as error:
             _log.warning("every request is refused: the token cannot be read", detail=str(error))
             return False
-        return token is None or is_let_in(self.headers.get("Authorization"), token)
+        return token is None or has_access(self.headers.get("Authorization"), token)
 
 
 def _run_check(name: str, check: Check) -> str | None:

@@ -1,4 +1,4 @@
-"""Access to our own HTTP servers: bearer token, client certificates and TLS."""
+"""Access to our own HTTP servers: bearer token and TLS."""
 
 import hmac
 import ssl
@@ -17,15 +17,15 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class HttpAccess(RedactedBlock):
-    """A token that must be sent, and the certificate to encrypt with."""
+    """The token that requests must have, and the server's certificate."""
 
     place: ClassVar[str] = "http.access"
-    """Of the block in the settings, for errors."""
+    """The path of the block in the settings, for errors."""
 
     token: SecretStr | None = Field(
-        default=None, min_length=1, description="Who asks must send it as `Authorization: Bearer …`."
+        default=None, min_length=1, description="Clients must send it as `Authorization: Bearer …`."
     )
-    token_file: Path | None = Field(default=None, description="The same in a file.")
+    token_file: Path | None = Field(default=None, description="The token in a file.")
     cert_file: Path | None = Field(default=None, description="PEM; the server's certificate and its chain.")
     key_file: Path | None = Field(default=None, description="PEM; the certificate's key.")
 
@@ -41,7 +41,7 @@ class HttpAccess(RedactedBlock):
         )
 
     def bearer_token(self) -> str | None:
-        """What must be sent; None: nothing.
+        """Return the token that requests must have, or None.
 
         Raises:
             UserError: its file cannot be read.
@@ -49,7 +49,7 @@ class HttpAccess(RedactedBlock):
         return secret(self.token, self.token_file, f"{self.place}.token_file")
 
     def tls(self) -> ssl.SSLContext | None:
-        """How to encrypt; None where that is not asked for.
+        """Return the server's TLS context; None without a certificate.
 
         Raises:
             UserError: the certificate cannot be used.
@@ -58,7 +58,7 @@ class HttpAccess(RedactedBlock):
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            # A function, or OpenSSL would ask for the password of an encrypted key on the terminal.
+            # Without this function, OpenSSL would ask for the password of an encrypted key on the terminal.
             context.load_cert_chain(self.cert_file, self.key_file, password=lambda: "")
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
@@ -66,8 +66,8 @@ class HttpAccess(RedactedBlock):
         return context
 
 
-def is_let_in(authorization: str | None, token: str) -> bool:
-    """Whether a request's header brings the token: as a bearer's, or as the password that a browser asks its user for.
+def has_access(authorization: str | None, token: str) -> bool:
+    """Whether a request's header has the token, as a bearer token or as the password of a browser's user.
 
     It takes as long for a wrong token as for the right one.
     """
@@ -76,14 +76,10 @@ def is_let_in(authorization: str | None, token: str) -> bool:
         case "bearer":
             found = sent.strip().encode()
         case "basic":
-            found = _password(sent)
+            try:
+                found = b64decode(sent.strip(), validate=True).partition(b":")[2]
+            except (Base64Error, ValueError):
+                found = b""
         case _:
             return False
     return hmac.compare_digest(found, token.encode())
-
-
-def _password(sent: str) -> bytes:
-    try:
-        return b64decode(sent.strip(), validate=True).partition(b":")[2]
-    except (Base64Error, ValueError):
-        return b""

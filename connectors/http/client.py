@@ -1,7 +1,7 @@
 """HTTP requests with one deadline for the whole call and a limit on the size of the answer.
 
-httpx limits each wait for a byte, so a server that drips holds a call as long as it likes, and it reads whatever is
-sent. Here every wait on the network ends at the call's deadline, except name resolution, which has limits of its own.
+httpx limits each wait for a byte, so a server that sends byte by byte can hold a call forever, and it reads answers of
+any size. Here every wait on the network ends at the call's deadline, except name resolution, which has its own limits.
 """
 
 import logging
@@ -17,22 +17,22 @@ import httpcore
 import httpx
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""Of any answer whose reader names no other limit: that of 100,000 topics is half as long."""
+"""Default maximum size of an answer; an answer with 100,000 topics is half as long."""
 
 MAX_CONNECTIONS = 16
-"""Requests under way at once: a server serves them from a pool of threads that its own work needs too."""
+"""Maximum number of parallel requests; a server handles them with threads that its own work needs, too."""
 
 _TIMEOUTS = ("connect", "read", "write", "pool")
 _ends_at: ContextVar[float | None] = ContextVar("ends_at", default=None)
 
 
 class OversizedAnswerError(httpx.RequestError):
-    """The answer is longer than what is read."""
+    """The answer exceeds the maximum size."""
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """All requests of this thread within end after so long, in all; a deadline already in force stays if earlier."""
+    """Limit the total time of this thread's requests; an earlier deadline in force stays."""
     ends_at, outer = time.monotonic() + seconds, _ends_at.get()
     token = _ends_at.set(ends_at if outer is None else min(outer, ends_at))
     try:
@@ -49,27 +49,27 @@ def bounded_client(
     max_answer_bytes: int = MAX_ANSWER_BYTES,
     transport: httpx.BaseTransport | None = None,
 ) -> httpx.Client:
-    """A client of which each request, answer and all, takes at most `timeout_seconds`, or what `deadline` leaves.
+    """Make a client whose requests take at most `timeout_seconds` with their answer, or the rest of a `deadline`.
 
-    It follows no redirect, so that nobody is sent a credential unseen, and takes no proxy from the environment.
+    It follows no redirect, so that no other server gets a credential, and uses no proxy of the environment.
 
     Args:
-        verify: what to trust, and our certificate.
-        timeout_seconds: for one request, connecting included.
-        base_url: before every path.
-        max_answer_bytes: a longer answer is an OversizedAnswerError.
-        transport: in place of the network, for tests.
+        verify: the TLS context.
+        timeout_seconds: limit of one request, connecting included.
+        base_url: the prefix of every path.
+        max_answer_bytes: a longer answer raises OversizedAnswerError.
+        transport: replaces the network in tests.
     """
-    # At INFO httpx reports each request, thousands of them at each reading; what comes of them the readers say.
+    # At INFO httpx logs each request, thousands for each reading; the readings report their results.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger("httpcore").setLevel(logging.WARNING)
     bounded = _Bounded(transport or _Network(verify), timeout_seconds, max_answer_bytes)
-    # Compressed, a short answer may hold a long one.
+    # A short compressed answer could expand to a very long one.
     return httpx.Client(base_url=base_url, headers={"Accept-Encoding": "identity"}, trust_env=False, transport=bounded)
 
 
 class _Bounded(httpx.BaseTransport):
-    """Reads answers whole, within the bounds."""
+    """Reads complete answers within the limits."""
 
     def __init__(self, wrapped: httpx.BaseTransport, timeout_seconds: float, max_answer_bytes: int) -> None:
         self._wrapped = wrapped
@@ -90,7 +90,7 @@ class _Bounded(httpx.BaseTransport):
         if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise httpx.DecodingError("the answer is compressed, which was not asked for", request=request)
         content = bytearray()
-        assert isinstance(answer.stream, httpx.SyncByteStream)  # noqa: S101 - what the transport of a client gives
+        assert isinstance(answer.stream, httpx.SyncByteStream)  # noqa: S101 - as every transport of a client
         for chunk in answer.stream:
             content += chunk
             if len(content) > self._max_answer_bytes:
@@ -107,7 +107,7 @@ class _Bounded(httpx.BaseTransport):
 class _Network(httpx.HTTPTransport):
     def __init__(self, verify: ssl.SSLContext) -> None:
         super().__init__(verify=verify, trust_env=False)
-        # httpx has no parameter for how bytes are read; its exceptions are kept this way.
+        # httpx has no parameter for the network backend. Replacing the pool keeps httpx's mapping of exceptions.
         self._pool = httpcore.ConnectionPool(
             ssl_context=verify,
             max_connections=MAX_CONNECTIONS,
@@ -118,7 +118,7 @@ class _Network(httpx.HTTPTransport):
 
 
 class _Backend(httpcore.SyncBackend):
-    """Connects to one address after the other, all within the deadline."""
+    """Connects to one address after the other, within the deadline."""
 
     def connect_tcp(
         self,
@@ -144,7 +144,7 @@ class _Backend(httpcore.SyncBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection on which each wait ends at the deadline of the call that waits."""
+    """A connection whose waits end at the deadline of the present call."""
 
     def __init__(self, wrapped: httpcore.NetworkStream) -> None:
         self._wrapped = wrapped
@@ -173,7 +173,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 def _left_seconds(too_late: Callable[[], Exception]) -> float:
-    """Until the deadline in force."""
+    """Return the time until the deadline in force; raises `too_late` if it is over."""
     ends_at = _ends_at.get()
     left_seconds = float("inf") if ends_at is None else ends_at - time.monotonic()
     if left_seconds <= 0:

@@ -12,17 +12,17 @@ HTML, JSON = "text/html; charset=utf-8", "application/json"
 
 
 class ErrorDocument(BaseModel):
-    """Why there is no answer."""
+    """An error response."""
 
     model_config = ConfigDict(frozen=True)
 
-    status: int = Field(description="As in the answer's first line.")
-    error: str = Field(description="One sentence.")
+    status: int = Field(description="The HTTP status.")
+    error: str = Field(description="The reason, in one sentence.")
 
 
 @dataclass(frozen=True)
 class Response:
-    """A body, and what it is."""
+    """A body with its content type and status."""
 
     body: bytes = field(repr=False)
     content_type: str
@@ -30,21 +30,21 @@ class Response:
 
     @cached_property
     def etag(self) -> str:
-        """Changes with the body."""
+        """A digest of the body."""
         return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
 
     def is_known(self, if_none_match: str | None) -> bool:
-        """Whether who asks has this body, by the header `If-None-Match`."""
+        """Whether the client has this body already, by the header `If-None-Match`."""
         known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
         return self.status is HTTPStatus.OK and (self.etag in known or "*" in known)
 
 
 def json_response(document: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A document; in ASCII, so that no name that others chose makes a terminal do anything."""
+    """Make a response in ASCII, so that foreign names cannot send control characters to a terminal."""
     body = json.dumps(document.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Response(f"{body}\n".encode(), JSON, status)
 
 
 def error_response(status: HTTPStatus, sentence: str) -> Response:
-    """Why there is no answer."""
+    """Make an error response."""
     return json_response(ErrorDocument(status=status.value, error=sentence), status)

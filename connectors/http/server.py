@@ -15,27 +15,27 @@ from connectors.closing import Closing
 from policies.errors import UserError
 
 _CONNECTION_SECONDS = 60.0
-"""An answer to a slow client takes seconds; one who sends a byte now and then is ended."""
+"""Limit of a connection. An answer to a slow client takes seconds; a client that sends byte by byte is cut off."""
 _MAX_CONNECTIONS = 64
-_LOOK_SECONDS = 0.2
-"""It looks so often whether a connection takes too long: a request wakes it at once, and so does its end."""
+_CHECK_SECONDS = 0.2
+"""Interval of the check for connections that take too long."""
 
 _log = structlog.get_logger(__name__)
 
 
 class HttpServer(Closing):
-    """Serves from the moment it is made until it is closed; use it as a context manager, or call `close`.
+    """Serves until it is closed; use it as a context manager, or call `close`.
 
     Args:
-        handler: answers requests, each on a thread of its own.
+        handler: answers requests, each on its own thread.
         host: the address to listen on; empty for all.
-        port: 0 for any that is free; `port` tells which.
-        name: of its thread.
-        setting: the name of the setting that gives the port, for the error.
-        tls: encrypts, where it is given; who asks shakes hands on the thread that answers.
+        port: 0 for any free port; the attribute `port` has its number.
+        name: the name of its thread.
+        setting: the name of the port's setting, for the error.
+        tls: None for no encryption. The handshake runs on the thread that answers.
 
     Raises:
-        UserError: it cannot listen there.
+        UserError: it cannot listen on this port.
     """
 
     def __init__(
@@ -56,26 +56,26 @@ class HttpServer(Closing):
             listening = self._server.socket
             self._server.socket = tls.wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_LOOK_SECONDS,), name=name, daemon=True
+            target=self._server.serve_forever, args=(_CHECK_SECONDS,), name=name, daemon=True
         )
         self._thread.start()
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Stop listening and return when the port is free. May be called twice."""
-        with suppress(OSError):  # not every system can
-            self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes its thread
+        """Stop listening, and return when the port is free. May be called twice."""
+        with suppress(OSError):  # not every system supports it
+            self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the server's thread
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
 class _Server(ThreadingHTTPServer):
-    """Each connection ends after a while, however slowly its client speaks, and there are never more than so many."""
+    """A server with a time limit for each connection, and a maximum number of connections."""
 
     daemon_threads = True
 
@@ -85,7 +85,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own; one too many is closed."""
+        """Serve a connection on its own thread; close it if there are too many."""
         with self._lock:
             is_taken = len(self._open) < _MAX_CONNECTIONS
             if is_taken:
@@ -96,13 +96,13 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """It is served."""
+        """Forget a connection that has been served."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Now and then: end what takes too long. Its thread sees a broken connection."""
+        """End connections that take too long; their threads see a broken connection."""
         with self._lock:
             late = [request for request, ends_at in self._open.items() if time.monotonic() > ends_at]
         for request in late:
@@ -110,14 +110,14 @@ class _Server(ThreadingHTTPServer):
                 request.shutdown(socket.SHUT_RDWR)
 
     def server_bind(self) -> None:
-        """Bind without asking the name service for our own name, which may take it half a minute."""
+        """Bind without a reverse lookup of our own name, which may take half a minute."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
-        """Who asks may hang up, which is nothing to report; anything else is a fault of ours."""
+        """Log it at debug level only, because clients may hang up."""
         _log.debug("a request broke off", client=str(client_address), exc_info=True)
 
 

@@ -1,4 +1,4 @@
-"""TLS of any connection: certificate authorities, and the client certificate."""
+"""TLS settings of any connection: certificate authorities, and the client certificate."""
 
 import ssl
 from collections.abc import Iterator
@@ -11,21 +11,21 @@ from policies.errors import UserError
 
 
 class Tls(RedactedBlock):
-    """Encryption, and the client's certificate where the cluster wants one. An empty block will do."""
+    """Encryption, with a client certificate if the cluster requires one. An empty block is enough."""
 
-    ca_file: Path | None = Field(default=None, description="PEM; the authorities to trust. Default: the system's.")
+    ca_file: Path | None = Field(default=None, description="PEM; the trusted authorities. Default: the system's.")
     cert_file: Path | None = Field(default=None, description="PEM; the client's certificate and its chain.")
     key_file: Path | None = Field(default=None, description="PEM; the certificate's key (for Kafka in PKCS#8).")
-    key_password: SecretStr | None = Field(default=None, min_length=1, description="Of the key, where it is encrypted.")
-    key_password_file: Path | None = Field(default=None, description="The same, in a file.")
+    key_password: SecretStr | None = Field(default=None, min_length=1, description="The password of an encrypted key.")
+    key_password_file: Path | None = Field(default=None, description="The key's password in a file.")
     verify_hostname: bool = Field(default=True, description="The server's certificate must name its host.")
 
     def files(self) -> dict[str, Path | None]:
-        """All files it may name, by field."""
+        """Return the files that the fields name."""
         return {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file", "key_password_file")}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Files that cannot be read, and halves of what belongs together."""
+        """Yield files that cannot be read, and settings that need another one."""
         yield from unreadable_files(self.files())
         if (self.cert_file is None) != (self.key_file is None):
             given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
@@ -36,14 +36,14 @@ class Tls(RedactedBlock):
             yield "key_file", "is needed with a key password"
 
     def password(self) -> str | None:
-        """The key's password, if it has one."""
+        """Return the key's password, or None."""
         return secret(self.key_password, self.key_password_file, "tls.key_password_file")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """A client context.
+        """Make a client context.
 
         Raises:
-            UserError: a file does not hold what it should, or the key's password is wrong.
+            UserError: a file has the wrong content, or the key's password is wrong.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.verify_hostname
@@ -57,7 +57,7 @@ class Tls(RedactedBlock):
         if self.cert_file is not None:
             password = self.password() or ""
             try:
-                # A function, or OpenSSL would ask for the password of an encrypted key on the terminal.
+                # Without this function, OpenSSL would ask for the password of an encrypted key on the terminal.
                 context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
             except (OSError, ValueError):
                 raise UserError(
@@ -68,16 +68,9 @@ class Tls(RedactedBlock):
 
 
 def ssl_context_for(url: str, tls: Tls | None) -> ssl.SSLContext:
-    """A client context for an HTTP address.
+    """Make a client context for an HTTP address. Raises as `Tls.ssl_context` does.
 
-    Without encryption nobody is to be trusted, so none is: reading the system's authorities takes 30 ms a client.
-
-    Args:
-        url: the address, of which only the scheme counts.
-        tls: what was set for it.
-
-    Raises:
-        UserError: as `Tls.ssl_context`.
+    Without encryption it loads no authorities, because reading the system's takes 30 ms for each client.
     """
     if tls is None and url.startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

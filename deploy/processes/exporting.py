@@ -63,7 +63,7 @@ def exporting(
         settings_hash=settings_hash,
         clusters=settings.watched(),
         on_decision=on_decision,
-        on_records=None if canary is None else canary.take,
+        on_records=None if canary is None else canary.fold_records,
     )
 
     def snapshot() -> LoopSnapshot:

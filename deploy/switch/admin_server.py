@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.http.access import is_let_in
+from connectors.http.access import has_access
 from connectors.http.server import HttpServer
 from connectors.switching.settings import SwitchAdminApi
 
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _answer(self) -> StatusAndBody:
-        if not is_let_in(self.headers.get("Authorization"), self.token):
+        if not has_access(self.headers.get("Authorization"), self.token):
             return HTTPStatus.UNAUTHORIZED, refuse("a bearer token is needed")
         try:
             return self.answer(self._read_request())

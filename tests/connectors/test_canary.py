@@ -105,7 +105,7 @@ def test_each_reading_causes_a_decision_that_names_it_and_never_an_alert(setting
     for number in range(40):
         loop.canary.send()
         loop.later(0.3)
-        loop.canary.take(loop.decide())
+        loop.canary.fold_records(loop.decide())
         assert loop.count() == number + 1
         loop.later(INTERVAL_SECONDS)
     assert {type(each) for each in loop.decisions} == {ThrottleFactor}
@@ -133,7 +133,7 @@ def test_the_settings_of_others_stay_as_they_are() -> None:
 def test_the_latency_is_from_the_reading_to_its_decision(loop: Loop) -> None:
     loop.canary.send()
     loop.later(0.42)
-    loop.canary.take(loop.decide())
+    loop.canary.fold_records(loop.decide())
     assert loop.value("headgate_loop_latency_seconds_sum") == pytest.approx(0.42)
     answers = loop.canary.answers()
     assert answers is not None
@@ -143,7 +143,7 @@ def test_the_latency_is_from_the_reading_to_its_decision(loop: Loop) -> None:
 
 def test_a_loop_that_no_longer_answers_is_known_within_a_minute(loop: Loop) -> None:
     loop.canary.send()
-    loop.canary.take(loop.decide())
+    loop.canary.fold_records(loop.decide())
     loop.later(INTERVAL_SECONDS)  # the worst case: it dies just after an answer
     loop.canary.send()
     loop.later(SILENT_SECONDS + 0.1)
@@ -156,12 +156,12 @@ def test_a_loop_that_no_longer_answers_is_known_within_a_minute(loop: Loop) -> N
 
 def test_it_stays_known_however_many_readings_follow_and_ends_with_the_first_answer(loop: Loop) -> None:
     loop.canary.send()
-    loop.canary.take(loop.decide())
+    loop.canary.fold_records(loop.decide())
     for _ in range(30):
         loop.later(INTERVAL_SECONDS)
         loop.canary.send()
     assert loop.unanswered() == 29 * INTERVAL_SECONDS
-    loop.canary.take(loop.decide())
+    loop.canary.fold_records(loop.decide())
     assert loop.unanswered() == 0.0
     assert loop.count() == 1, "what was decided on together is no latency"
 
@@ -186,7 +186,7 @@ def test_the_canary_of_another_process_hides_ours_without_an_alarm(loop: Loop) -
         records = loop.decide()
         assert records, "two readings at once give a decision, too"
         for canary in (first, second):
-            canary.take(records)
+            canary.fold_records(records)
         loop.later(INTERVAL_SECONDS)
     assert loop.unanswered() == loop.value("headgate_loop_unanswered_seconds", registry) == 0.0
 
@@ -205,7 +205,7 @@ def test_the_canary_of_another_process_hides_ours_without_an_alarm(loop: Loop) -
 )
 def test_nothing_else_is_an_answer(loop: Loop, record: Record) -> None:
     loop.canary.send()
-    loop.canary.take([record])
+    loop.canary.fold_records([record])
     loop.later(100)
     assert (loop.unanswered() or 0) > 0
 
@@ -241,7 +241,7 @@ def test_nobody_is_paged_for_it() -> None:
     notifier = Notifier(nowhere, ALERTS, settings, NotifierMetrics(CollectorRegistry()), now=lambda: NOON)
     for each, expected in ((alert(cluster=CANARY, subject=CANARY), 0), (alert(), 1)):
         record = Record(ALERTS, each.record_key().encode(), decision_event(each), to_millis(NOON))
-        notifier.take([record])
+        notifier.fold_records([record])
         assert len(notifier.bodies()) == expected
 
 

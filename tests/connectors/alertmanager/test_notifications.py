@@ -39,7 +39,7 @@ def ends(book: NotificationBook, now: datetime) -> list[str]:
 
 
 def test_labels_name_what_it_is_about_and_annotations_say_why(book: NotificationBook) -> None:
-    book.take(KEY, alert(), NOON)
+    book.fold(KEY, alert(), NOON)
     (body,) = book.bodies(NOON)
     assert body["labels"] == {
         "alertname": "volume-below-hard-limit", "policy": "throttle", "severity": "critical", "cluster": "payments",
@@ -50,69 +50,69 @@ def test_labels_name_what_it_is_about_and_annotations_say_why(book: Notification
 
 
 def test_a_firing_alert_outlives_three_missed_sends_and_no_more(book: NotificationBook) -> None:
-    book.take(KEY, alert(), NOON)
+    book.fold(KEY, alert(), NOON)
     later = NOON + timedelta(hours=3)
     assert ends(book, later) == [format_instant(later + 4 * RESEND)]
 
 
 def test_a_repeated_alert_is_the_same_one_whatever_its_numbers(book: NotificationBook) -> None:
-    book.take(KEY, alert(), NOON)
-    book.take(KEY, alert(NOON + RESEND, summary="it is fuller", reason="other", sequence=2), NOON + RESEND)
+    book.fold(KEY, alert(), NOON)
+    book.fold(KEY, alert(NOON + RESEND, summary="it is fuller", reason="other", sequence=2), NOON + RESEND)
     (body,) = book.bodies(NOON + RESEND)
     assert body["annotations"]["summary"] == "it is fuller"
 
 
 def test_a_resolved_alert_is_said_to_have_ended_for_a_quarter_of_an_hour(book: NotificationBook) -> None:
     end = NOON + timedelta(minutes=5)
-    book.take(KEY, alert(), NOON)
-    book.take(KEY, resolved(end), end)
+    book.fold(KEY, alert(), NOON)
+    book.fold(KEY, resolved(end), end)
     assert book.firing == 0
     assert ends(book, end) == ends(book, end + timedelta(minutes=15)) == [format_instant(end)]
     assert ends(book, end + timedelta(minutes=16)) == []
 
 
 def test_an_end_by_a_clock_ahead_of_ours_is_now(book: NotificationBook) -> None:
-    book.take(KEY, alert(), NOON)
-    book.take(KEY, resolved(NOON + timedelta(minutes=5)), NOON + RESEND)
+    book.fold(KEY, alert(), NOON)
+    book.fold(KEY, resolved(NOON + timedelta(minutes=5)), NOON + RESEND)
     assert ends(book, NOON + RESEND) == [format_instant(NOON + RESEND)]
 
 
 def test_one_that_is_resolved_without_having_been_heard_to_fire_is_no_news(book: NotificationBook) -> None:
-    book.take(KEY, resolved(NOON), NOON)
+    book.fold(KEY, resolved(NOON), NOON)
     assert book.bodies(NOON) == []
 
 
 def test_a_change_of_severity_ends_the_one_and_begins_the_other(book: NotificationBook) -> None:
     later = NOON + RESEND
-    book.take(KEY, alert(severity=Severity.WARNING), NOON)
-    book.take(KEY, alert(later, severity=Severity.CRITICAL, sequence=2), later)
+    book.fold(KEY, alert(severity=Severity.WARNING), NOON)
+    book.fold(KEY, alert(later, severity=Severity.CRITICAL, sequence=2), later)
     told = {body["labels"]["severity"]: body["endsAt"] for body in book.bodies(later)}
     assert told == {"critical": format_instant(later + 4 * RESEND), "warning": format_instant(later)}
 
 
 def test_one_that_fires_again_is_no_longer_said_to_have_ended(book: NotificationBook) -> None:
-    book.take(KEY, alert(), NOON)
-    book.take(KEY, resolved(NOON + RESEND), NOON + RESEND)
+    book.fold(KEY, alert(), NOON)
+    book.fold(KEY, resolved(NOON + RESEND), NOON + RESEND)
     again = NOON + 2 * RESEND
-    book.take(KEY, alert(again, started_at=again), again)
+    book.fold(KEY, alert(again, started_at=again), again)
     assert ends(book, again) == [format_instant(again + 4 * RESEND)]
 
 
 def test_the_gravest_are_told_first(book: NotificationBook) -> None:
     for number, severity in enumerate((Severity.INFO, Severity.CRITICAL, Severity.WARNING)):
-        book.take(str(number), alert(severity=severity, subject=str(number)), NOON)
+        book.fold(str(number), alert(severity=severity, subject=str(number)), NOON)
     assert [body["labels"]["severity"] for body in book.bodies(NOON)] == ["critical", "warning", "info"]
 
 
 def test_what_the_loop_forgets_has_ended(book: NotificationBook) -> None:
-    book.take(KEY, alert(), NOON)
+    book.fold(KEY, alert(), NOON)
     book.forget(KEY, NOON + RESEND)
     book.forget("never/heard/of", NOON + RESEND)
     assert ends(book, NOON + RESEND) == [format_instant(NOON + RESEND)]
 
 
 def test_nothing_ends_before_it_began(book: NotificationBook) -> None:
-    book.take(KEY, alert(started_at=NOON), NOON)
+    book.fold(KEY, alert(started_at=NOON), NOON)
     book.forget(KEY, NOON - RESEND)
     assert ends(book, NOON) == [format_instant(NOON)]
 

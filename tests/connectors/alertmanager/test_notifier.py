@@ -163,8 +163,8 @@ def test_one_that_is_away_is_told_when_it_is_back_and_holds_up_no_other(stage: S
 
 def test_repeated_late_and_forged_records_change_nothing(stage: Stage) -> None:
     later = to_millis(NOON) + 5
-    stage.notifier.take([record(alert(sequence=later, summary="now"))])
-    stage.notifier.take(
+    stage.notifier.fold_records([record(alert(sequence=later, summary="now"))])
+    stage.notifier.fold_records(
         [
             record(first()),
             record(alert(sequence=to_millis(NOON + timedelta(days=400)), summary="forged")),
@@ -175,6 +175,6 @@ def test_repeated_late_and_forged_records_change_nothing(stage: Stage) -> None:
 
 
 def test_a_tombstone_ends_the_alert(stage: Stage) -> None:
-    stage.notifier.take([record(first())])
-    stage.notifier.take([Record(TOPIC, first().record_key().encode(), None, to_millis(NOON))])
+    stage.notifier.fold_records([record(first())])
+    stage.notifier.fold_records([Record(TOPIC, first().record_key().encode(), None, to_millis(NOON))])
     assert [body["endsAt"] for body in stage.notifier.bodies()] == ["2026-11-22T12:00:00.000Z"]

@@ -62,7 +62,7 @@ def test_closed_it_leaves_its_port_to_the_next() -> None:
 
 
 def test_it_is_closed_at_once_and_not_when_it_looks_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(http_server, "_CHECK_SECONDS", 3600.0)
     closing = threading.Thread(target=serving().close, daemon=True)
     closing.start()
     closing.join(30)
