@@ -2,28 +2,28 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Errors alone: its warnings are about how packages of others are built, and nothing to do about for who reads them here.
+# pip prints errors only: its warnings concern how third-party packages are built, and a user cannot act on them.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 SETTINGS ?=
 PYTEST ?=
 AGAINST ?=
-# Of tests side by side: as many as there are processors, two at least and four at the most. Tests on servers wait for two
-# thirds of their time: of them twice as many, as far as there is memory (2 GB each).
+# Number of test workers: one per processor, at least two and at most four. Tests on servers wait for two thirds of their
+# time, so they get two workers per processor, as far as the memory allows (2 GB each).
 WORKERS ?=
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 ROOMS := $(shell awk '/^MemAvailable/ {print int($$2 / 2000000)}' /proc/meminfo 2>/dev/null || echo 4)
 WITHOUT_SERVERS = $(or $(WORKERS),$(shell n=$(PROCESSORS); echo $$((n < 2 ? 2 : n > 4 ? 4 : n))))
 WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$$((n > 4 ? 4 : n)) m=$$((m < 2 ? 2 : m)); echo $$((n < m ? n : m))))
 
-# Else each of the hundreds of processes that the tests start would compile everything anew.
+# Without bytecode files, each of the hundreds of processes that the tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
 
-help: ## What there is to make
+help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
 
-# Ctrl-C ends the loop in order; what comes after it is said all the same.
+# Ctrl-C ends the loop in order; the hint is printed in any case.
 AFTERWARDS = echo "headgate is at $(abspath $(BIN))/headgate; to call it by its name: . $(BIN)/activate"
 
 run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watching this machine's disks
@@ -32,13 +32,13 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and a recovery on brokers of its own
 	@trap : INT; $(BIN)/headgate demo; status=$$?; $(AFTERWARDS); exit $$status
 
-# Half of what servers take to start is their classes: an archive of them, made once.
+# Loading classes takes half of the start of a server; archives of the classes are made once.
 ARCHIVES := $(BIN)/python -m tests.system.class_archives
 
-# Files go to the workers whole, so that tests share servers, and the longest first.
+# Each file runs in one worker, so that its tests share servers. The longest files run first.
 SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
-# Each worker reads all tests first: not those that it leaves out. Who has none left takes half of the other's.
+# `--ignore` saves each worker the collection of system tests. An idle worker takes half of the other's tests.
 UNIT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
@@ -50,27 +50,27 @@ lean: $(VENV)/.dev ## Each policy once on real servers, `up`, `demo`, and a quer
 	@$(ARCHIVES)
 	$(SYSTEM) -m lean
 
-system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: 12 minutes on 2 cores
+system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 15 minutes on 2 cores
 	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
 
-servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: what CI runs
+servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: CI runs this
 	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not long and not compatibility"
 
-again: $(VENV)/.dev ## What failed last, alone
+again: $(VENV)/.dev ## The tests that failed last
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars and ZooKeepers (fetched with Maven), and the table in docs/compatibility.md
 	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py $(PYTEST)
 	$(BIN)/python -m tests.docs.test_compatibility
 
-# What shows once more, for longer or in more shapes, what a test of `system` shows on real servers: each night.
-long: $(VENV)/.dev ## The same with every kill, outage and repetition
+# Each of these tests repeats, for longer or in more variants, what a test of `system` shows on real servers.
+long: $(VENV)/.dev ## Tests on real servers with every kill, outage and repetition: each night
 	@$(ARCHIVES)
 	$(SYSTEM) -m long
 
-thorough: $(VENV)/.dev ## Unit tests with hundreds of examples a property, drawn anew each time
+thorough: $(VENV)/.dev ## Unit tests with hundreds of random examples per property
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(UNIT) --timeout 3600
 
 WALKS = 2000
@@ -92,21 +92,21 @@ layers: $(VENV)/.dev
 generated: $(VENV)/.dev
 	$(BIN)/python -m deploy.generate --check
 
-generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the dashboards anew
+generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the dashboards
 	$(BIN)/python -m deploy.generate
 	$(BIN)/python -m deploy.monitoring.dashboards
 	$(BIN)/python -m deploy.reference.kubernetes
 
-setup: $(VENV)/.dev ## The virtual environment alone, with what development needs
+setup: $(VENV)/.dev ## The virtual environment with all packages for development
 
 COUNT = 100
 SEED = 1
-faults: $(VENV)/.dev ## Faults on a real loop, against an undisturbed run: COUNT=500 SEED=1 for hours
+faults: $(VENV)/.dev ## Faults on a real loop, compared with an undisturbed run: COUNT=500 SEED=1 for hours
 	$(BIN)/python -m bench.faults --count $(COUNT) --seed $(SEED)
 
 TARGET = codec
 SECONDS = 300
-fuzz: $(VENV)/.dev ## What reads what others wrote, guided by coverage: TARGET=codec|settings|znodes|rest|exporter|words SECONDS=300
+fuzz: $(VENV)/.dev ## Fuzz the parsers of foreign input, guided by coverage: TARGET=codec|settings|znodes|rest|exporter|words SECONDS=300
 	@$(PIP) install --require-hashes -r requirements-fuzz.txt
 	$(BIN)/python -m bench.fuzz $(TARGET) --atheris --seconds $(SECONDS)
 
@@ -124,15 +124,15 @@ docker: ## The image (needs a Docker engine)
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
-requirements: ## Pin what pyproject.toml asks for, with hashes (needs uv)
+requirements: ## Pin the dependencies of pyproject.toml, with hashes (needs uv)
 	$(PIN) pyproject.toml --group build -o requirements.txt
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
 	$(PIN) --group fuzz -c requirements-dev.txt -o requirements-fuzz.txt
 
-audit: $(VENV)/.runtime ## Known weaknesses of what is pinned (asks a database on the network; says so where there is none)
+audit: $(VENV)/.runtime ## Known vulnerabilities of the pinned packages (needs the network)
 	@$(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
 	@.venv-audit/bin/pip-audit --require-hashes --disable-pip -r requirements.txt || \
-	  { echo "audit: either weaknesses were found (above), or no database was reached: then nothing is known" >&2; exit 1; }
+	  { echo "audit: vulnerabilities were found (above), or the database could not be reached and nothing is known" >&2; exit 1; }
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -145,12 +145,12 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(VENV)/bin/python requirements.txt pyproject.toml
-	@echo "installing headgate and what it needs: 500 MB, most of it PySpark; minutes on a slow machine (once)"
+	@echo "installing headgate and its dependencies: 500 MB, most of it PySpark; minutes on a slow machine (once)"
 	@$(PIP) install --require-hashes -r requirements.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt
-	@echo "installing what the tests need (once)"
+	@echo "installing the packages of the tests (once)"
 	@$(PIP) install --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -16,7 +16,7 @@ from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.errors import UserError
 from tests.docs.blocks import ROOT, Block, blocks
-from tests.system.reader import PLAYS
+from tests.system.test_try_it import PLAYS
 
 SHELL = [block for block in blocks() if block.is_shell]
 NOT_HERE = "cannot be read: No such file or directory"

@@ -19,7 +19,7 @@ from kazoo.protocol.states import ZnodeStat
 
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.units import to_millis
-from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, series, write_settings
+from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, write_settings
 from tests.system.waiting import eventually
 
 CLUSTER = "c1"
@@ -111,25 +111,12 @@ class Metadata:
         return stat
 
 
-class WatchedLoop:
-    """What a running `headgate run` says of the cluster `c1`: its topics, all of them from the beginning, and metrics.
-
-    Args:
-        servers: of the loop's own Kafka.
-        prefix: of the topics.
-        port: where it serves its metrics.
-        settings: the file it runs with.
-    """
+class WatchedLoop(LoopTopics):
+    """The topics and metrics of a `headgate run` that watches the cluster `c1` with the settings of a file."""
 
     def __init__(self, servers: str, prefix: str, port: int, settings: Path) -> None:
-        self._port = port
+        super().__init__(servers, prefix, port, "observed.bookies", "decided.isolation", "decided.alerts", "audit")
         self._settings = settings
-        names = ("observed.bookies", "decided.isolation", "decided.alerts", "audit")
-        self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in names}
-
-    def close(self) -> None:
-        for topic in self._topics.values():
-            topic.__exit__()
 
     def command(self, *arguments: str) -> str:
         """Run a `headgate` command with the loop's settings; returns its output, and fails on a status other than 0."""
@@ -140,12 +127,7 @@ class WatchedLoop:
 
     def alerts(self, alert: str | None = None, subject: str | None = None) -> list[Entry]:
         """All records of alerts, or those of one alert or subject."""
-        return [
-            entry
-            for entry in self._topics["decided.alerts"].entries()
-            if alert in (None, entry.data["alert"])
-            and (subject is None or entry.data["subject"] == f"{CLUSTER}/{subject}")
-        ]
+        return self.entries("decided.alerts", alert=alert, subject=_subject(subject))
 
     def statuses(self, alert: str, subject: str) -> list[str]:
         """The statuses of one alert, in order."""
@@ -153,43 +135,25 @@ class WatchedLoop:
 
     def decided(self, kind: str, subject: str | None = None) -> list[Entry]:
         """The decisions of a kind (`placement`, `bookie-quarantine`), or those about one subject."""
-        return [
-            entry
-            for entry in self._topics["decided.isolation"].entries()
-            if entry.event["type"] == f"headgate.{kind}.v1"
-            and (subject is None or entry.data["subject"] == f"{CLUSTER}/{subject}")
-        ]
+        return self.entries("decided.isolation", kind, subject=_subject(subject))
 
     def readings(self, kind: str) -> list[Entry]:
         """The readings of a kind (`bookies`, `bookie-racks`, `bookie-affinity`)."""
-        found = self._topics["observed.bookies"].entries()
-        return [entry for entry in found if entry.event["type"] == f"headgate.{kind}.v1"]
+        return self.entries("observed.bookies", kind)
 
     def carried_out(self, bookie: str) -> list[dict[str, Any]]:
         """The actuator's reports about a bookie in the audit."""
-        return [
-            entry.data
-            for entry in self._topics["audit"].entries()
-            if entry.event["type"] == "headgate.bookie-quarantined.v1" and entry.data["bookie"] == bookie
-        ]
+        return [entry.data for entry in self.entries("audit", "bookie-quarantined", bookie=bookie)]
 
     def await_alert(self, alert: str, subject: str, status: str) -> Entry:
-        """Wait until an alert's last record has this status; returns the record."""
-
-        def last() -> Entry | None:
-            entries = self.alerts(alert, subject)
-            return entries[-1] if entries and entries[-1].data["status"] == status else None
-
-        return eventually(f"{alert} of {subject} is {status}", last)
+        """Wait until an alert's last record has this status."""
+        what = f"{alert} of {subject} is {status}"
+        return self.await_last(what, lambda: self.alerts(alert, subject), status=status)
 
     def await_placement(self, namespace: str, **fields: Any) -> Entry:
-        """Wait until the placement in force of a namespace has these fields; returns its record."""
-
-        def last() -> Entry | None:
-            entries = self.decided("placement", namespace)
-            return entries[-1] if entries and fields.items() <= entries[-1].data.items() else None
-
-        return eventually(f"the placement of {namespace} has {fields}", last)
+        """Wait until the placement in force of a namespace has these fields."""
+        what = f"the placement of {namespace} has {fields}"
+        return self.await_last(what, lambda: self.decided("placement", namespace), **fields)
 
     def await_quarantine(self, bookie: str) -> dict[str, Any]:
         """Wait until the actuator reports that it quarantined a bookie; returns the report."""
@@ -201,12 +165,11 @@ class WatchedLoop:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of one exported series of the cluster; 0 if there is none."""
-        return next((v for given, v in self.series(name) if {"cluster": CLUSTER, **labels} == given), 0.0)
+        return super().metric(name, cluster=CLUSTER, **labels)
 
-    def series(self, name: str) -> list[tuple[dict[str, str], float]]:
-        answer = http_get(self._port, "/metrics")
-        assert answer is not None, "nobody serves /metrics"
-        return series(answer[1], name)
+
+def _subject(name: str | None) -> str | None:
+    return None if name is None else f"{CLUSTER}/{name}"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -192,6 +192,53 @@ def series(page: str, name: str) -> list[tuple[dict[str, str], float]]:
     # Of a page that is asked for again and again, only the lines in question: its parser is slow.
     families = text_string_to_metric_families("\n".join(line for line in page.split("\n") if line.startswith(name)))
     return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
+
+
+class LoopTopics:
+    """Topics of a loop, all from their beginning, and the metrics of one of its processes.
+
+    Args:
+        servers: of the loop's own Kafka.
+        prefix: of the topics.
+        port: of the metrics.
+        topics: their names without the prefix.
+    """
+
+    def __init__(self, servers: str, prefix: str, port: int, *topics: str) -> None:
+        self._port = port
+        self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in topics}
+
+    def close(self) -> None:
+        for topic in self._topics.values():
+            topic.__exit__()
+
+    def entries(self, topic: str, kind: str | None = None, since: int = 0, **data: Any) -> list[Entry]:
+        """Records of a topic from an offset on, of one kind of event and with these data; None accepts any value."""
+        wanted = {name: value for name, value in data.items() if value is not None}
+        return [
+            entry
+            for entry in self._topics[topic].entries()
+            if entry.offset >= since
+            and kind in (None, entry.event["type"].split(".")[1])
+            and wanted.items() <= entry.data.items()
+        ]
+
+    def await_last(self, what: str, find: Callable[[], list[Entry]], **data: Any) -> Entry:
+        """Wait until the last of some records has these data; returns the record."""
+
+        def last() -> Entry | None:
+            return next((entry for entry in find()[-1:] if data.items() <= entry.data.items()), None)
+
+        return eventually(what, last)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one exported series; 0 if there is none."""
+        return next((value for given, value in self.series(name) if given == labels), 0.0)
+
+    def series(self, name: str) -> list[tuple[dict[str, str], float]]:
+        answer = http_get(self._port, "/metrics")
+        assert answer is not None, "nobody serves /metrics"
+        return series(answer[1], name)
 
 
 def await_ready(headgate: Headgate, port: int) -> None:

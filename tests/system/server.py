@@ -1,4 +1,4 @@
-"""What test servers in JVMs have in common: started, ready when a client says so, stopped, killed, frozen, thawed."""
+"""Test servers in JVMs: a client tests whether they are ready, and tests may stop, kill, freeze and thaw them."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 def small_jvm(folder: Path, heap_mebibytes: int) -> tuple[str, ...]:
-    """Flags of a small JVM that starts fast, with as much memory beside the heap; it logs to its console."""
+    """Flags of a small JVM that starts fast and logs to its console, with as much direct memory as heap."""
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J)
@@ -79,7 +79,7 @@ def _flagged(command: JvmCommand) -> JvmCommand:
 
 
 def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = DEADLINE_SECONDS) -> None:
-    """Run a program in a JVM to its end; an exit code but 0 fails the test with what it printed."""
+    """Run a program in a JVM to its end; another exit code than 0 fails the test with the output."""
     process = JvmProcess(_flagged(command), run_dir)
     try:
         ended = process.wait(timeout_seconds)
@@ -119,11 +119,11 @@ class JvmServer(ABC):
 
     @abstractmethod
     def _prepare(self) -> JvmCommand:
-        """Write what configures it, look at what was before, and give the command that runs it."""
+        """Write the configuration, note the state before the start, and return the command of the server."""
 
     @abstractmethod
     def _serves(self) -> bool:
-        """Whether it serves since this start, by what a client sees."""
+        """Whether a client sees that the server serves since this start."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -136,23 +136,21 @@ class JvmServer(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id of the running server."""
         assert self._process is not None, "the server does not run"
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs, be it frozen; false also when it has ended by itself."""
+        """Whether the process runs, frozen or not."""
         return self._process is not None and self._process.is_alive
 
     @property
     def resident_mebibytes(self) -> int:
-        """The memory its process takes now."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
 
     def start(self, *, timeout_seconds: float = DEADLINE_SECONDS) -> None:
-        """Start it on its data and return when a client has seen it serve; harmless when it runs."""
+        """Start it on its data and return when a client has seen it serve; harmless if it runs."""
         if self.is_alive:
             return
         self._process = JvmProcess(_flagged(self._prepare()), self.folder / "run")
@@ -163,28 +161,28 @@ class JvmServer(ABC):
             raise
 
     def stop(self, *, grace_seconds: float = 15.0) -> None:
-        """End it in order (SIGTERM), by force after the grace; harmless when it does not run."""
+        """End it in order (SIGTERM), by force after the grace; harmless if it does not run."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate(grace_seconds)
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL); harmless when it does not run."""
+        """End it as a crash would (SIGKILL); harmless if it does not run."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
 
     def freeze(self) -> None:
-        """Make it hang (SIGSTOP): connections stay, answers do not come."""
+        """Stop the process (SIGSTOP): connections stay, answers do not come."""
         freeze(self.pid)
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Continue the process (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze it for the while of a block."""
+        """Freeze it during a block."""
         self.freeze()
         try:
             yield

@@ -1,6 +1,7 @@
-"""`headgate run` with the sessions policy, what it says, and fleets of agents that follow it.
+"""A `headgate run` with the sessions policy, and fleets of agents that follow it.
 
 Shared by test_loop_sessions.py, test_loop_sessions_pulsar.py and bench/sessions.py.
+
 """
 
 import json
@@ -19,7 +20,7 @@ from kazoo.exceptions import NoNodeError
 from connectors.sessions.agent.contact import boot_seconds
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import registration_path
-from tests.system.loop import Entry, Headgate, Topic, await_ready, http_get, series, write_settings
+from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, write_settings
 from tests.system.owners import BundleService
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import eventually
@@ -29,40 +30,38 @@ _GAP_SECONDS = 0.5
 """Serving that is noted twice within this went on in between."""
 
 
-class SessionsLoop:
-    """What a running `headgate run` says: its topics, all of them from the beginning, and its metrics.
+class SessionsLoop(LoopTopics):
+    """A `headgate run` with its topics and metrics, which a test may kill and start again.
 
     Args:
         servers: of the loop's own Kafka.
         prefix: of the topics.
-        port: where it serves its metrics.
+        port: of the metrics.
         file: its settings.
         data: its folder.
     """
 
     def __init__(self, servers: str, prefix: str, port: int, file: Path, data: Path) -> None:
-        self.servers, self.prefix, self._port = servers, prefix, port
-        self._file, self._data, self._starts = file, data, 0
+        self.servers, self.prefix = servers, prefix
+        self._file, self._data, self._starts, self._port = file, data, 0, port
         self._headgate = self._started()
-        names = ("observed.sessions", "decided.sessions", "decided.alerts")
-        self._topics = {name: Topic(servers, f"{prefix}.{name}") for name in names}
+        super().__init__(servers, prefix, port, "observed.sessions", "decided.sessions", "decided.alerts")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._headgate.__exit__(*error)
-        for topic in self._topics.values():
-            topic.__exit__()
+        self.close()
 
     def stop(self) -> None:
-        """It must end well and without a traceback."""
+        """Stop the loop, which must end in order and without a traceback."""
         assert self._headgate.stop() == 0, self._headgate.output()
         assert "Traceback" not in self._headgate.output(), self._headgate.output()
 
     @contextmanager
     def dead(self, *, lose_checkpoint: bool = False) -> Iterator[None]:
-        """All of it is killed at once, and started again at the end of a block."""
+        """Kill all processes at once, and start them again at the end of a block."""
         self._headgate.kill()
         if lose_checkpoint:
             shutil.rmtree(self._data / "checkpoint")
@@ -82,30 +81,24 @@ class SessionsLoop:
         return headgate
 
     def mark(self) -> int:
-        """A position in what has been decided: what is decided from now on comes after it."""
-        entries = self._topics["decided.sessions"].entries()
+        """The offset after the last decision."""
+        entries = self.entries("decided.sessions")
         return entries[-1].offset + 1 if entries else 0
 
     def decided(self, cluster: str, member: str, bundle: str | None = None, since: int = 0) -> list[Entry]:
         """The decisions about a member, or about a bundle it owned."""
         subject = "/".join(part for part in (cluster, member, bundle) if part)
-        found = self._topics["decided.sessions"].entries()
-        return [entry for entry in found if entry.offset >= since and entry.data["subject"] == subject]
+        return self.entries("decided.sessions", since=since, subject=subject)
 
     def verdicts(self, cluster: str, member: str, bundle: str | None = None, since: int = 0) -> list[tuple[str, str]]:
-        """Verdict and reason of each of them."""
+        """Verdict and reason of each of these decisions."""
         found = self.decided(cluster, member, bundle, since)
         return [(entry.data["verdict"], entry.data["reason"]) for entry in found]
 
     def verdicts_of_cluster(self, cluster: str, since: int = 0) -> list[tuple[str, str, str]]:
-        """Member, verdict and reason of every decision about any member, but for those about bundles."""
-        return [
-            (entry.data["member"], entry.data["verdict"], entry.data["reason"])
-            for entry in self._topics["decided.sessions"].entries()
-            if entry.offset >= since
-            and entry.data["cluster"] == cluster
-            and entry.event["type"] == "headgate.session-decision.v1"
-        ]
+        """Member, verdict and reason of every decision about a member, without those about bundles."""
+        found = self.entries("decided.sessions", "session-decision", since, cluster=cluster)
+        return [(entry.data["member"], entry.data["verdict"], entry.data["reason"]) for entry in found]
 
     def await_decision(
         self,
@@ -116,7 +109,7 @@ class SessionsLoop:
         bundle: str | None = None,
         since: int = 0,
     ) -> Entry:
-        """Wait until this has been decided, for one of these reasons if any are given; gives the first such record."""
+        """Wait for a decision, with one of these reasons if any are given; returns its first record."""
 
         def first() -> Entry | None:
             for entry in self.decided(cluster, member, bundle, since):
@@ -128,36 +121,17 @@ class SessionsLoop:
         return eventually(what, first)
 
     def alerts(self, cluster: str, alert: str, subject: str | None = None) -> list[Entry]:
-        """Everything that was said of one alert of a cluster, about a subject if one is given."""
-        return [
-            entry
-            for entry in self._topics["decided.alerts"].entries()
-            if (entry.data["alert"], entry.data["cluster"]) == (alert, cluster)
-            and subject in (None, entry.data["subject"])
-        ]
+        """All records of one alert of a cluster, or those about one subject."""
+        return self.entries("decided.alerts", alert=alert, cluster=cluster, subject=subject)
 
     def await_alert(self, cluster: str, alert: str, subject: str, status: str) -> Entry:
-        """Wait until the last that was said of an alert is this; gives its record."""
-
-        def last() -> Entry | None:
-            entries = self.alerts(cluster, alert, subject)
-            return entries[-1] if entries and entries[-1].data["status"] == status else None
-
-        return eventually(f"{alert} of {subject} is {status}", last)
+        """Wait until an alert's last record has this status."""
+        what = f"{alert} of {subject} is {status}"
+        return self.await_last(what, lambda: self.alerts(cluster, alert, subject), status=status)
 
     def readings(self, kind: str, cluster: str) -> list[Entry]:
         """The readings of a kind (`zk-session`, `ownerships`, `member-health`, `recovery`) of a cluster."""
-        return [
-            entry
-            for entry in self._topics["observed.sessions"].entries()
-            if entry.event["type"] == f"headgate.{kind}.v1" and entry.data["cluster"] == cluster
-        ]
-
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of one exported series; 0 when there is none."""
-        answer = http_get(self._port, "/metrics")
-        assert answer is not None, "nobody serves /metrics"
-        return next((value for given, value in series(answer[1], name) if given == labels), 0.0)
+        return self.entries("observed.sessions", kind, cluster=cluster)
 
 
 @contextmanager
@@ -170,15 +144,15 @@ def sessions_loop(
     sessions: Mapping[str, Any],
     stream: Mapping[str, Any] | None = None,
 ) -> Iterator[SessionsLoop]:
-    """`headgate run` on some clusters. It must end well and without a traceback.
+    """Run `headgate run` on some clusters; it must end in order and without a traceback.
 
     Args:
         loop_kafka: bootstrap servers of the loop's own Kafka.
-        folder: for its settings, data and log.
-        port: where it is to serve its metrics.
+        folder: for settings, data and log.
+        port: of the metrics.
         clusters: by name.
         sessions: `policies.sessions`.
-        stream: of the query, where it is not as by default.
+        stream: settings of the query.
     """
     prefix, data = f"s{uuid.uuid4().hex[:8]}", folder / "data"
     settings = {
@@ -198,7 +172,7 @@ def sessions_loop(
 
 @dataclass(frozen=True)
 class Incident:
-    """A while in which a member had no contact with ZooKeeper, by the machine's boot clock in seconds."""
+    """A period in which a member had no contact with ZooKeeper, by the machine's boot clock in seconds."""
 
     member: str
     began_at: float
@@ -207,7 +181,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class Overlap:
-    """A while in which two members served one bundle, by the same clock."""
+    """A period in which two members served one bundle, by the same clock."""
 
     bundle: str
     members: frozenset[str]
@@ -258,7 +232,7 @@ class Fleet:
         self._stack.close()
 
     def start(self, member: str, *bundles: str) -> None:
-        """Start an agent; without bundles one that has run before, which then wants what it wanted."""
+        """Start an agent; without bundles one that has run before, with the bundles it had."""
         self._wanted[member] = ",".join(bundles) or self._wanted[member]
         if member in self.services:
             self._predecessors.setdefault(member, []).append(self.services[member])
@@ -271,7 +245,7 @@ class Fleet:
         self.services[member] = self._stack.enter_context(service)
 
     def await_serving(self, member: str, bundle: str, after: float = 0.0) -> float:
-        """Wait until a member serves a bundle after a moment; gives when it first did."""
+        """Wait until a member serves a bundle after a moment; returns the moment of its first report."""
 
         def first() -> float | None:
             lines = self.services[member].lines("serve")
@@ -280,7 +254,7 @@ class Fleet:
         return eventually(f"{member} serves {bundle}", first)
 
     def await_owner(self, bundle: str) -> str:
-        """Wait until a bundle has an owner; gives the member its node names."""
+        """Wait until a bundle has an owner; returns the member that its node names."""
 
         def owner() -> str | None:
             try:
@@ -297,13 +271,13 @@ class Fleet:
         return None if stat is None else session_name(stat.ephemeralOwner)
 
     def registered_session(self, member: str) -> str | None:
-        """The session that a member's registration belongs to; None while there is none."""
+        """The session that owns a member's registration; None without one."""
         stat = self._client.exists(f"/{self.cluster}{registration_path(member)}")
         return None if stat is None else session_name(stat.ephemeralOwner)
 
     @contextmanager
     def cut(self, *members: str) -> Iterator[float]:
-        """Members are cut off ZooKeeper for the while of a block; gives when that began."""
+        """Cut members off ZooKeeper during a block; yields when that began."""
         began_at = boot_seconds()
         for member in members:
             self._proxies[member].cut()
@@ -316,7 +290,7 @@ class Fleet:
 
     @contextmanager
     def frozen(self, member: str) -> Iterator[float]:
-        """A member's process is stopped for the while of a block; gives when that began."""
+        """Stop a member's process during a block; yields when that began."""
         began_at = boot_seconds()
         self.services[member].freeze()
         try:
@@ -326,7 +300,7 @@ class Fleet:
             self.incidents.append(Incident(member, began_at, boot_seconds()))
 
     def overlaps(self) -> list[Overlap]:
-        """Every while, so far, in which two members served the same bundle."""
+        """Every period, so far, in which two members served the same bundle."""
         spans = {
             (bundle, member): self._spans(member, bundle)
             for member in self.services
@@ -342,7 +316,7 @@ class Fleet:
         ]
 
     def servers_of(self, bundle: str) -> list[str]:
-        """Who served a bundle, in order, each change of hands once."""
+        """The members that served a bundle, in order, each change of hands once."""
         spans = [(began, m) for m in self.services for began, _ in self._spans(m, bundle)]
         names = [member for _, member in sorted(spans)]
         return [name for number, name in enumerate(names) if number == 0 or names[number - 1] != name]
@@ -359,7 +333,7 @@ class Fleet:
         return spans
 
     def lines(self, member: str, event: str) -> list[dict[str, Any]]:
-        """What all processes of a member have reported of an event."""
+        """All lines of an event, of all processes of a member."""
         services = (*self._predecessors.get(member, ()), self.services[member])
         return [line for service in services for line in service.lines(event)]
 

@@ -1,4 +1,4 @@
-"""Two real BookKeeper clusters, brokers' metadata and their agents, and a loop that switches between them."""
+"""Two real BookKeeper clusters, brokers' metadata with agents, and a loop that switches between the clusters."""
 
 import io
 import json
@@ -79,27 +79,27 @@ class Clusters:
         self._stack.close()
 
     def servers(self, name: str) -> str:
-        """`host:port/chroot` of one of the two."""
+        """`host:port/chroot` of one cluster."""
         return f"{self.zookeeper.servers}/{name}"
 
     def advance_new(self, hob: int) -> None:
-        """Make the new cluster's id generator go on with a high half, as the precheck tells one to."""
+        """Set the high half of the new cluster's id generator, as the precheck asks an operator to do."""
         with self.zookeeper.client(chroot=f"/{NEW}") as client:
             client.ensure_path(f"/ledgers/idgen-long/{hob_name(hob)}")
 
     def set_back_new(self) -> None:
-        """Make the new cluster's id generator what it was before anybody advanced it."""
+        """Reset the new cluster's id generator."""
         with self.zookeeper.client(chroot=f"/{NEW}") as client:
             if client.exists("/ledgers/idgen-long"):
                 client.delete("/ledgers/idgen-long", recursive=True)
 
     def ledger_ids(self, name: str, ids: Sequence[int]) -> set[int]:
-        """Those of some ids under which a ledger exists."""
+        """Those of some ids under which a cluster has a ledger."""
         with self.zookeeper.client(chroot=f"/{name}") as client:
             return {i for i in ids if client.exists("/ledgers" + path_of(Layout.HIERARCHICAL, i))}
 
     def tree(self, chroot: str) -> Tree:
-        """All znodes below a chroot, but those by which bookies are registered."""
+        """All znodes below a chroot, without the registrations of bookies."""
         found: Tree = {}
         with self.zookeeper.client() as client:
             ahead = [chroot]
@@ -114,7 +114,7 @@ class Clusters:
 
 
 class Clients:
-    """A broker's clients of BookKeeper clusters, as far as its agent asks."""
+    """A broker's clients of BookKeeper clusters, as its agent sees them."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -138,7 +138,7 @@ class Clients:
 
 @dataclass
 class Broker:
-    """What stands for a broker: its registration, and the reference agent."""
+    """A stand-in for a broker: its registration, and the reference agent."""
 
     name: str
     clients: Clients = field(default_factory=Clients)
@@ -169,7 +169,7 @@ class BrokerCluster:
         self._stack = ExitStack()
 
     def make(self) -> None:
-        """Its chroot, and the folders that brokers keep."""
+        """Create the chroot, and the folders that brokers keep."""
         with self.clusters.zookeeper.client() as client:
             for path in (SCHEMAS, TOPICS, BROKERS):
                 client.ensure_path(f"/{self.name}{path}")
@@ -188,7 +188,7 @@ class BrokerCluster:
         self._stack.close()
 
     def settings(self) -> dict[str, Any]:
-        """Of this cluster, as the settings file has them."""
+        """The cluster's block of the settings file."""
         zookeeper = self.clusters.zookeeper.servers
         blocks = {name: {"zookeeper": {"servers": f"{zookeeper}/{name}", **_ZOOKEEPER}} for name in (OLD, NEW)}
         return {
@@ -219,7 +219,7 @@ class BrokerCluster:
         return ledger_id
 
     def make_ledger(self, number: int) -> int:
-        """One of those shapes in the old cluster, which nothing names."""
+        """Make a ledger in the old cluster that no reference names."""
         servers = self.clusters.servers(OLD)
         return self.clusters.ledgers.make(servers, self._entries(number), {"of": str(number).encode()})
 
@@ -227,14 +227,14 @@ class BrokerCluster:
         return [f"{self.name} {number}/{n} ".encode() * (1 + n * 37 % 50) for n in range(number % 7)]
 
     def attributions(self) -> dict[int, set[str | None]]:
-        """By ledger, the clusters that references attribute it to."""
+        """By ledger, the clusters to which references attribute it."""
         found: dict[int, set[str | None]] = {}
         for reference in self.references():
             found.setdefault(reference.ledger_id, set()).add(reference.attribution)
         return found
 
     def references(self) -> list[Any]:
-        """All that names a ledger."""
+        """All references to ledgers."""
         found = []
         with self.client() as client:
             for name in client.get_children(SCHEMAS):
@@ -247,17 +247,17 @@ class BrokerCluster:
 
     @contextmanager
     def client(self) -> Iterator[KazooClient]:
-        """Of the brokers' ZooKeeper."""
+        """A client of the brokers' ZooKeeper."""
         with self.clusters.zookeeper.client(chroot=f"/{self.name}") as client:
             yield client
 
     def registry(self, path: str) -> dict[str, Any]:
-        """What a znode of the registry says."""
+        """The content of a znode of the registry."""
         with self.client() as client:
             return dict(json.loads(client.get(f"/admin/bookie-clusters/{path}")[0]))
 
     def copies_differ(self) -> list[int]:
-        """Ledgers whose copy in the new cluster is not byte for byte what was written."""
+        """Ledgers whose copy in the new cluster differs from the written entries."""
         servers, ledgers = self.clusters.servers(NEW), self.clusters.ledgers
         return [i for i, entries in self.ledgers.items() if ledgers.read(servers, i) != entries]
 
@@ -272,7 +272,7 @@ class BrokerCluster:
         self.register(*(brokers or self.brokers))
 
     def register(self, *brokers: Broker) -> None:
-        """Make brokers known as live, with or without an agent."""
+        """Register brokers as live, with or without an agent."""
         with self.client() as client:
             for broker in brokers:
                 client.ensure_path(f"{BROKERS}/{broker.name}")
@@ -295,7 +295,7 @@ class BrokerCluster:
 
 
 class SwitchLoop:
-    """`headgate decide` and `headgate act` as processes of their own, which tests may kill; and what they say."""
+    """`headgate decide` and `headgate act` as processes of their own, which tests may kill, and their decisions."""
 
     def __init__(self, kafka: str, prefix: str, folder: Path) -> None:
         self.kafka, self.prefix, self.folder = kafka, prefix, folder
@@ -320,7 +320,7 @@ class SwitchLoop:
         make_topics(self.file)
 
     def start(self, *parts: str) -> None:
-        """Start parts and wait until they are ready."""
+        """Start processes and wait until they are ready."""
         for part in parts:
             port = str(self._ports[part])
             self.running[part] = Headgate(
@@ -330,17 +330,16 @@ class SwitchLoop:
             await_ready(self.running[part], self._ports[part])
 
     def kill(self, *parts: str) -> None:
-        """SIGKILL them."""
         for part in parts:
             self.running.pop(part).kill()
 
     def close(self) -> None:
-        """End everything; the executor in order, and without a traceback."""
+        """End all processes."""
         self.kill(*self.running)
         self._decided.__exit__()
 
     def cli(self, *words: str) -> tuple[int, str]:
-        """Run `headgate switch …` in this process, as its script does; gives its exit status, and what it printed."""
+        """Run `headgate switch …` in this process; returns its exit status and its output."""
         said = io.StringIO()
         with (
             patch.object(sys, "argv", ["headgate", "switch", *words, "-s", str(self.file)]),
@@ -354,7 +353,7 @@ class SwitchLoop:
     # --- commands, and what becomes of them
 
     def command(self, cluster: str, command: CommandName, **more: Any) -> dict[str, Any]:
-        """Give a command; returns the first decision that it led to."""
+        """Publish a command; returns the first decision about it."""
         key = uuid.uuid4().hex
         args = CommandArgs.model_validate(more.pop("args", {}))
         said = SwitchCommand(
@@ -370,7 +369,7 @@ class SwitchLoop:
         return eventually(f"{command.value} of {cluster} is answered", answer)
 
     def decisions(self, cluster: str) -> list[Entry]:
-        """All decisions about one cluster but its records."""
+        """All decisions about one cluster, without records of its switch."""
         return [
             entry
             for entry in self._decided.entries()
@@ -378,7 +377,7 @@ class SwitchLoop:
         ]
 
     def records(self, cluster: str) -> list[dict[str, Any]]:
-        """Where its switch stood, one after the other."""
+        """The records of the cluster's switch, in order."""
         return [
             entry.data
             for entry in self._decided.entries()
@@ -386,12 +385,12 @@ class SwitchLoop:
         ]
 
     def stage(self, cluster: str) -> str:
-        """Where its switch stands."""
+        """The present stage of the cluster's switch."""
         records = self.records(cluster)
         return records[-1]["verdict"] if records else "none"
 
     def await_stage(self, cluster: str, *stages: str) -> dict[str, Any]:
-        """Wait until its switch is at one of these stages; gives the record."""
+        """Wait until the switch is at one of these stages; returns its record."""
 
         def there() -> dict[str, Any] | None:
             records = self.records(cluster)
@@ -400,7 +399,7 @@ class SwitchLoop:
         return eventually(f"{cluster} is at {' or '.join(stages)}", there)
 
     def await_seen(self, cluster: str, *stages: str) -> None:
-        """Wait until its switch is at one of these stages, or was."""
+        """Wait until the switch is or was at one of these stages."""
         eventually(
             f"{cluster} was at {' or '.join(stages)}",
             lambda: any(record["verdict"] in stages for record in self.records(cluster)),
@@ -418,7 +417,7 @@ class SwitchLoop:
             eventually(f"{name} is in the registry", partial(_is_there, brokers, name))
 
     def precheck(self, cluster: str) -> dict[str, Any]:
-        """Have the new cluster checked; gives what the policy says of the report."""
+        """Check the new cluster; returns the policy's decision on the report."""
         since = len(self.decisions(cluster))
         ordered = self.command(cluster, CommandName.PRECHECK, args={"target": NEW})
         assert ordered["verdict"] == "run-precheck", ordered
@@ -435,7 +434,7 @@ class SwitchLoop:
         return self.command(cluster, CommandName.START, args={"target": NEW}, precheck_digest=digest)
 
     def begin_again(self, cluster: str) -> dict[str, Any]:
-        """Drive a switch on that left something behind."""
+        """Start again a switch that left ledgers behind."""
         return self.command(cluster, CommandName.START, args={"target": NEW})
 
 

@@ -1,4 +1,4 @@
-"""A real ZooKeeper server on loopback, in a process of its own, which tests may stop, kill, freeze and expire."""
+"""A real ZooKeeper server on loopback. Tests may stop, kill and freeze its process, and expire its sessions."""
 
 import os
 import secrets
@@ -60,7 +60,6 @@ class ZooKeeper(JvmServer):
 
     @property
     def servers(self) -> str:
-        """Its `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     @contextmanager
@@ -125,9 +124,9 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on, below those of outgoing connections: a server that is down must get it back.
+    """A free port below the range of outgoing connections, so that a stopped server gets it again.
 
-    None is given twice: to a cluster a bookie is its port, and one that is gone has left its cookie there.
+    No port is returned twice: a bookie's port is its id, and a bookie leaves its cookie in the cluster.
     """
     while True:
         port = _FIRST_PORT + secrets.randbelow(_PORTS)
