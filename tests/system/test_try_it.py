@@ -1,6 +1,6 @@
 """Each "Try it" of the docs on real servers: a reader runs the commands of a page one by one, as they are written.
 
-`python -m tests.system.test_try_it PAGE FOLDER` is the reader. It runs in a network of its own, where the names and ports
+The reader is `python -m tests.system.test_try_it PAGE FOLDER` in a network of its own, where the names and ports
 of the page are those of real servers.
 """
 
