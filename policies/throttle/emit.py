@@ -1,6 +1,7 @@
 """Publishes a decision if it differs from the one in force or its heartbeat is due, or else perhaps a note."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
@@ -105,8 +106,8 @@ def _decision(
         previous_factor=last.factor if last else None,
         raw_factor=verdict.raw.factor,
         limiting=_limiting(verdict.decisive, settings) if verdict.decisive else None,
-        volumes=_counts(brokers.count_volumes()),
-        brokers=_counts(brokers.count_brokers()),
+        volumes=_count(volume.freshness for volume in brokers.volumes()),
+        brokers=_count(broker.facts.freshness for broker in brokers.brokers.values()),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
@@ -155,7 +156,8 @@ def _limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVo
     )
 
 
-def _counts(found: Mapping[Freshness, int]) -> FreshnessCounts:
+def _count(freshness: Iterable[Freshness]) -> FreshnessCounts:
+    found = Counter(freshness)
     return FreshnessCounts(
         counted=found[Freshness.FRESH], stale=found[Freshness.STALE], departed=found[Freshness.DEPARTED]
     )

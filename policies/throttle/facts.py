@@ -63,19 +63,12 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
     return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
 
 
-def seconds_to_full(usable_bytes: int, rate_bytes_per_second: float | None, age_seconds: float) -> float | None:
-    """Return how soon nothing is free at this rate, for a reading of this age; None if the volume does not fill."""
-    if rate_bytes_per_second is None:
-        return None
-    return max(0.0, usable_bytes / rate_bytes_per_second - age_seconds)
-
-
 def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
     """Return how soon a freshly read volume is full; None if it is not known to fill."""
-    if volume.fill_confidence is None:
+    if volume.fill_confidence is None or volume.fill_bytes_per_second is None:
         return None
     age_seconds = max(0, now_ms - volume.read_ms) / 1000
-    return seconds_to_full(volume.usable_bytes, volume.fill_bytes_per_second, age_seconds)
+    return max(0.0, volume.usable_bytes / volume.fill_bytes_per_second - age_seconds)
 
 
 def _freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
@@ -90,8 +83,7 @@ def _volume(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: 
     freshness = Freshness.NEVER_READ
     if volume.read_ms != NEVER:
         freshness = _freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
-    full_ms = None
-    rate, is_filling = volume.fill_bytes_per_second, volume.fill_confidence is not None
-    if freshness is Freshness.FRESH and is_filling and rate is not None:
+    rate, full_ms = volume.fill_bytes_per_second, None
+    if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
         full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate
     return VolumeFacts((broker.broker, volume.log_dir), broker.read_id, volume, freshness, departed_ms, full_ms)

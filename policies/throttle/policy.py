@@ -63,7 +63,7 @@ class ThrottlePolicy:
         of_cluster = find_cluster_conditions(
             self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
         )
-        conditions = (*brokers.conditions(), *of_cluster)
+        conditions = (*(c for broker in brokers.brokers.values() for c in broker.conditions), *of_cluster)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
         after = ThrottleState(
             started_ms=before.started_ms,

@@ -5,7 +5,6 @@ fire. It changes by time alone only at instants that are known beforehand. So a 
 before whose inputs are the same and whose next such instant has not come; the result is the same as without it.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -89,10 +88,6 @@ class BrokerVerdicts:
         limiting = (broker for broker in self.brokers.values() if broker.limiting is not None)
         return (volume for broker in limiting for volume in broker.volumes if volume.factor < 1.0)
 
-    def conditions(self) -> Iterator[Condition]:
-        """Iterate over the alert conditions of brokers and volumes."""
-        return (condition for broker in self.brokers.values() for condition in broker.conditions)
-
     def unread(self) -> Iterator[BrokerState]:
         """Iterate over the members that are unread for `validity`."""
         return (broker.facts.state for broker in self.brokers.values() if broker.facts.is_unread)
@@ -100,14 +95,6 @@ class BrokerVerdicts:
     def has(self, freshness: Freshness) -> bool:
         """Return whether any volume that counts is as fresh as that."""
         return any(volume.freshness is freshness for volume in self.volumes())
-
-    def count_volumes(self) -> Counter[Freshness]:
-        """Count the volumes by their freshness."""
-        return Counter(volume.freshness for volume in self.volumes())
-
-    def count_brokers(self) -> Counter[Freshness]:
-        """Count the brokers by their freshness."""
-        return Counter(broker.facts.freshness for broker in self.brokers.values())
 
     def next_ms(self) -> int | None:
         """Return when time alone changes the verdict on a broker."""

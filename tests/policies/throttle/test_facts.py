@@ -2,7 +2,8 @@
 
 import pytest
 
-from policies.throttle.facts import Freshness, seconds_to_full
+from policies.throttle.facts import Freshness, seconds_left
+from policies.throttle.state import VolumeState
 from tests.policies.scenario import GB, log_dirs, members
 from tests.policies.throttle.known import A, counting, folded, judged_at
 
@@ -31,5 +32,6 @@ def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
         (100, None, 0, None),
     ],
 )
-def test_the_time_left_counts_from_now(free: int, rate: float | None, age: float, left: float | None) -> None:
-    assert seconds_to_full(free, rate, age) == left
+def test_the_time_left_counts_from_now(free: int, rate: float | None, age: int, left: float | None) -> None:
+    volume = VolumeState(A, 1000, free, 5000, fill_bytes_per_second=rate, fill_confidence=0.9)
+    assert seconds_left(volume, 5000 + 1000 * age) == left

@@ -1,0 +1,93 @@
+"""Folds readings into a cluster's state.
+
+It keeps the last good reading of each broker's volumes with their trends, the last attempt, the last good membership,
+and since when an absent broker is missing. The result depends on the readings alone, not on their order within a batch
+or on repetition.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from policies.observations import Observation, Outcome, in_order
+from policies.throttle.readings import KafkaCluster, LogDirs, VolumeReading
+from policies.throttle.state import NEVER, BrokerMembership, BrokerState, KafkaClusterState, VolumeState
+from policies.throttle.trend import estimate_filling, follow_reading
+
+MOST_BROKERS = 10_000
+"""The most brokers that are kept: as many as a membership may name. Readings of further brokers are ignored."""
+
+
+def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
+    """Return the cluster after some readings; readings older than the last one change nothing."""
+    brokers = {b.broker: b for b in cluster.brokers}
+    membership, ever_read = cluster.membership, cluster.ever_read
+    for seen in in_order(tuple(observations)):
+        match seen.reading:
+            case KafkaCluster():
+                before, membership = membership, _fold_membership(membership, seen, seen.reading)
+                if membership is None or membership is before:
+                    continue
+                for member in membership.brokers:
+                    brokers.setdefault(member, BrokerState(member, seen_ms=seen.at_ms))
+                brokers = {number: _update_departure(broker, membership) for number, broker in brokers.items()}
+            case LogDirs(broker=number) if number in brokers or len(brokers) < MOST_BROKERS:
+                broker = brokers.get(number) or BrokerState(number, seen_ms=seen.at_ms)
+                brokers[number] = _update_departure(_fold_log_dirs(broker, seen, seen.reading), membership)
+                ever_read = ever_read or seen.reading.outcome is Outcome.OK
+    return KafkaClusterState(membership, tuple(brokers[number] for number in sorted(brokers)), ever_read)
+
+
+def _fold_membership(
+    known: BrokerMembership | None, seen: Observation, reading: KafkaCluster
+) -> BrokerMembership | None:
+    if reading.outcome is not Outcome.OK or (known and (seen.at_ms, seen.id) <= (known.at_ms, known.id)):
+        return known
+    return BrokerMembership(seen.at_ms, seen.id, tuple(sorted({b.broker for b in reading.brokers})))
+
+
+def _update_departure(broker: BrokerState, membership: BrokerMembership | None) -> BrokerState:
+    """Set when a broker left: a membership as new as its last good reading lacks it."""
+    if membership is None:
+        return broker if broker.left_ms is None else replace(broker, left_ms=None)
+    if membership.has(broker.broker) or broker.read_ms > membership.at_ms:
+        # A broker that is back gets the full validity again, because it could not be read in between.
+        return broker if broker.left_ms is None else replace(broker, left_ms=None, seen_ms=membership.at_ms)
+    return broker if broker.left_ms is not None else replace(broker, left_ms=membership.at_ms)
+
+
+def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> BrokerState:
+    at_ms, outcome = seen.at_ms, reading.outcome
+    if seen.id in (known.read_id, known.tried_id) or (at_ms, seen.id) <= (known.tried_ms, known.tried_id):
+        return known
+    if outcome is not Outcome.OK:
+        return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=outcome.value)
+    volumes = _merge(known.volumes, reading.volumes, at_ms)
+    return BrokerState(
+        known.broker, known.seen_ms, at_ms, seen.id, at_ms, seen.id, outcome.value, known.left_ms, volumes
+    )
+
+
+def _merge(known: tuple[VolumeState, ...], readings: tuple[VolumeReading, ...], at_ms: int) -> tuple[VolumeState, ...]:
+    before = {v.log_dir: v for v in known}
+    # If a dir is named twice, the fuller one counts.
+    now = {r.log_dir: r for r in sorted(readings, key=lambda r: (r.readable, -r.usable_bytes))}
+    merged = [_fold_volume(before.get(log_dir), now[log_dir], at_ms) for log_dir in now]
+    merged += [
+        v if v.missing_ms is not None else replace(v, missing_ms=at_ms) for d, v in before.items() if d not in now
+    ]
+    return tuple(sorted(merged, key=lambda v: v.log_dir))
+
+
+def _fold_volume(before: VolumeState | None, reading: VolumeReading, at_ms: int) -> VolumeState:
+    if not reading.readable:
+        # An unreadable volume is neither full nor empty: its last reading ages.
+        return replace(before, missing_ms=None) if before else VolumeState(reading.log_dir, -1, -1, NEVER)
+    free = reading.usable_bytes
+    if before is None or before.read_ms == NEVER:
+        return VolumeState(reading.log_dir, reading.total_bytes, free, at_ms, None, ((at_ms, free),))
+    after = follow_reading(before.trend, at_ms, free, before.read_ms, before.usable_bytes)
+    filling = estimate_filling(after, at_ms, free, believed=before.fill_confidence is not None)
+    rate, confidence = (filling.bytes_per_second, filling.confidence) if filling else (None, None)
+    known = (reading.log_dir, reading.total_bytes, free, at_ms)
+    return VolumeState(*known, None, after.samples, rate, after.line, after.rises, confidence)
