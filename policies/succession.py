@@ -72,26 +72,6 @@ def ends_at(decided_at: datetime, validity: timedelta) -> datetime:
     return decided_at + min(validity, LONGEST_VALIDITY)
 
 
-def repeated_after(interval: timedelta, *, valid_for: int) -> timedelta:
-    """How long after a decision it is to be said again.
-
-    Args:
-        interval: how long the settings would have it.
-        valid_for: for how many intervals it is valid; where that is longer than any decision is, it is said sooner.
-    """
-    return min(interval, LONGEST_VALIDITY / valid_for)
-
-
-def repeated_by(by_settings_ms: int, as_said_ms: int | None) -> int:
-    """When a decision is to be said again: settings that change meanwhile make it hold no longer than it said.
-
-    Args:
-        by_settings_ms: as the settings have it now.
-        as_said_ms: as those had it with which it was said; None: not known.
-    """
-    return by_settings_ms if as_said_ms is None else min(by_settings_ms, as_said_ms)
-
-
 def next_sequence(last: int, now_ms: int, *, is_first: bool) -> int:
     """The number after `last` in a counter (0: none was given).
 

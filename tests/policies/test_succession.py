@@ -13,7 +13,6 @@ from policies.succession import (
     ends_at,
     has_expired,
     next_sequence,
-    repeated_after,
     succeeds,
 )
 from policies.units import from_millis, to_millis
@@ -90,21 +89,6 @@ def test_no_decision_is_valid_for_longer_than_consumers_believe() -> None:
     assert ends_at(NOON, timedelta(minutes=3)) == minutes(3)
     assert ends_at(NOON, timedelta(days=30)) == NOON + LONGEST_VALIDITY
     assert succeeds(Decision(1, ends_at(NOON, timedelta(days=30))), None, now=NOON, appended_at=NOON)
-
-
-@pytest.mark.parametrize(
-    ("interval", "valid_for", "expected"),
-    [
-        (timedelta(minutes=1), 3, timedelta(minutes=1)),
-        (timedelta(hours=8), 3, timedelta(hours=8)),
-        (timedelta(days=2), 3, timedelta(hours=8)),
-        (timedelta(days=1), 2, timedelta(hours=12)),
-        (timedelta(days=30), 1, timedelta(days=1)),
-    ],
-)
-def test_what_is_repeated_is_so_before_it_has_run_out(interval: timedelta, valid_for: int, expected: timedelta) -> None:
-    assert repeated_after(interval, valid_for=valid_for) == expected
-    assert NOON + (valid_for - 1) * expected < ends_at(NOON, valid_for * interval)
 
 
 def test_what_was_given_while_kafkas_clock_was_a_year_ahead_fences_nothing_out_afterwards() -> None:
