@@ -42,9 +42,7 @@ def _is_not_the_canary(cluster: str) -> bool:
 class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
-    Args:
-        knows: returns whether a cluster is of interest; by default every cluster but the canary.
-        kinds: the kinds of decisions to read; by default all.
+    `knows` returns whether a cluster is of interest; by default every cluster but the canary is.
     """
 
     def __init__(

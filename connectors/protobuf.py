@@ -36,10 +36,7 @@ def build(
 ) -> dict[str, Any]:
     """Make the class of each message, by its name.
 
-    Args:
-        package: the package of the messages; every call needs its own.
-        messages: the fields of each message, by name.
-        enums: the values of each enum, by name.
+    Every call needs its own `package`. `messages` has the fields of each message, and `enums` the values of each enum.
     """
     file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
     for name, values in enums.items():

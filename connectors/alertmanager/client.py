@@ -21,10 +21,7 @@ class PostError(Exception):
 def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
     """Post all alerts to one Alertmanager, one severity after the other, so that causes arrive before their effects.
 
-    Args:
-        client: see `AlertmanagerSettings.http_client`.
-        url: the address of the Alertmanager.
-        bodies: the alerts in the form of its API.
+    `bodies` are alerts in the form of its API.
 
     Raises:
         PostError: it did not accept all of them.

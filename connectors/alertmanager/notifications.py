@@ -46,11 +46,7 @@ class Notification:
 
 
 class NotificationBook:
-    """The firing alerts by record key, and the alerts that ended lately.
-
-    Args:
-        resend_interval: the interval between two notifications of the same alert.
-    """
+    """The firing alerts by record key, and the alerts that ended lately."""
 
     def __init__(self, resend_interval: timedelta) -> None:
         self._lives = resend_interval * _LIVES_INTERVALS

@@ -47,13 +47,6 @@ class Notifier:
     """Sends alerts at once when they change, and repeatedly while they fire.
 
     It sends nothing before it has read all existing alerts, because an old record of the topic may be outdated.
-
-    Args:
-        connection: the connection to the loop's own Kafka.
-        topic: the alerts' topic with its prefix.
-        settings: the addresses of the Alertmanagers.
-        metrics: counts the attempts.
-        now: the clock.
     """
 
     def __init__(

@@ -46,10 +46,7 @@ class Replication:
 def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:
     """Return the address of a cluster's metadata, such as ``zk+hierarchical://zk-1:2181;zk-2:2181/pulsar/ledgers``.
 
-    Args:
-        connection: the connection to its ZooKeeper. Only servers and chroot are used, never the credentials.
-        root: the path of its ledgers below the chroot, such as ``/ledgers``.
-        layout: the layout of its ledgers, which is part of the scheme.
+    The connection's credentials are not used. `root` is the path of its ledgers below the chroot, such as ``/ledgers``.
     """
     # BookKeeper splits at semicolons; a comma would be part of a host's name.
     return f"zk+{layout.value}://{';'.join(connection.hosts())}{connection.chroot}{root.rstrip('/')}"

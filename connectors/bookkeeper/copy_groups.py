@@ -34,10 +34,7 @@ class NewIdIntendedError(Exception):
 class CopyTask(JavaTask):
     """One copy, from its intent to its completion in the journal.
 
-    Args:
-        ledger_id: the id in the source.
-        progress: receives the progress.
-        record: the journal's intent; None if it is still to be written, for a copy under the same id.
+    Without a record the intent is still to be written, for a copy under the same id.
     """
 
     def __init__(self, ledger_id: int, progress: Progress | None, record: CopyRecord | None = None) -> None:
@@ -50,10 +47,7 @@ class CopyTask(JavaTask):
 class CopyGroups:
     """Journals and starts copies in groups. Safe to use from many threads; one of them works for the others.
 
-    Args:
-        journal: the journal of the copies.
-        tasks: returns the tasks of the Java copier; raises as `BookKeeperJvm.new_copier` does.
-        sizes: the copies' ensemble size and quorums, if they differ from the source's.
+    `sizes` are the copies' ensemble size and quorums, if they differ from the source's.
     """
 
     def __init__(self, journal: CopyJournal, tasks: Callable[[], JavaTasks], sizes: Mapping[str, int]) -> None:

@@ -97,9 +97,7 @@ class CopyJournal(Protocol):
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         """Record that a copy will be created, and return the record; an earlier one wins. Raises as `find` does.
 
-        Args:
-            ledger_id: the id in the source.
-            target_id: the id in the target, if it is another one; an earlier record keeps its own.
+        `target_id` is the id in the target, if it is another one.
         """
         ...
 
@@ -152,11 +150,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 class ZnodeCopyJournal:
     """One znode for each copy, by target and source id, in the folders of BookKeeper's long layout.
 
-    Args:
-        session: the session of the journal's ZooKeeper; its timeout limits each request.
-        path: the parent of the journal; created if necessary.
-        source: instance id of the source.
-        target: instance id of the target.
+    `source` and `target` are instance ids; the parent `path` is created if necessary.
     """
 
     def __init__(self, session: ZooKeeperSession, path: str, *, source: str, target: str) -> None:

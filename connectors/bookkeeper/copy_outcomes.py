@@ -116,9 +116,7 @@ _SILENT = _UNREACHABLE | {_TIMEOUT, _QUORUM_TIMEOUT}
 def outcome_of_failure(phase: str, code: int | None) -> CopyOutcome:
     """Return the outcome for a failure in Java.
 
-    Args:
-        phase: the phase that failed: `source-…` or `target-…`.
-        code: the `BKException.Code`; None for any other exception.
+    `phase` is `source-…` or `target-…`; `code` is the `BKException.Code`, None for any other exception.
     """
     side, _, step = phase.partition("-")
     if side == "source":

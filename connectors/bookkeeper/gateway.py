@@ -123,8 +123,7 @@ class BookKeeperJvm:
     def new_copier(self, settings: str) -> "RemoteCopier":
         """Start the JVM if it does not run, and make a `LedgerCopier` in it.
 
-        Args:
-            settings: the settings for the Java constructor, in JSON.
+        `settings` are JSON for its Java constructor.
 
         Raises:
             JvmDiedError: the JVM cannot be started, or died again.
@@ -262,13 +261,7 @@ class BookKeeperJvm:
 
 
 class RemoteCopier:
-    """A `LedgerCopier` in a JVM; every method raises as `BookKeeperJvm.call` does.
-
-    Args:
-        jvm: its JVM.
-        generation: the JVM's generation.
-        java: the Java object.
-    """
+    """A `LedgerCopier` in a JVM; every method raises as `BookKeeperJvm.call` does."""
 
     def __init__(self, jvm: BookKeeperJvm, generation: int, java: Any) -> None:
         self._jvm = jvm

@@ -20,11 +20,7 @@ _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterSnapshot:
     """Read a cluster's identity, layout and id generator.
 
-    Args:
-        reader: a reader of its ZooKeeper.
-        name: its name in the settings.
-        root: the root of its metadata, below the chroot.
-        read_ms: the time before the first read.
+    `root` is below the chroot; `read_ms` is the time before the first read.
 
     Raises:
         UserError: the root does not exist.

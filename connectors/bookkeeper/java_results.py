@@ -69,12 +69,7 @@ def copy_result(
 ) -> CopyResult:
     """Make the result of a copy from Java's answer, by the policy's own rule for equal ledgers.
 
-    Args:
-        ledger_id: the id in the source.
-        answer: Java's answer.
-        source_instance: instance id of the source cluster.
-        seconds: the duration of the copy.
-        target_id: the id in the target, if it is another one; everything else must be equal.
+    `target_id` is the id in the target, if it is another one; everything else must be equal.
     """
     source = answer.source.ledger() if answer.source else None
     target = answer.target.ledger() if answer.target else None

@@ -49,10 +49,8 @@ Ended = Callable[[Sequence[tuple[JavaTask, TaskResult]]], None]
 class JavaTasks:
     """Tasks of one Java copier. Safe to use from many threads; close it.
 
-    Args:
-        remote: the copier.
-        idle_limit_seconds: a task without progress for this time is cancelled.
-        ended: receives the answers, on a thread that runs while tasks are open.
+    A task without progress for `idle_limit_seconds` is cancelled. `ended` is called on a thread that runs while tasks
+    are open.
     """
 
     def __init__(self, remote: RemoteCopier, idle_limit_seconds: float, ended: Ended) -> None:

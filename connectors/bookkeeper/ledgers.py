@@ -86,11 +86,6 @@ class FoundLedgers:
 def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
     """Parse a ledger's metadata.
 
-    Args:
-        ledger_id: the id from the path.
-        data: the znode's content.
-        created_ms: when ZooKeeper created the znode.
-
     Raises:
         ValueError: the metadata has another version or is malformed; the message quotes none of it.
     """
@@ -171,11 +166,7 @@ def _existing_paths(reader: Reader, paths: Iterable[str]) -> list[str]:
 def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> tuple[frozenset[int], bool]:
     """List all ledgers of a cluster, with one request for each folder, which may hold thousands of ledgers.
 
-    Args:
-        reader: a reader of its ZooKeeper.
-        root: the root of its metadata.
-        layout: the layout of its ledgers.
-        most: the listing ends when it has more ledgers than this.
+    The listing ends when it has more than `most` ledgers.
 
     Returns:
         The ids, and whether they are complete.

@@ -71,13 +71,8 @@ class _Sent(NamedTuple):
 class Canary:
     """One process's canary. Several processes may have one; all of them publish readings of the same cluster.
 
-    Args:
-        prefix: the prefix of all topics.
-        publish: publishes a record (topic, key, value) without blocking.
-        metrics: the canary's metrics.
-        forbidden: returns why this process may not write the topic, or None; called once.
-        ready: returns None once the process has caught up with the decisions.
-        clock: a monotonic clock, in seconds.
+    `forbidden` returns why this process may not write a topic, or None. `ready` returns None once the process has
+    caught up with the decisions.
     """
 
     def __init__(

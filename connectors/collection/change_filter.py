@@ -8,13 +8,7 @@ from policies.observations import Reading
 
 
 class ChangeFilter:
-    """The last published reading of each subject. Use it from one thread.
-
-    Args:
-        publish: publishes a reading; must not block.
-        republish_seconds: the interval at which unchanged readings are repeated.
-        clock: seconds that never go backwards.
-    """
+    """The last published reading of each subject. Use it from one thread; `publish` must not block."""
 
     def __init__(
         self, publish: Callable[[Reading], None], republish_seconds: float, clock: Callable[[], float]
@@ -30,11 +24,8 @@ class ChangeFilter:
     ) -> None:
         """Publish a reading if it is due, and log it if its outcome changed.
 
-        Args:
-            key: the subject.
-            reading: the present reading.
-            at_least_every: another interval of repetition in seconds, if it is shorter.
-            fetched_at: for a reading with an age: when it was fetched, by `clock`.
+        `at_least_every` is a shorter interval of repetition in seconds. `fetched_at` is the time of the fetch, for a
+        reading with an age.
         """
         now = self._clock()
         before = self._published.get(key)

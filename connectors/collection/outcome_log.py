@@ -18,10 +18,7 @@ class OutcomeLog:
     def note(self, key: Hashable, reading: Reading, /, **what: object) -> None:
         """Log a reading whose outcome differs from the one before.
 
-        Args:
-            key: the subject.
-            reading: the present reading.
-            what: further fields of the log line in addition to the cluster.
+        `what` has further fields of the log line.
         """
         is_ok = reading.outcome is Outcome.OK
         # The detail of a failed reading may vary each time, so it does not count; the detail of a good reading does.

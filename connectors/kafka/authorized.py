@@ -23,11 +23,6 @@ Operations = frozenset[str]
 class Authorized:
     """Queries one cluster; all methods raise KafkaException if it does not answer.
 
-    Args:
-        connection: the connection to the cluster.
-        client_id: the client's name in the brokers' logs.
-        timeout_seconds: the limit of one request.
-
     Raises:
         UserError: a file of the connection cannot be used.
     """

@@ -14,11 +14,7 @@ _CONFIRM_SECONDS = 5.0
 
 
 class ClockDifference:
-    """Accepts a new difference once records have confirmed it for 5 s.
-
-    Args:
-        clock: a monotonic clock, in seconds.
-    """
+    """Accepts a new difference once records have confirmed it for 5 s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

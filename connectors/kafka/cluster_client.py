@@ -58,9 +58,7 @@ class KafkaBroker:
 class ClusterClient:
     """A client of one cluster. Use it from one thread, and close it.
 
-    Args:
-        connection: the connection to the cluster; its files are read now.
-        timeout_seconds: the limit for each broker, connecting included.
+    `timeout_seconds` limits the requests to each broker, connecting included.
 
     Raises:
         UserError: a file of the connection cannot be used.

@@ -67,9 +67,7 @@ def read_ranges(
 ) -> Iterator[AppendedRecord]:
     """Yield the records of these offsets that still exist, one partition after the other, signed or not.
 
-    Args:
-        connection: the connection to the cluster.
-        ranges: for each (topic, partition) the first offset (None for the oldest), and the one after the last.
+    `ranges` has for each (topic, partition) the first offset, None for the oldest, and the one after the last.
 
     Raises:
         UserError: the cluster does not answer, or a topic does not exist.
@@ -87,13 +85,7 @@ def last_readings(
     """Return the last reading of each subject from before this start; fewer, or none, if the time limit ends the read.
 
     A collector that learns of things only by seeing them starts from these readings, so a restart forgets nothing.
-
-    Args:
-        connection: the loop's Kafka.
-        topic: the topic of the observations.
-        kind: the kind of readings; all others are skipped.
-        history: the maximum age of a reading.
-        stop: ends the read early.
+    `history` is the maximum age of a reading; `stop` ends the read early.
     """
     last: dict[str, Kind] = {}
     reader, give_up_at = EventReader((kind,)), time.monotonic() + GIVE_UP_SECONDS

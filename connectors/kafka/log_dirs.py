@@ -67,12 +67,7 @@ class WatchedKafka(KafkaConnection):
 class LogDirsCollector:
     """Reads one cluster repeatedly, and publishes its readings and failures.
 
-    Args:
-        cluster: its name in the settings.
-        settings: its connection and intervals.
-        publish: publishes a reading; must not block.
-        metrics: shared by all collectors of a process.
-        limits: the nearer a volume comes to one of them, the more often its broker is read.
+    The nearer a volume comes to one of the limits, the more often its broker is read. `publish` must not block.
     """
 
     def __init__(

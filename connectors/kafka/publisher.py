@@ -35,12 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PublisherMetrics:
-    """Counts records by topic and result, for all publishers of a registry.
-
-    Args:
-        registry: the metrics' registry.
-        clock: a monotonic clock, in seconds.
-    """
+    """Counts records by topic and result, for all publishers of a registry."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self.published = Counter(
@@ -79,12 +74,6 @@ class Publisher(Closing):
 
     It may be used from any thread. Its own thread handles delivery reports, and connects again when a certificate or
     password file changes. Close it, or use it as a context manager.
-
-    Args:
-        connection: the connection to the cluster.
-        metrics: counts the records.
-        client_id: the client's name in the brokers' logs and quotas.
-        delivery_timeout_seconds: how long a record may wait before it is given up.
 
     Raises:
         UserError: the connection's files cannot be used.

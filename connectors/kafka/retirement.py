@@ -26,15 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Retirement:
-    """Reads the decided topics once, and deletes the decisions about clusters that do not exist.
-
-    Args:
-        connection: the connection to the loop's own Kafka.
-        prefix: the prefix of all topics.
-        clusters: the watched clusters.
-        publish: publishes resolved alerts and tombstones.
-        clock: the time at which an alert is resolved.
-    """
+    """Reads the decided topics once, and deletes the decisions about clusters that do not exist."""
 
     def __init__(
         self,

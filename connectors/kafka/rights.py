@@ -138,11 +138,8 @@ def missing_rights(
 ) -> Iterator[Grant]:
     """Yield the rights of a component that a client lacks.
 
-    Args:
-        component: as in `rights`.
-        prefix: the prefix of the loop's topics.
-        topics: the client's operations on each topic that exists.
-        groups: the client's operations for each right on consumer groups; all of them if the right is missing here.
+    `topics` has the client's operations on each existing topic. `groups` has them for each right on consumer groups; a
+    right that is missing there counts as granted.
 
     Raises:
         UserError: the component does not exist.

@@ -66,31 +66,29 @@ def create_topics(
     Raises:
         UserError: the cluster does not answer, refuses the login, or cannot have such topics.
     """
-    admin = _Admin(connection, timeout_seconds)
-    planned = plan(settings)
-    present = admin.present(planned)
-    missing = [topic for topic in planned if topic.topic not in present]
-    created = admin.create(missing)
-    existing = [topic for topic in planned if topic.topic not in created]
-    return TopicReport(
-        created=tuple(sorted(created)),
-        existing=tuple(topic.topic for topic in existing),
-        differences=admin.differences(existing, present),
-        cluster_id=admin.cluster_id,
-    )
+    return _compare(connection, settings, timeout_seconds, create=True)
 
 
 def check_topics(
     connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicReport:
     """Compare the topics with the plan, and change none. Raises as `create_topics` does."""
-    admin = _Admin(connection, timeout_seconds)
-    planned = plan(settings)
+    return _compare(connection, settings, timeout_seconds, create=False)
+
+
+def _compare(
+    connection: KafkaConnection, settings: TopicSettings, timeout_seconds: float, *, create: bool
+) -> TopicReport:
+    admin, planned = _Admin(connection, timeout_seconds), plan(settings)
     present = admin.present(planned)
-    existing = [topic for topic in planned if topic.topic in present]
+    missing = [topic for topic in planned if topic.topic not in present]
+    created = admin.create(missing) if create else set()
+    lacking = {topic.topic for topic in missing} if not create else created
+    existing = [topic for topic in planned if topic.topic not in lacking]
     return TopicReport(
+        created=tuple(sorted(created)),
         existing=tuple(topic.topic for topic in existing),
-        missing=tuple(topic.topic for topic in planned if topic.topic not in present),
+        missing=() if create else tuple(topic.topic for topic in missing),
         differences=admin.differences(existing, present),
         cluster_id=admin.cluster_id,
     )

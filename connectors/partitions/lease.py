@@ -28,9 +28,7 @@ def lease_seconds(session_seconds: float) -> float:
 class PartitionLease:
     """The work partitions of one process. Safe from any thread.
 
-    Args:
-        valid_seconds: the validity after a renewal; less than the session timeout.
-        clock: seconds that never go backwards.
+    `valid_seconds` is the validity after a renewal, and less than the session timeout.
     """
 
     def __init__(self, valid_seconds: float, clock: Callable[[], float] = CLOCK) -> None:

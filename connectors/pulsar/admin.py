@@ -55,12 +55,7 @@ _ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
 
 
 class AdminApi:
-    """The admin REST API of one cluster, for any number of threads.
-
-    Args:
-        settings: the address and credentials.
-        transport: replaces the network in tests.
-    """
+    """The admin REST API of one cluster, for any number of threads."""
 
     def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
         self.settings = settings

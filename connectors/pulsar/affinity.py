@@ -18,10 +18,7 @@ Told = TypeVar("Told")
 class AffinityReader:
     """Reads all namespaces once: two requests for a namespace with affinity, one for a namespace without.
 
-    Args:
-        admin: the client; it is used by as many threads as it has connections.
-        limit_seconds: the time limit, for the error message.
-        left_seconds: returns the remaining time; 0 ends the reading.
+    `left_seconds` returns the remaining time; 0 ends the reading.
     """
 
     def __init__(self, admin: AdminApi, limit_seconds: float, left_seconds: Callable[[], float]) -> None:

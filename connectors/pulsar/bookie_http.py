@@ -16,10 +16,7 @@ _LISTED = TypeAdapter(dict[str, str | None])
 class BookieHttp:
     """A bookie's HTTP endpoint; it never receives the token, which is for Pulsar.
 
-    Args:
-        url: its address.
-        settings: the admin REST's settings, for certificates and timeout.
-        transport: replaces the network in tests.
+    `settings` are those of the admin REST API; only certificates and timeout are used.
     """
 
     def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:

@@ -106,9 +106,6 @@ class PulsarAdmin(RedactedBlock):
 
         It follows no redirect, so that no other server gets the token, and uses no proxy of the environment.
 
-        Args:
-            transport: replaces the network in tests.
-
         Raises:
             UserError: a certificate's file cannot be used.
         """
@@ -123,11 +120,7 @@ class PulsarAdmin(RedactedBlock):
 
 
 class BearerAuth(httpx.Auth):
-    """Adds the present token to each request.
-
-    Args:
-        token: returns the token, or None.
-    """
+    """Adds the present token to each request."""
 
     def __init__(self, token: Callable[[], str | None]) -> None:
         self._token = token

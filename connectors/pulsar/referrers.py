@@ -89,10 +89,8 @@ class Inventory:
     def staying(self, bootstrap: str, holders: Holders) -> tuple[StayingLedgers, ...]:
         """Return the ledgers that a switch does not move, counted by kind and cluster.
 
-        Args:
-            bootstrap: the cluster that holds ledgers of topics without an attribution.
-            holders: finds the clusters of ledgers of other kinds, which have no attribution; a ledger that no cluster
-                has does not count.
+        Ledgers of topics without an attribution belong to the cluster `bootstrap`. `holders` finds the clusters of
+        other kinds of ledgers; a ledger that no cluster has does not count.
         """
         tallies: dict[tuple[StayingKind, str], _Tally] = {}
         for (kind, attribution), tally in self._topics.items():
@@ -130,12 +128,7 @@ def read_references(reader: Reader, leave_out: Collection[str] = (), helpers: He
     """Read all references to ledgers.
 
     It costs one request for each schema and namespace, two for each topic and one for each cursor. Nodes that disappear
-    meanwhile are omitted.
-
-    Args:
-        reader: a reader of the brokers' ZooKeeper.
-        leave_out: znodes to skip, with all below them.
-        helpers: read topics if there are very many; None for no helpers.
+    meanwhile are omitted. Znodes in `leave_out` are skipped with all below them.
 
     Raises:
         UnreadError: a znode cannot be read, so there is no inventory.

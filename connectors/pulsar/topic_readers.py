@@ -66,10 +66,7 @@ def processes() -> int:
 class TopicReaders:
     """Reads topics in helper processes; each reading starts and ends its own helpers.
 
-    Args:
-        connection: the connection to the brokers' ZooKeeper.
-        leave_out: znodes to skip.
-        count: the number of helpers.
+    Znodes in `leave_out` are skipped.
     """
 
     def __init__(self, connection: ZooKeeperConnection, leave_out: Collection[str], count: int | None = None) -> None:
@@ -78,10 +75,6 @@ class TopicReaders:
 
     def read(self, pieces: Iterable[list[str]], left_seconds: Callable[[], float]) -> Iterator[Inventory]:
         """Yield the inventory of each piece, in order.
-
-        Args:
-            pieces: paths of topics.
-            left_seconds: returns the remaining time of the reading.
 
         Raises:
             UnreadError: a znode cannot be read, or a helper ended.

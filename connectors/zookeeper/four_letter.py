@@ -43,10 +43,7 @@ _CONNECTION = re.compile(r"\brecved=(\d+),.*\bsid=0x([0-9a-f]+),.*\bto=(\d+),")
 class FourLetterWords:
     """Queries one server with four-letter words.
 
-    Args:
-        server: `host:port` of its client port.
-        timeout_seconds: limit of one whole answer, connecting included.
-        tls: None for no encryption.
+    `server` is `host:port` of its client port.
     """
 
     def __init__(self, server: str, timeout_seconds: float, tls: Tls | None = None) -> None:

@@ -27,9 +27,7 @@ _LENGTH_BYTES = 4
 class FrameLimit:
     """Checks the answers of one connection.
 
-    Args:
-        frame_seconds: the limit from the first byte of an answer to its last.
-        clock: seconds that never go backwards.
+    `frame_seconds` is the limit from the first byte of an answer to its last.
     """
 
     def __init__(self, frame_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

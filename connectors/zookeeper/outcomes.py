@@ -14,9 +14,7 @@ from policies.observations import Outcome
 class UnreadError(Exception):
     """A node could not be read.
 
-    Args:
-        path: the node's whole path, chroot included.
-        cause: the client's error.
+    `path` includes the chroot; `cause` is the client's error.
     """
 
     def __init__(self, path: str, cause: BaseException) -> None:
@@ -28,8 +26,7 @@ class UnreadError(Exception):
 class NotConnectedError(Exception):
     """No server gives us a session.
 
-    Args:
-        obstacles: the error of the last attempt at each server, by `host:port`.
+    `obstacles` has the error of the last attempt at each server, by `host:port`.
     """
 
     def __init__(self, obstacles: Mapping[str, BaseException]) -> None:

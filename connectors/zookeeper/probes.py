@@ -20,11 +20,7 @@ _UNKNOWABLE = ("sasl", "x509", "ip", "super")
 def write_probes(system: str, session: ZooKeeperSession, paths: tuple[str, ...], what_for: str) -> Iterator[Probe]:
     """Yield checks whether nodes may be changed, or created if they are missing.
 
-    Args:
-        system: the system's name in the doctor's report.
-        session: the session of its ZooKeeper.
-        paths: paths below the chroot.
-        what_for: ends the sentence, such as ``quarantine must``.
+    `what_for` ends the sentence, such as ``quarantine must``.
     """
     for path in paths:
         yield Probe(system, f"write {path}", partial(_check_write, session, path, what_for))

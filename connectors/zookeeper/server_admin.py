@@ -62,11 +62,7 @@ _Some = TypeVar("_Some", bound=_Answer)
 class AdminServer:
     """Queries one server by HTTP.
 
-    Args:
-        url: the address of its admin server, such as ``http://zk-1.example.org:8080``.
-        timeout_seconds: limit of one whole answer, connecting included.
-        tls: for an ``https`` address; None for the system's authorities.
-        transport: replaces the network in tests.
+    `url` is the address of its admin server, such as ``http://zk-1.example.org:8080``.
     """
 
     def __init__(

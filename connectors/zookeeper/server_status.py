@@ -21,12 +21,7 @@ KeepPath = Callable[[str], bool]
 
 
 class StatusError(Exception):
-    """A server gave no usable answer.
-
-    Args:
-        outcome: the outcome of the attempt.
-        detail: the reason in a few words, with a remedy if there is one.
-    """
+    """A server gave no usable answer."""
 
     def __init__(self, outcome: Outcome, detail: str) -> None:
         super().__init__(detail)

@@ -47,12 +47,7 @@ class _LiveClient:
 
 
 class ZooKeeperSession:
-    """Returns a connected client whenever a server is reachable. Safe to use from many threads; close it.
-
-    Args:
-        name: the cluster's name, for logs.
-        connection: the servers and credentials.
-    """
+    """Returns a connected client whenever a server is reachable. Safe to use from many threads; close it."""
 
     def __init__(self, name: str, connection: ZooKeeperConnection) -> None:
         self.name = name
@@ -70,8 +65,7 @@ class ZooKeeperSession:
     def reader(self, left_seconds: Callable[[], float]) -> Reader:
         """Return a reader on a connected client, for one reading.
 
-        Args:
-            left_seconds: returns the remaining time of the whole reading, connecting included.
+        `left_seconds` returns the remaining time of the whole reading, connecting included.
 
         Raises:
             NotConnectedError: no server gave us a session in time.

@@ -21,13 +21,7 @@ Value = TypeVar("Value")
 
 
 class Reader:
-    """Reads nodes with one client, within time limits. For one reading.
-
-    Args:
-        client: a connected client.
-        request_seconds: limit of one request.
-        left_seconds: returns the remaining time of the whole reading.
-    """
+    """Reads nodes with one client, within time limits. For one reading."""
 
     def __init__(self, client: KazooClient, request_seconds: float, left_seconds: Callable[[], float]) -> None:
         self.client = client
@@ -87,8 +81,7 @@ class ParsedNode(Generic[Value]):
 class ChangedNodes(Generic[Value]):
     """The values of many nodes; each reading reads only the changed ones.
 
-    Args:
-        parse: parses a node's bytes; raises ValueError with the reason.
+    `parse` raises ValueError with the reason.
     """
 
     def __init__(self, parse: Callable[[bytes], Value | None]) -> None:
