@@ -15,7 +15,7 @@ from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind, owner_of
+from policies.switching.references import LedgerKind, find_owner
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
     ClusterStatus,
@@ -189,7 +189,7 @@ class Fleet(World):
     def naming(self, cluster: str) -> set[str]:
         """What names a cluster, by the newest list that was told."""
         listed = self.listed.references if self.listed else ()
-        return {r.path for r in listed if r.ledger_id >= 0 and owner_of(r, "old") == cluster}
+        return {r.path for r in listed if r.ledger_id >= 0 and find_owner(r, "old") == cluster}
 
     def registry_event(self, *, two_active: bool = False, also_active: tuple[str, ...] = ()) -> RegistrySeen:
         """Return a reading of the registry."""

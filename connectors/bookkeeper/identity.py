@@ -12,7 +12,7 @@ from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import EMPTY_LONG, EMPTY_SHORT, MAX_HOB, IdGenerator, hob_name
-from policies.switching.ledger_paths import Layout, layout_of
+from policies.switching.ledger_paths import Layout, parse_layout
 
 _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 
@@ -42,7 +42,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
 def read_layout(reader: Reader, root: str) -> Layout | None:
     """Return the layout of its ledgers; None if it is unknown or not supported."""
     text = _text(reader, f"{root}/LAYOUT")
-    return None if text is None else layout_of(text)
+    return None if text is None else parse_layout(text)
 
 
 def read_generator(reader: Reader, root: str) -> IdGenerator | None:

@@ -20,7 +20,7 @@ from policies.switching.ledgers import Ledger
 from policies.switching.precheck.report import precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules
 from policies.switching.readings import GeneratorReading, SwitchBrokers, SwitchCluster, SwitchInventory, SwitchPrecheck
-from policies.switching.references import Reference, owner_of, with_ledger
+from policies.switching.references import Reference, find_owner, with_ledger
 
 _READ_SECONDS = 10.0
 _INVENTORY_SECONDS = 600.0
@@ -110,7 +110,7 @@ class ClusterReader:
         return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in self._sessions.names}
 
     def _existing(self, references: list[Reference], bootstrap: str, source: str, target: str) -> dict[int, Ledger]:
-        wanted = {r.ledger_id for r in with_ledger(references) if owner_of(r, bootstrap) == source}
+        wanted = {r.ledger_id for r in with_ledger(references) if find_owner(r, bootstrap) == source}
         found = self._sessions.find_ledgers(target, wanted)
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")

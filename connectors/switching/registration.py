@@ -22,7 +22,8 @@ from connectors.switching.view import SwitchingView
 from connectors.zookeeper.probes import read_probe, write_probes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.registry import topic_of
-from policies.switching import SwitchDecision, SwitchingSettings, SwitchLedger
+from policies.switching import SwitchDecision, SwitchingSettings
+from policies.switching.readings import SwitchLedger
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:

@@ -100,7 +100,7 @@ def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
     return rejects or decision.verdict is SwitchVerdict.HALT
 
 
-def result_of(
+def find_result(
     command: SwitchCommand, decisions: Iterable[SwitchDecision], *, earlier: bool = False
 ) -> CommandResult | None:
     """Return the result of a command from these decisions; None if none follows from it."""

@@ -15,7 +15,7 @@ from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, Publ
 from connectors.kafka.tail import Record, Tail
 from deploy.commands.sending import actor, option_error
 from deploy.settings.application import Settings
-from deploy.switch.command_result import CommandResult, event_id, result_of
+from deploy.switch.command_result import CommandResult, event_id, find_result
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -184,16 +184,16 @@ class LoopClient:
             NoDecisionError: no decision arrived in time.
             UserError: the command could not be sent.
         """
-        earlier = result_of(command, self._decisions(), earlier=True)
+        earlier = find_result(command, self._decisions(), earlier=True)
         if earlier is not None:
             return earlier
         self._asked = event_id(command).encode()
         self._send(command)
-        self.wait_for(lambda: result_of(command, self._decisions()), self._no_decision(command), command)
+        self.wait_for(lambda: find_result(command, self._decisions()), self._no_decision(command), command)
         until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
         while self.poll(_AFTERMATH_SECONDS) and time.monotonic() < until:
             pass
-        result = result_of(command, self._decisions())
+        result = find_result(command, self._decisions())
         assert result is not None  # noqa: S101 - `wait_for` has found it
         return result
 

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from policies.switching.decisions import SwitchRecord
-from policies.switching.state import SwitchStage
+from policies.switching.state import REVERSIBLE, SwitchStage
 
 S = SwitchStage
 _ADVANCE = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to (HOB-\d+)")
 _FOREIGN_DIRECTIVE = re.compile(r"epoch \d+ directs brokers")
 """`resume` answers a foreign directive by a later one. Any other contest must be resolved in the registry."""
-_LIVE = (S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD)
-_UNDER_WAY = (S.TRIGGERED, *_LIVE, S.CLEANUP, S.ROLLBACK)
+_UNDER_WAY = (S.TRIGGERED, *REVERSIBLE, S.CLEANUP, S.ROLLBACK)
 
 
 def how_to_advance(record: SwitchRecord) -> str:
@@ -46,7 +45,7 @@ def _commands_back(record: SwitchRecord, now: datetime) -> Iterator[str]:
     at = record.verdict
     if at is S.TRIGGERED:
         yield f"`abort` (sends brokers back to {record.source}, if ids allow)"
-    elif at in _LIVE and record.rollback_until is not None and now < record.rollback_until:
+    elif at in REVERSIBLE and record.rollback_until is not None and now < record.rollback_until:
         yield f"`rollback` (attributions go back to {record.source}, brokers stay)"
         yield "`rollback --with-brokers` (brokers too, if ids allow)"
     elif at in (S.ROLLED_BACK, S.ABORTED, S.REJECTED):

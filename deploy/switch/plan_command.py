@@ -25,7 +25,7 @@ from deploy.switch.precheck_view import bypass_lines, finding_line, staying_line
 from policies.errors import UserError
 from policies.switching.ledgers import LedgerState
 from policies.switching.precheck.snapshot import ids_to_import
-from policies.switching.references import LedgerKind, owner_of, with_ledger
+from policies.switching.references import LedgerKind, find_owner, with_ledger
 from policies.switching.settings import SwitchLimits
 from policies.units import counted, human_bytes, human_seconds
 
@@ -98,7 +98,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
     kinds = {
         r.ledger_id: r.kind
         for r in with_ledger(seen.references)
-        if owner_of(r, seen.bootstrap) == report.source
+        if find_owner(r, seen.bootstrap) == report.source
     }  # fmt: skip
     brokers, clusters = bookkeeper_clusters(settings, checked.cluster)
     with ClusterSessions(checked.cluster, brokers, clusters) as sessions:

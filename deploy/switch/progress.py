@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from policies.switching.decisions import SwitchRecord
-from policies.switching.state import FAILED, LedgerStage, SwitchStage
+from policies.switching.state import FAILED, MOVED, LedgerStage, SwitchStage
 from policies.units import human_seconds, name_some
 
 _RECENT_SECONDS = 60.0
 """The time over which the rate is measured, if the records reach back so far."""
 
-_MOVED = frozenset(
-    {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED}
-)
 _DONE: Mapping[SwitchStage, frozenset[LedgerStage]] = {
     SwitchStage.BUILD: frozenset(LedgerStage) - {LedgerStage.PENDING, LedgerStage.COPYING},
-    SwitchStage.PROMOTE: _MOVED | FAILED,
+    SwitchStage.PROMOTE: MOVED | FAILED,
     SwitchStage.CLEANUP: frozenset(LedgerStage) - {LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT},
     SwitchStage.ROLLBACK: frozenset({LedgerStage.REVERTED, LedgerStage.PROMOTED_VIA_ROLLOVER}) | FAILED,
 }

@@ -11,7 +11,7 @@ from rich.text import Text
 from deploy.switch.next_commands import how_to_advance, next_commands
 from deploy.switch.progress import compute_pace, name_awaited, next_step
 from policies.switching.decisions import SwitchRecord
-from policies.switching.state import ENDED, FAILED, WAY, LedgerStage, SwitchStage
+from policies.switching.state import ENDED, FAILED, MOVED, REVERSIBLE, WAY, LedgerStage, SwitchStage
 from policies.units import human_bytes, human_seconds
 
 _WAY = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED, *WAY)
@@ -23,13 +23,8 @@ _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
     SwitchStage.ROLLED_BACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
 }
 _BAD = frozenset({SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED, SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK})
-_CAN_GO_BACK = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
-
-_MOVED = frozenset(
-    {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED}
-)
 _TO_CLEAN = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
-_BUILT = _MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
+_BUILT = MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
 
 _BAR_WIDTH = 30
 _STATUS_COLOURS = {"active": "bold green", "standby": "cyan", "deprecated": "dim"}
@@ -146,7 +141,7 @@ def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
         return [*found, ("rolled back", counts.get(LedgerStage.REVERTED, 0), total)]
     found.append(("copied", _count(counts, _BUILT), total))
     if at not in (SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD):
-        found.append(("promoted", _count(counts, _MOVED), total))
+        found.append(("promoted", _count(counts, MOVED), total))
     to_clean = _count(counts, _TO_CLEAN)
     if to_clean and at in (SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
         found.append(("cleaned up", counts.get(LedgerStage.CLEANED, 0), to_clean))
@@ -190,7 +185,7 @@ def _failed(record: SwitchRecord) -> Iterator[Text]:
 def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
     """Format the windows of rollback and clean-up."""
     at = record.verdict
-    if record.rollback_until is not None and at in _CAN_GO_BACK:
+    if record.rollback_until is not None and at in REVERSIBLE:
         left = (record.rollback_until - now).total_seconds()
         until = _instant(record.rollback_until)
         if left > 0:

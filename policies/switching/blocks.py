@@ -86,7 +86,7 @@ class BlockMap(Generic[Key, Value, Tag]):
             inside = self._inside(place)
             yield from (inside[key] for key in sorted(inside))
 
-    def since(self, first: Key) -> Iterator[Value]:
+    def iterate_from(self, first: Key) -> Iterator[Value]:
         """Return the values from a key on, in the order of their keys."""
         for place in range(self._place(first), max(1, len(self._blocks))):
             inside = self._inside(place)
@@ -166,7 +166,7 @@ class BlockMap(Generic[Key, Value, Tag]):
         return inside
 
 
-def tags_of(blocks: Iterable[PackedBlock[Key, Tag]]) -> Mapping[Tag, int]:
+def count_tags(blocks: Iterable[PackedBlock[Key, Tag]]) -> Mapping[Tag, int]:
     """Count the values by tag, over all blocks."""
     counts: Counter[Tag] = Counter()
     for block in blocks:

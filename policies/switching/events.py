@@ -3,9 +3,11 @@
 A command needs no event of its own: the judge takes the `SwitchCommand` as it was published.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from policies.observations import Observation, Outcome
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import Ledger
@@ -216,3 +218,24 @@ def to_ledger(reading: LedgerReading | None) -> Ledger | None:
         return None
     plain = reading.model_dump(exclude={"custom_metadata"})
     return Ledger(**plain, custom_metadata=tuple(sorted(reading.custom_metadata.items())))
+
+
+_EVENTS: Mapping[type, Callable[[Any, int], Event]] = {
+    SwitchLedger: LedgerResult.from_reading,
+    SwitchStatus: StatusResult.from_reading,
+    SwitchLease: LeaseSeen.from_reading,
+    SwitchRegistry: RegistrySeen.from_reading,
+    SwitchBrokers: MembersSeen.from_reading,
+    SwitchBroker: BrokerSeen.from_reading,
+    SwitchCluster: ClusterSeen.from_reading,
+    SwitchPrecheck: Prechecked.from_reading,
+}
+
+
+def to_event(seen: Observation) -> Event | None:
+    """Return the event of an observation; None for a failed reading, and for a part of an inventory."""
+    reading = seen.reading
+    if isinstance(reading, SwitchCommand):
+        return reading
+    convert = _EVENTS.get(type(reading)) if reading.outcome is Outcome.OK else None
+    return convert(reading, seen.at_ms) if convert else None

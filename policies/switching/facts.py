@@ -12,7 +12,7 @@ from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import CopyIntent
 from policies.switching.plan import LedgerPlan
 from policies.switching.precheck.snapshot import id_floor
-from policies.switching.references import ANY_CLUSTER, Reference, owner_of
+from policies.switching.references import ANY_CLUSTER, Reference, find_owner
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
     FAILED,
@@ -167,7 +167,7 @@ class SwitchFacts:
 
     def owner(self, reference: Reference) -> str | None:
         """The cluster that holds a reference's ledger."""
-        return owner_of(reference, self.state.bootstrap)
+        return find_owner(reference, self.state.bootstrap)
 
     def intent(self, task: LedgerTask) -> CopyIntent | None:
         """The journalled intent to create a ledger's copy in the switch's target, as it is planned now."""

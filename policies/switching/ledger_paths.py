@@ -32,7 +32,7 @@ _FACTORIES = {
 }
 
 
-def layout_of(text: str) -> Layout | None:
+def parse_layout(text: str) -> Layout | None:
     """Return the layout that a ``LAYOUT`` znode names (a version, then ``factory:version``).
 
     None if the layout is not known to hold every id, such as the flat and the legacy layout.

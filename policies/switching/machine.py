@@ -2,20 +2,212 @@
 
 After every event the switch advances as far as it can, and then every invariant is checked. An event that the table
 does not list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
+
+`Transition` is the only mutable object of this package, and the only place where changes are written. It never leaves a
+step.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from msgspec.structs import replace
+
+from policies.switching.blocks import BLOCK_SIZE, BlockMap
+from policies.switching.clusters import mark_written
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.emit.drafts import draft_decision
 from policies.switching.events import Event
+from policies.switching.facts import SwitchFacts
 from policies.switching.fold import FoldedEvent, fold
 from policies.switching.judge import judge
-from policies.switching.judge.changes import Count, DecisionDraft, UpdateSwitch, reject
+from policies.switching.judge.changes import (
+    Advance,
+    Change,
+    Count,
+    DecisionDraft,
+    DirectBrokers,
+    DropTask,
+    ForgetIntent,
+    JournalIntent,
+    OrderLedger,
+    PutTask,
+    Reject,
+    SettlePlan,
+    Update,
+    UpdateSwitch,
+    WriteStatus,
+    reject,
+)
 from policies.switching.judge.invariants import TransitionResult, breaches
 from policies.switching.judge.stages import advance
+from policies.switching.ledgers import CopyIntent
+from policies.switching.plan import LedgerPlan, load_plan, stage_counts
 from policies.switching.readings import SwitchCommand
-from policies.switching.transition import Transition
+from policies.switching.settings import SwitchLimits
+from policies.switching.state import (
+    UNDONE,
+    Directive,
+    JournalBlock,
+    LedgerStage,
+    LedgerTask,
+    SwitchAction,
+    SwitchingState,
+    SwitchStage,
+)
+
+_STAGES = {
+    SwitchAction.COPY: LedgerStage.COPYING,
+    SwitchAction.PROMOTE: LedgerStage.PROMOTING,
+    SwitchAction.ROLL_OVER: LedgerStage.PROMOTING,
+    SwitchAction.DELETE_OLD: LedgerStage.DELETE_INTENT,
+}
+
+
+class Transition:
+    """The state during a step, with its plan and journal as they change.
+
+    Args:
+        state: the state before.
+        limits: the limits in force.
+        now_ms: the time of the step, in milliseconds since the epoch.
+    """
+
+    def __init__(self, state: SwitchingState, limits: SwitchLimits, now_ms: int) -> None:
+        self.state = state
+        self.limits = limits
+        self.now_ms = now_ms
+        self.plan = load_plan(state.switch)
+        self.drafts: list[DecisionDraft] = []
+        """The decisions that follow from the present event."""
+        self._set_journal(state.journal, state.journal_blocks)
+        # An older version kept a large journal loose.
+        self._journal_changed = len(state.journal) > BLOCK_SIZE
+
+    def facts(self) -> SwitchFacts:
+        """Join the read models as of now."""
+        return SwitchFacts(self.state, self.plan, self._journal, self.limits, self.now_ms)
+
+    def apply(self, changes: Iterable[Change]) -> bool:
+        """Write changes and draft their decisions. Returns whether there was any change.
+
+        The judge must end before the first change is written, because it looks at the state before it.
+        """
+        judged = tuple(changes)
+        for change in judged:
+            self._write(change)
+            draft = draft_decision(change, self.facts())
+            if draft is not None:
+                self.drafts.append(draft)
+        return bool(judged)
+
+    def packed(self) -> SwitchingState:
+        """Return the state with plan and journal packed again."""
+        if self._journal_changed:
+            journal, blocks = self._journal.packed()
+            self._update({"journal": journal, "journal_blocks": blocks})
+        if self.state.switch is not None and self.plan.changed:
+            self._update_switch(self.plan.packed())
+        return self.state
+
+    def _write(self, change: Change) -> None:
+        match change:
+            case Count(counter):
+                self._count(counter)
+            case Reject():
+                self._count("rejected")
+            case Update(fields):
+                self._update(fields)
+                if "switch" in fields:
+                    self.plan = load_plan(self.state.switch)
+            case UpdateSwitch(fields):
+                self._update_switch(fields)
+            case Advance(stage, _, _, fields):
+                self._update_switch({"stage": stage, "stage_ms": self.now_ms, **fields})
+            case DirectBrokers(_, str(target)):
+                self._direct(target)
+            case WriteStatus(SwitchAction() as action):
+                self._update_switch({"awaiting": action, "op": self._next_op()})
+            case _:
+                self._write_ledger(change)
+
+    def _write_ledger(self, change: Change) -> None:
+        match change:
+            case PutTask(task, numbered):
+                self.plan.put(replace(task, op=self._next_op()) if numbered else task)
+            case DropTask(key):
+                self.plan.drop(key)
+            case OrderLedger(task, _, SwitchAction() as action):
+                self._order(task, action)
+            case JournalIntent(task):
+                self._journal_intent(task)
+            case ForgetIntent(task):
+                self._journal.drop((self.facts().target_instance, task.ledger_id, task.remap))
+                self._journal_changed = True
+            case SettlePlan():
+                self._settle_plan()
+
+    def _update(self, fields: Mapping[str, Any]) -> None:
+        self.state = replace(self.state, **fields)
+
+    def _update_switch(self, fields: Mapping[str, Any]) -> None:
+        self._update({"switch": replace(self.facts().switch, **fields)})
+
+    def _count(self, counter: str) -> None:
+        counts = self.state.counts
+        self._update({"counts": replace(counts, **{counter: getattr(counts, counter) + 1})})
+
+    def _next_op(self) -> int:
+        """Return the number of the next order. No number is used twice, so a result fits one order only."""
+        self._update({"ops": self.state.ops + 1})
+        return self.state.ops
+
+    def _direct(self, target: str) -> None:
+        epoch, marks = self.state.epoch + 1, self.state.marks
+        if (active := self.state.active()) is not None:
+            marks = mark_written(marks, self.state.cluster(active), from_now=False)
+        marks = mark_written(marks, self.state.cluster(target), from_now=True)
+        directive = Directive(epoch, target)
+        self._update({"epoch": epoch, "directive": directive, "directed_ms": self.now_ms, "marks": marks})
+        if self.state.switch is not None:
+            self._update_switch({"epoch": epoch})
+
+    def _order(self, task: LedgerTask, action: SwitchAction) -> None:
+        stage = _STAGES.get(action, task.stage)
+        is_undone = self.facts().switch.stage in UNDONE
+        if action is SwitchAction.DELETE_COPY and not is_undone:
+            stage = LedgerStage.COPYING  # the copy is deleted to be made again
+        if action is SwitchAction.COPY:
+            self._journal_intent(task)
+        self.plan.put(replace(task, stage=stage, awaiting=action, op=self._next_op()))
+
+    def _journal_intent(self, task: LedgerTask) -> None:
+        facts = self.facts()
+        intent = facts.intent_to_copy(task)
+        if intent is not None and intent is not facts.intent(task):
+            self._journal.put(intent)
+            self._journal_changed = True
+
+    def _settle_plan(self) -> None:
+        """Reduce the plan of a switch that is over to counts: a plan of 100,000 ledgers weighs 8 MB in each batch.
+
+        Once the switch is done, its copies belong to the target. Their intents are dropped, so that no later switch
+        takes such a ledger for a copy that may be deleted.
+        """
+        self._update_switch(self.plan.packed())
+        self._update_switch({"settled": dict(sorted(stage_counts(self.facts().switch).items()))})
+        self.plan = LedgerPlan()
+        self.plan.changed = True
+        if self.facts().switch.stage is not SwitchStage.DONE:
+            return
+        instance = self.facts().instance(self.facts().switch.target)
+        self._set_journal([intent for intent in self._journal if intent.target != instance])
+        self._journal_changed = True
+
+    def _set_journal(self, intents: Iterable[CopyIntent], blocks: Iterable[JournalBlock] = ()) -> None:
+        self._journal = BlockMap(
+            CopyIntent, lambda i: (i.target, i.ledger_id, i.remap), lambda i: i.target, intents, blocks
+        )
 
 
 def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[DecisionDraft, ...]:
@@ -23,7 +215,7 @@ def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[Decision
     drafts: list[DecisionDraft] = []
     for index, event in enumerate(events):
         _take(transition, event)
-        drafts += (replace(draft, cause=index) for draft in transition.drafts)
+        drafts += (dataclasses.replace(draft, cause=index) for draft in transition.drafts)
         transition.drafts = []
     return tuple(drafts)
 

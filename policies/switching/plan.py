@@ -7,9 +7,9 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from policies.switching.blocks import BlockMap, tags_of
+from policies.switching.blocks import BlockMap, count_tags
 from policies.switching.references import LedgerKind
-from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, Switch, SwitchAction, key_of
+from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, Switch, SwitchAction, plan_key
 
 
 class LedgerPlan:
@@ -25,7 +25,7 @@ class LedgerPlan:
         self._tasks = BlockMap(
             LedgerTask, lambda t: t.key, lambda t: (t.stage, t.awaiting), blocks=packed, opened=self._offer
         )  # fmt: skip
-        self._counts = Counter(tags_of(packed))
+        self._counts = Counter(count_tags(packed))
         self._idle: dict[LedgerStage, list[tuple[int, bool]]] = {}
         """A heap by stage: keys of ledgers, and (True) first keys of blocks that contain some. Keys may be stale."""
         for block in packed:
@@ -48,7 +48,7 @@ class LedgerPlan:
 
     def tasks_of(self, ledger_id: int) -> tuple[LedgerTask, ...]:
         """Return the tasks of a ledger: for a cursor, for a schema, or for both."""
-        found = (self._tasks.get(key_of(ledger_id, kind)) for kind in LedgerKind)
+        found = (self._tasks.get(plan_key(ledger_id, kind)) for kind in LedgerKind)
         return tuple(task for task in found if task is not None)
 
     def place(self, key: int) -> int:
@@ -120,7 +120,7 @@ class LedgerPlan:
             self._counts[task.stage, task.awaiting] += step
 
 
-def plan_of(switch: Switch | None) -> LedgerPlan:
+def load_plan(switch: Switch | None) -> LedgerPlan:
     """Return the plan of a switch."""
     return LedgerPlan(switch.tasks, switch.blocks) if switch is not None else LedgerPlan()
 
@@ -130,6 +130,6 @@ def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
     if switch.settled:
         return switch.settled
     counts = Counter(task.stage for task in switch.tasks)
-    for (stage, _), count in tags_of(switch.blocks).items():
+    for (stage, _), count in count_tags(switch.blocks).items():
         counts[stage] += count
     return counts

@@ -16,10 +16,9 @@ from policies.switching.emit.decisions import emit
 from policies.switching.emit.record import emit_record, renewal_ms
 from policies.switching.events import TimePassed
 from policies.switching.fold import read
-from policies.switching.machine import reconcile
+from policies.switching.machine import Transition, reconcile
 from policies.switching.settings import SwitchingSettings, SwitchLimits
 from policies.switching.state import SwitchingState
-from policies.switching.transition import Transition
 from policies.switching.watch import deviations, find_first_broker_due_ms
 from policies.units import from_millis, to_millis
 

@@ -67,7 +67,7 @@ class Reference(Struct, array_like=True, frozen=True):
     """The place in the znode: ``info``, ``index/3``; empty for a cursor, which names one ledger."""
 
 
-def owner_of(reference: Reference, bootstrap: str | None) -> str | None:
+def find_owner(reference: Reference, bootstrap: str | None) -> str | None:
     """Return the cluster that holds the ledger: the attributed one, else the bootstrap cluster; None if not known."""
     return reference.attribution or bootstrap
 

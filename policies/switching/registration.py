@@ -2,27 +2,22 @@
 
 from policies.decisions import Severity
 from policies.policy import AlertKind, Inhibition, PolicyKind
-from policies.switching import (
-    NAME,
+from policies.switching import NAME, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
+from policies.switching import alerts as named
+from policies.switching.examples import examples
+from policies.switching.readings import (
     SwitchBroker,
     SwitchBrokers,
     SwitchCluster,
     SwitchCommand,
-    SwitchDecision,
-    SwitchingPolicy,
-    SwitchingSettings,
-    SwitchingState,
     SwitchInventory,
     SwitchInventoryPart,
     SwitchLease,
     SwitchLedger,
     SwitchPrecheck,
-    SwitchRecord,
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching import alerts as named
-from policies.switching.examples import examples
 
 _OBSERVED = (
     SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,

@@ -54,6 +54,10 @@ WAY = (
 )
 """The stages of a switch without failures, in order."""
 
+REVERSIBLE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
+"""Live stages at which promotions can be taken back, within the rollback window."""
+UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
+"""Stages at which promotions were taken back."""
 ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
 """Stages at which a switch is over and another may begin. A switch with failures is not over: it can be driven on."""
 
@@ -78,6 +82,8 @@ class LedgerStage(ClosedEnum):
 FAILED = frozenset({LedgerStage.PROMOTE_DEFERRED, LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
 """Stages in which a ledger stays behind in the source."""
 DELETING = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
+MOVED = DELETING | {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER}
+"""Stages of a ledger whose references name the target."""
 
 
 class SwitchAction(StrEnum):
@@ -145,7 +151,7 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     @property
     def key(self) -> int:
         """Its key in the plan."""
-        return key_of(self.ledger_id, self.kind)
+        return plan_key(self.ledger_id, self.kind)
 
 
 PlanTag = tuple[LedgerStage, SwitchAction]
@@ -157,7 +163,7 @@ JournalBlock = PackedBlock[JournalKey, str]
 """Intents are counted by their target."""
 
 
-def key_of(ledger_id: int, kind: LedgerKind) -> int:
+def plan_key(ledger_id: int, kind: LedgerKind) -> int:
     """Return the key of a ledger in the plan; a ledger named by a cursor and by a schema is there twice."""
     return 2 * ledger_id + (kind is LedgerKind.SCHEMA)
 
@@ -435,7 +441,7 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
             return SwitchStage.NONE
         return SwitchStage.PRECHECKED if check and now_ms < check.expires_ms else SwitchStage.REGISTERED
 
-    def live(self) -> "Switch | None":
+    def live_switch(self) -> "Switch | None":
         """Return the switch if it is not over."""
         return self.switch if self.switch and self.switch.stage not in ENDED else None
 

@@ -26,10 +26,9 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy import cli
 from policies.observations import Outcome
-from policies.switching import SwitchCommand
 from policies.switching.id_generators import hob_name
 from policies.switching.ledger_paths import Layout, path_of
-from policies.switching.readings import CommandArgs, CommandName
+from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.switching.references import LedgerKind
 from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator

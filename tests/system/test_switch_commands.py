@@ -25,7 +25,11 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.switch.loop_kafka import embedded_servers
 from policies.observations import Outcome, Reading
 from policies.registry import topic_of
-from policies.switching import (
+from policies.switching.ledger_paths import Layout
+from policies.switching.precheck.findings import FindingReason
+from policies.switching.readings import (
+    FindingReading,
+    GeneratorReading,
     SwitchBroker,
     SwitchBrokers,
     SwitchCluster,
@@ -33,9 +37,6 @@ from policies.switching import (
     SwitchLease,
     SwitchPrecheck,
 )
-from policies.switching.ledger_paths import Layout
-from policies.switching.precheck.findings import FindingReason
-from policies.switching.readings import FindingReading, GeneratorReading
 from policies.wire import observation_event
 from tests.system.loop import UNHURRIED, Headgate, Topic, http_get, make_topics, produce, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually

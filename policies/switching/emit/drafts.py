@@ -35,7 +35,7 @@ _ORDERS = {
 }
 
 
-def draft_of(change: Change, after: SwitchFacts) -> DecisionDraft | None:
+def draft_decision(change: Change, after: SwitchFacts) -> DecisionDraft | None:
     """Draft the decision of a change that was just made; None if it has none, or its order is withheld."""
     match change:
         case DecisionDraft():

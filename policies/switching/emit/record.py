@@ -16,13 +16,9 @@ from policies.switching.emit.decisions import number
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.plan import stage_counts
 from policies.switching.settings import SwitchLimits
-from policies.switching.state import LedgerStage, Switch, SwitchingState, SwitchStage
+from policies.switching.state import MOVED, LedgerStage, Switch, SwitchingState, SwitchStage
 from policies.switching.watch import awaited, deviations
 from policies.units import from_millis, millis_of, to_millis
-
-_MOVED = (
-    LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED
-)  # fmt: skip
 
 
 def emit_record(
@@ -116,7 +112,7 @@ def _explain(cluster: str, state: SwitchingState) -> str:
     if switch is None:
         return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
     counts = Counter(stage_counts(switch))
-    moved = sum(counts[s] for s in _MOVED)
+    moved = sum(counts[s] for s in MOVED)
     progress = f"{moved} of {counts.total()} ledgers moved"
     if switch.stage is SwitchStage.CLEANUP:
         progress = f"{counts[LedgerStage.CLEANED]} of {moved} moved ledgers deleted from {switch.source}"

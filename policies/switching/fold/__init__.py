@@ -4,54 +4,30 @@ A reading shows a whole level, so the newest one counts. An older or repeated re
 (row 26). No rule of the table is applied here: commands, leases, reports and results go on to the judge unchanged.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, Outcome, in_order
+from policies.observations import Observation, in_order
 from policies.switching.clusters import mark_written
 from policies.switching.events import (
     BrokerSeen,
     ClusterSeen,
     Event,
     InventorySeen,
-    LeaseSeen,
-    LedgerResult,
     MembersSeen,
-    Prechecked,
     RegistrySeen,
-    StatusResult,
     TimePassed,
+    to_event,
 )
 from policies.switching.fold.inventory import assemble, fold_inventory
 from policies.switching.fold.registry import Impostor, RegistryChecked, fold_cluster, fold_registry
-from policies.switching.readings import (
-    SwitchBroker,
-    SwitchBrokers,
-    SwitchCluster,
-    SwitchCommand,
-    SwitchLease,
-    SwitchLedger,
-    SwitchPrecheck,
-    SwitchRegistry,
-    SwitchStatus,
-)
+from policies.switching.readings import SwitchCommand
 from policies.switching.state import NEVER, BrokerReport, LiveBrokers, SwitchingState, put
 
 REMEMBERED_COMMANDS = 1000
 FoldedEvent = Event | RegistryChecked | Impostor
 """The event that is left for the judge once a reading is folded."""
-_EVENTS: Mapping[type, Callable[[Any, int], Event]] = {
-    SwitchLedger: LedgerResult.from_reading,
-    SwitchStatus: StatusResult.from_reading,
-    SwitchLease: LeaseSeen.from_reading,
-    SwitchRegistry: RegistrySeen.from_reading,
-    SwitchBrokers: MembersSeen.from_reading,
-    SwitchBroker: BrokerSeen.from_reading,
-    SwitchCluster: ClusterSeen.from_reading,
-    SwitchPrecheck: Prechecked.from_reading,
-}
 
 
 def read(
@@ -68,15 +44,6 @@ def read(
             events.append(event)
             ids.append(seen.id)
     return replace(state, assembly=assembly), tuple(events), tuple(ids)
-
-
-def to_event(seen: Observation) -> Event | None:
-    """Return the event of an observation; None for a failed reading, and for a part of an inventory."""
-    reading = seen.reading
-    if isinstance(reading, SwitchCommand):
-        return reading
-    convert = _EVENTS.get(type(reading)) if reading.outcome is Outcome.OK else None
-    return convert(reading, seen.at_ms) if convert else None
 
 
 def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, FoldedEvent | None]:

@@ -9,7 +9,7 @@ from policies.observations import Observation, Outcome
 from policies.switching.events import InventorySeen, to_ledger
 from policies.switching.ledgers import Ledger
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
-from policies.switching.references import ANY_CLUSTER, Reference, StayingLedgers, owner_of, with_ledger
+from policies.switching.references import ANY_CLUSTER, Reference, StayingLedgers, find_owner, with_ledger
 from policies.switching.state import (
     NEVER,
     InventoryAssembly,
@@ -84,15 +84,15 @@ def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState
     if state.inventory is not None and seen.at_ms <= state.inventory.at_ms:
         return None
     switch, bootstrap = state.switch, state.bootstrap
-    owners = Counter(owner_of(r, bootstrap) or ANY_CLUSTER for r in with_ledger(seen.references))
+    owners = Counter(find_owner(r, bootstrap) or ANY_CLUSTER for r in with_ledger(seen.references))
     for staying in seen.staying:
         owners[staying.cluster] += staying.count
     target = switch.target if switch else None
-    outside = [r.ledger_id for r in seen.references if target is None or owner_of(r, bootstrap) != target]
+    outside = [r.ledger_id for r in seen.references if target is None or find_owner(r, bootstrap) != target]
     outside += (s.greatest_id for s in seen.staying if not _may_be_in_target(state, s))
     old_ids: set[int] = set()
     if switch is not None and switch.stage in _KEEPS_OLD_IDS:
-        old_ids = {r.ledger_id for r in with_ledger(seen.references) if owner_of(r, bootstrap) == switch.source}
+        old_ids = {r.ledger_id for r in with_ledger(seen.references) if find_owner(r, bootstrap) == switch.source}
     summary = InventorySummary(
         seen.at_ms, dict(sorted(owners.items())), tuple(sorted(old_ids)), max(outside, default=NEVER), seen.staying
     )

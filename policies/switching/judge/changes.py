@@ -1,4 +1,4 @@
-"""The changes that the judge proposes: plain data, which `transition` applies and `emit.drafts` puts into words.
+"""The changes that the judge proposes: plain data, which `machine` applies and `emit.drafts` puts into words.
 
 A `DecisionDraft` is a decision that changes no state.
 """

@@ -97,7 +97,7 @@ def judge_precheck(facts: SwitchFacts, seen: Prechecked) -> Iterator[Change]:
 def start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Rows 4 and 24: begin a switch; the target of the live switch drives that switch on."""
     state, target = facts.state, command.args.target
-    live, source = state.live(), state.committed()
+    live, source = state.live_switch(), state.committed()
     if not target:
         yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
         return
@@ -245,7 +245,7 @@ def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int)
         sentence = f"brokers are directed to {ours} again, by an epoch after {epoch}"
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
         yield DirectBrokers(SwitchReason.RESUMED, ours)
-        if facts.state.live() is not None:
+        if facts.state.live_switch() is not None:
             yield from repeat_orders(facts, SwitchReason.RESUMED, redirected=True)
 
 
@@ -254,7 +254,7 @@ def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int)
 
 def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
-    live = facts.state.live()
+    live = facts.state.live_switch()
     if live is None or live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, _refuse_cleanup(live))
     elif why := guards.window_elapsed(facts):

@@ -48,7 +48,7 @@ def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> 
 
 def is_unused(facts: SwitchFacts, name: str) -> Refusal:
     """The cluster is neither active, nor part of a live switch, nor named by a reference."""
-    live, inventory = facts.state.live(), facts.state.inventory
+    live, inventory = facts.state.live_switch(), facts.state.inventory
     if facts.state.active() == name:
         return f"{name} is active"
     if live is not None and name in (live.source, live.target):
@@ -71,7 +71,7 @@ def holds_lease(facts: SwitchFacts) -> Refusal:
 
 def no_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
-    live = facts.state.live()
+    live = facts.state.live_switch()
     if live is None:
         return None
     return f"the switch to {live.target} is at {live.stage.value}: {_ENDS.get(live.stage, '`abort` ends it')}"

@@ -20,7 +20,7 @@ from policies.switching.judge.changes import (
 from policies.switching.judge.results import refuse_import
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
-from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, key_of
+from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, plan_key
 from policies.units import counted_with
 
 _COUNTED = frozenset(
@@ -103,12 +103,12 @@ def _find_unplanned(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[in
     """
     paths: dict[tuple[int, LedgerKind], set[str]] = {}
     for reference in with_ledger(seen.references):
-        key = key_of(reference.ledger_id, reference.kind)
+        key = plan_key(reference.ledger_id, reference.kind)
         is_planned = facts.plan.get(key) is not None and key not in dropped
         if facts.owner(reference) == facts.switch.source and not is_planned:
             paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
     return [
-        LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(key_of(ledger_id, kind), 0))
+        LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(plan_key(ledger_id, kind), 0))
         for (ledger_id, kind), named in sorted(paths.items())
     ]
 

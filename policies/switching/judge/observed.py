@@ -77,7 +77,7 @@ def _needs_inventory(facts: SwitchFacts) -> bool:
 
 def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
     """Rows 5 and 7: a broker follows the directive, or cannot make its client."""
-    live = facts.state.live()
+    live = facts.state.live_switch()
     if live is None:
         return
     if seen.epoch != live.epoch:

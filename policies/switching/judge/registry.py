@@ -72,7 +72,7 @@ def register(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
 
 def _refuse_status(facts: SwitchFacts, name: str, wanted: ClusterStatus | None, usual: ClusterStatus) -> guards.Refusal:
     """Return why a cluster cannot be registered with the status that the command names; None if it can."""
-    state, live = facts.state, facts.state.live()
+    state, live = facts.state, facts.state.live_switch()
     if not state.entries and wanted not in (None, ClusterStatus.ACTIVE):
         return "the first cluster is the one that brokers write to: it is registered as active"
     if wanted is None or wanted is usual or _lacks_status_only(facts, name, wanted):
@@ -157,7 +157,7 @@ def _refuse_close(facts: SwitchFacts, name: str) -> guards.Refusal:
     switch, known = facts.state.switch, facts.state.entry(name)
     if switch is not None and switch.stage in _ENDED:
         return None
-    if facts.state.live() is not None:
+    if facts.state.live_switch() is not None:
         return f"the switch to {facts.switch.target} is not over"
     was_left = switch is not None and known is not None and known.status is ClusterStatus.DEPRECATED
     return None if was_left else f"no switch from {name} is done"

@@ -26,10 +26,9 @@ from policies.switching.judge.changes import (
 from policies.switching.ledgers import Ledger, is_ours, same_ledger
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
-from policies.switching.state import DeletedIds, LedgerStage, LedgerTask, SwitchAction, SwitchStage
+from policies.switching.state import UNDONE, DeletedIds, LedgerStage, LedgerTask, SwitchAction, SwitchStage
 
 _ONLY_FROM_CURSORS = frozenset({LedgerOutcome.ADVANCED, LedgerOutcome.ROLLED_OVER})
-_UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
 _IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP})
 
 
@@ -168,7 +167,7 @@ def _end_copying(facts: SwitchFacts, task: LedgerTask, sentence: str) -> Iterato
 
 def _copy_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
     yield ForgetIntent(task)
-    if facts.switch.stage in _UNDONE:
+    if facts.switch.stage in UNDONE:
         yield from _settle(task, task.stage, SwitchReason.DELETED, "our copy is deleted", tries=0)
     else:
         yield from _settle(task, LedgerStage.PENDING, SwitchReason.DELETED, "our copy is deleted", target_id=None)
@@ -176,7 +175,7 @@ def _copy_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -
 
 def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
     def end(last: LedgerTask, why: str) -> Iterator[Change]:
-        return _give_up(last, why) if facts.switch.stage in _UNDONE else _end_copying(facts, last, why)
+        return _give_up(last, why) if facts.switch.stage in UNDONE else _end_copying(facts, last, why)
 
     return _retry(facts, task, SwitchAction.DELETE_COPY, SwitchReason.EXECUTOR_FAILED, end)
 

@@ -32,12 +32,12 @@ from policies.switching.judge.changes import (
 )
 from policies.switching.judge.undo import roll_back
 from policies.switching.references import LedgerKind
-from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
-from policies.switching.watch import LIVE, Deviation, awaited, describe_brokers
+from policies.switching.state import REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
+from policies.switching.watch import Deviation, awaited, describe_brokers
 from policies.units import counted_with, name_some
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
-_UNDOABLE = LIVE - {SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES} | {SwitchStage.TRIGGERED}
+_UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
 _ANY_ACTION = tuple(action for action in SwitchAction if action is not SwitchAction.NONE)
 _NOT_TAKEN_BACK = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
@@ -211,7 +211,7 @@ def _delete_copies(facts: SwitchFacts) -> Iterator[Change]:
 def _find_copies(facts: SwitchFacts) -> Iterator[LedgerTask]:
     """Find copies by the journal (INV-7). The journal has only copies that may exist; the plan is much longer."""
     instance = facts.target_instance
-    for intent in facts.journal.since((instance, -1, False)):
+    for intent in facts.journal.iterate_from((instance, -1, False)):
         if intent.target != instance:
             return
         for task in facts.plan.tasks_of(intent.ledger_id):

@@ -20,11 +20,9 @@ from policies.switching.judge.changes import (
     reject,
 )
 from policies.switching.readings import SwitchCommand
-from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
+from policies.switching.state import REVERSIBLE, UNDONE, LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
 from policies.units import counted_with, name_some
 
-_LIVE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
-_UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED, SwitchStage.REJECTED})
 _NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
 _TO_REVERT = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 _TO_DELETE = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED})
@@ -42,7 +40,7 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, _INVALID, "there is no switch to roll back")
     elif why := guards.nothing_contests(facts):
         yield reject(command, RejectCode.CONTESTED, why)
-    elif switch.stage in _UNDONE:
+    elif switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
         yield from _complete_rollback(facts, switch, command)
     elif switch.stage in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
         first = "" if switch.stage is SwitchStage.DONE else "`abort` lets go of what stays behind, then "
@@ -148,14 +146,14 @@ def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchComman
 
 def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Row 27: end the switch, and take back what can be taken back."""
-    live = facts.state.live()
+    live = facts.state.live_switch()
     if live is None:
         yield reject(command, _INVALID, "no switch is under way")
     elif why := guards.nothing_contests(facts):
         yield reject(command, RejectCode.CONTESTED, why)
     elif live.stage is SwitchStage.TRIGGERED:
         yield from _send_back(facts, live, command)
-    elif live.stage in _LIVE:
+    elif live.stage in REVERSIBLE:
         yield from _take_back(facts, live, command, attribution_only=True)
     elif live.stage is SwitchStage.CLEANUP:
         yield from _stop_cleanup(facts)

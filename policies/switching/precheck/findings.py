@@ -19,7 +19,7 @@ from policies.switching.precheck.snapshot import (
     ids_in_target,
     read_times_ms,
 )
-from policies.switching.references import LedgerKind, owner_of, with_ledger
+from policies.switching.references import LedgerKind, find_owner, with_ledger
 from policies.units import MAX_INT64, format_duration
 
 SAMPLES = 10
@@ -132,7 +132,7 @@ def _identity(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
 def _attributions(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
     """Every reference must name one known cluster, which has its ledger."""
     known = {seen.source.name, seen.target.name, seen.bootstrap, None, *seen.clusters}
-    if strange := [r for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) not in known]:
+    if strange := [r for r in with_ledger(seen.references) if find_owner(r, seen.bootstrap) not in known]:
         names = ", ".join(sorted({r.attribution or "" for r in strange})[:SAMPLES])
         what = f"are attributed to clusters that are not known: {names}"
         yield _about(FindingReason.UNKNOWN_CLUSTER, {r.ledger_id for r in strange}, what)
@@ -150,7 +150,7 @@ def _find_two_owners(seen: PrecheckSnapshot) -> Set[int]:
     by_id: dict[int, set[str | None]] = {}
     by_cursor: dict[str, set[str | None]] = {}
     for reference in with_ledger(seen.references):
-        owner = owner_of(reference, seen.bootstrap)
+        owner = find_owner(reference, seen.bootstrap)
         by_id.setdefault(reference.ledger_id, set()).add(owner)
         if reference.kind is LedgerKind.CURSOR:
             by_cursor.setdefault(reference.path, set()).add(owner)

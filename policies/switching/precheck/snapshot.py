@@ -7,7 +7,7 @@ from enum import StrEnum
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, is_ours, same_ledger
-from policies.switching.references import LedgerKind, Reference, StayingLedgers, owner_of, with_ledger
+from policies.switching.references import LedgerKind, Reference, StayingLedgers, find_owner, with_ledger
 
 
 class TargetPolicy(StrEnum):
@@ -82,20 +82,20 @@ def ids_to_import(seen: PrecheckSnapshot, rules: PrecheckRules) -> frozenset[int
     return frozenset(
         r.ledger_id
         for r in with_ledger(seen.references)
-        if r.kind not in rules.remapped and owner_of(r, seen.bootstrap) == seen.source.name
+        if r.kind not in rules.remapped and find_owner(r, seen.bootstrap) == seen.source.name
     )
 
 
 def ids_in_target(seen: PrecheckSnapshot) -> frozenset[int]:
     """Return the ledgers that are attributed to the target."""
     return frozenset(
-        r.ledger_id for r in with_ledger(seen.references) if owner_of(r, seen.bootstrap) == seen.target.name
+        r.ledger_id for r in with_ledger(seen.references) if find_owner(r, seen.bootstrap) == seen.target.name
     )
 
 
 def greatest_referenced(seen: PrecheckSnapshot) -> int:
     """Return the greatest id named outside the target. Ids within it are always below its next id."""
-    outside = (r.ledger_id for r in seen.references if owner_of(r, seen.bootstrap) != seen.target.name)
+    outside = (r.ledger_id for r in seen.references if find_owner(r, seen.bootstrap) != seen.target.name)
     staying = (s.greatest_id for s in seen.staying if s.cluster != seen.target.name)
     return max((*outside, *staying), default=NO_LEDGER)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from connectors.switching.inventory import MAX_PART_BYTES, MAX_PART_REFERENCES, inventory_readings
 from policies.errors import UserError
 from policies.observations import Observation, Reading
-from policies.switching import SwitchInventory, SwitchInventoryPart
 from policies.switching.events import InventorySeen
 from policies.switching.fold.inventory import assemble
 from policies.switching.ledgers import Ledger, LedgerState
+from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.references import LedgerKind, Reference
 from policies.switching.registration import KIND
 from policies.units import from_millis

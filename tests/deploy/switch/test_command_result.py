@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch.command_result import SHOWN, CommandResult, ExitStatus, event_id, result_lines, result_of
+from deploy.switch.command_result import SHOWN, CommandResult, ExitStatus, event_id, find_result, result_lines
 from policies.switching import SwitchDecision
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand
@@ -23,7 +23,7 @@ def printed(result: CommandResult) -> str:
 
 def asked(loop: Loop, given: SwitchCommand) -> CommandResult:
     loop.step(given)
-    result = result_of(given, [d for d in loop.decisions if isinstance(d, SwitchDecision)])
+    result = find_result(given, [d for d in loop.decisions if isinstance(d, SwitchDecision)])
     assert result is not None
     return result
 
@@ -71,10 +71,10 @@ def test_other_commands_decisions_are_no_result() -> None:
     loop, mine = with_old_and_new(), command(CommandName.ROLLBACK, "mine")
     loop.step(command(CommandName.ROLLBACK, "theirs"))
     decisions = [d for d in loop.decisions if isinstance(d, SwitchDecision)]
-    assert result_of(mine, decisions) is None
-    assert result_of(mine.model_copy(update={"cluster": "c2"}), decisions) is None
+    assert find_result(mine, decisions) is None
+    assert find_result(mine.model_copy(update={"cluster": "c2"}), decisions) is None
     loop.step(mine)
-    result = result_of(mine, [d for d in loop.decisions if isinstance(d, SwitchDecision)])
+    result = find_result(mine, [d for d in loop.decisions if isinstance(d, SwitchDecision)])
     assert result is not None
     assert [d.subject for d in result.decisions] == ["c1/commands/mine"]
 
@@ -115,7 +115,7 @@ def test_repeated_decisions_are_told_once_and_in_their_order() -> None:
         decision(SwitchVerdict.ADVANCE, "c1/switch", 1),
         decision(SwitchVerdict.WRITE_DIRECTIVE, "c1/directive", 2),
     )
-    result = result_of(START, [second, first, second])
+    result = find_result(START, [second, first, second])
     assert result is not None
     assert result.decisions == (first, second)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.blocks import BlockMap, PackedBlock, tags_of
+from policies.switching.blocks import BlockMap, PackedBlock, count_tags
 from policies.switching.plan import LedgerPlan
 from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
@@ -50,11 +50,11 @@ def test_blocks_are_a_sorted_dictionary_over_any_steps(steps: list[list[Item | i
             ranks = [found.rank(key) for key in sorted(expected)]
             assert ranks == list(range(len(found))) == list(range(len(expected)))
             loose, blocks = found.packed()
-            counts = Counter(tags_of(blocks)) + Counter(item.tag for item in loose)
+            counts = Counter(count_tags(blocks)) + Counter(item.tag for item in loose)
             assert counts == Counter(item.tag for item in expected.values())
             found = blocks_of(loose, blocks)
             assert list(found) == [expected[key] for key in sorted(expected)]
-            assert list(found.since(15)) == [expected[key] for key in sorted(expected) if key >= 15]
+            assert list(found.iterate_from(15)) == [expected[key] for key in sorted(expected) if key >= 15]
 
 
 def test_a_change_makes_one_block_anew() -> None:

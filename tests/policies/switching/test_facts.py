@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.facts import SwitchFacts
+from policies.switching.machine import Transition
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
-from policies.switching.transition import Transition
 from tests.policies.switching.world import World
 
 S = SwitchStage

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.ledger_paths import Layout, id_at, layout_of, path_of
+from policies.switching.ledger_paths import Layout, id_at, parse_layout, path_of
 
 SHORT, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
 ids = st.integers(0, 2**63 - 1) | st.sampled_from([0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1])
@@ -77,4 +77,4 @@ def test_no_ledger_lies_where_bookkeeper_would_not_put_one(layout: Layout, path:
     ],
 )
 def test_a_layout_that_may_not_hold_every_id_is_unknown(text: str, layout: Layout | None) -> None:
-    assert layout_of(text) is layout
+    assert parse_layout(text) is layout

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import InventorySeen, RegistrySeen
+from policies.switching.events import InventorySeen, LedgerResult, RegistrySeen
+from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
@@ -78,3 +79,14 @@ def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
     world.work()
     assert world.is_at(S.HOLD)
     assert {r.attribution for r in world.refs.values() if r.ledger_id >= 0} == {"old"}
+
+
+def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> None:
+    world = World().to(SwitchStage.CLEANUP)
+    last = world.task("/c1")
+    world.work()
+    assert (world.stage, world.switch.settled, world.switch.tasks) == (SwitchStage.DONE, {LedgerStage.CLEANED: 3}, ())
+    assert world.state.journal == (), "what was copied is the target's own now"
+    repeated = world.state.counts.repeated
+    assert world.tell(LedgerResult(last.ledger_id, last.op, LedgerOutcome.DELETED)) == []
+    assert world.state.counts.repeated == repeated + 1

@@ -93,7 +93,7 @@ class TwoClusters(RuleBasedStateMachine):
     def advance_generator(self, name: str, hob: int) -> None:
         """As `--explain` says; while nothing is under way, as one who reads it does."""
         one = self.world.clusters[name]
-        if self.world.state.live() is None and hob > (one.hob or 0):
+        if self.world.state.live_switch() is None and hob > (one.hob or 0):
             one.hob, one.created = hob, 0
 
     # --- the world

@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 
 from policies.decisions import Decision, Mode
 from policies.observations import Observation, Reading
-from policies.switching import (
-    SwitchCommand,
-    SwitchDecision,
-    SwitchingPolicy,
-    SwitchingSettings,
-    SwitchingState,
-    SwitchLease,
-)
+from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.emit.record import renewal_ms
-from policies.switching.readings import CommandName
+from policies.switching.readings import CommandName, SwitchCommand, SwitchLease
 from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchStage

@@ -24,7 +24,7 @@ from policies.switching.events import (
 )
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledgers import Ledger
-from policies.switching.plan import plan_of
+from policies.switching.plan import load_plan
 from policies.switching.readings import (
     FindingReading,
     GeneratorReading,
@@ -46,7 +46,7 @@ from policies.switching.readings import (
     WrittenDirective,
 )
 from policies.switching.registration import KIND
-from policies.switching.state import key_of
+from policies.switching.state import plan_key
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.commands import CLUSTER as CLUSTER
@@ -183,8 +183,8 @@ class WireWorld(World):
         return step
 
     def _hear(self, decision: SwitchDecision) -> None:
-        plan = plan_of(self.state.switch)
-        task = plan.get(key_of(decision.ledger.ledger_id, decision.ledger.kind)) if decision.ledger else None
+        plan = load_plan(self.state.switch)
+        task = plan.get(plan_key(decision.ledger.ledger_id, decision.ledger.kind)) if decision.ledger else None
         said = DecisionDraft(
             decision.verdict, decision.reason, decision.explanation, decision.subject, decision.code, task,
             decision.op, dict(decision.args),

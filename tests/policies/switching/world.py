@@ -28,8 +28,8 @@ from policies.switching.id_generators import IdGenerator
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import Ledger, LedgerState
-from policies.switching.machine import reconcile
-from policies.switching.plan import plan_of
+from policies.switching.machine import Transition, reconcile
+from policies.switching.plan import load_plan
 from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import LedgerOutcome, SwitchCommand
@@ -45,7 +45,6 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
-from policies.switching.transition import Transition
 from tests.policies.switching.commands import command
 
 START_MS = 1_800_000_000_000
@@ -168,10 +167,10 @@ class World:
         return self.switch.awaiting is action
 
     def task(self, path: str) -> LedgerTask:
-        return next(u for u in plan_of(self.switch) if path in u.paths)
+        return next(u for u in load_plan(self.switch) if path in u.paths)
 
     def stages(self) -> dict[str, LedgerStage]:
-        return {u.paths[0]: u.stage for u in plan_of(self.switch)}
+        return {u.paths[0]: u.stage for u in load_plan(self.switch)}
 
     # --- brokers
 
@@ -286,7 +285,7 @@ class World:
         if order.task is None:
             return []
         names = (str(order.details["source"]), str(order.details["target"]))
-        known = plan_of(self.switch).get(order.task.key)
+        known = load_plan(self.switch).get(order.task.key)
         if known is None or known.op != order.op:
             return []  # an executor drops an order that a later one has replaced
         done = {

@@ -1,11 +1,8 @@
 """Commands as they come over the wire."""
 
 from policies.observations import Observation
-from policies.switching import (
-    SwitchCommand,
-)
-from policies.switching.fold import to_event
-from policies.switching.readings import CommandName
+from policies.switching.events import to_event
+from policies.switching.readings import CommandName, SwitchCommand
 from policies.units import from_millis
 from tests.policies.switching.wire import CLUSTER
 

@@ -1,10 +1,8 @@
 """What a reading says to the machine."""
 
 from policies.observations import Observation, Outcome
-from policies.switching import (
-    SwitchCommand,
-)
-from policies.switching.fold import to_event
+from policies.switching.events import to_event
+from policies.switching.readings import SwitchCommand
 from policies.switching.registration import KIND
 from policies.units import from_millis
 from tests.policies.switching.wire import CLUSTER

@@ -4,9 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.observations import Outcome
-from policies.switching import (
-    SwitchInventory,
-)
+from policies.switching.readings import SwitchInventory
 from policies.switching.state import SwitchStage
 from tests.policies.switching.wire import WireWorld, inventory_readings
 

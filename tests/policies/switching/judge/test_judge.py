@@ -10,10 +10,10 @@ from policies.switching.events import Event, LedgerResult, RegistrySeen, StatusR
 from policies.switching.fold import fold
 from policies.switching.judge import judge
 from policies.switching.judge.stages import advance
+from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
-from policies.switching.transition import Transition
 from tests.cases import case
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, World, answer, built_once, stored, well_at
