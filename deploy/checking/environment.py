@@ -120,7 +120,7 @@ def unknown_variables(
     ]
     known = [variable_for(place) for place in settings] if unknown else []
     for name in sorted(unknown):
-        yield name, f"is no setting, and so without effect{suggest(name, [*known, *_OF_OTHERS])}"
+        yield name, f"is no setting and has no effect{suggest(name, [*known, *_OF_OTHERS])}"
 
 
 def _is_kubernetes(name: str, value: str) -> bool:

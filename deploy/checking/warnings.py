@@ -33,18 +33,16 @@ def text_warnings(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
             here = (*map(str, place), key.value)
             if _VARIABLE.search(value.value):
                 yield SettingsWarning(
-                    here, f"holds a variable, and none is put in here: set {_variable_hint(here)} instead"
+                    here, f"contains a variable, which is not expanded here: set {_variable_hint(here)} instead"
                 )
             elif value.value[:1] and value.value[0] in _CURLY_QUOTES:
-                yield SettingsWarning(
-                    here, "begins with a curly quote, which is a sign like any other here: use ' or \""
-                )
+                yield SettingsWarning(here, "begins with a curly quote, which YAML treats as text: use ' or \"")
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
-                yield SettingsWarning(here, f"is empty, and so off{_empty_block_hint(here)}")
+                yield SettingsWarning(here, f"is empty and therefore off{_empty_block_hint(here)}")
     for place, number in odd_numbers(tree):
         yield SettingsWarning(
             tuple(map(str, place)),
-            f"is {number} to YAML, for its leading 0 or its colon: write that, or put it in quotes",
+            f"is {number} in YAML because of its leading 0 or its colon: write that number, or put the value in quotes",
         )
 
 
@@ -57,13 +55,13 @@ def environment_warnings(settings: Settings | None) -> Iterator[tuple[str, str]]
 def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
     """Yield warnings about valid settings whose effect is hardly intended."""
     if is_empty:
-        yield SettingsWarning((), "nothing is set: see docs/reference/settings.yaml for what there is")
+        yield SettingsWarning((), "nothing is set: docs/reference/settings.yaml lists all settings")
     elif not settings.clusters:
-        yield SettingsWarning((), "names no cluster, so nothing is watched; that is enough for `headgate replay` alone")
+        yield SettingsWarning((), "names no cluster, so nothing is watched; only `headgate replay` works without one")
     for name in settings.clusters:
         if _GLOB.search(name):
             yield SettingsWarning(
-                ("clusters", name), "is one cluster's name as it stands: globs are for policies.….clusters"
+                ("clusters", name), "is the name of one cluster: globs work only in policies.….clusters"
             )
     blocks: Mapping[str, Any] = settings.policy_settings()
     for name, kind in POLICIES.items():
@@ -83,10 +81,10 @@ def _override_warnings(policy: str, patterns: list[str], clusters: list[str]) ->
         matched = [each for each in clusters if fnmatchcase(each, pattern)]
         place = ("policies", policy, "clusters", pattern)
         if not matched:
-            yield SettingsWarning(place, f"matches no cluster, and so changes nothing{suggest(pattern, clusters)}")
+            yield SettingsWarning(place, f"matches no cluster and has no effect{suggest(pattern, clusters)}")
         elif all(each in taken for each in matched):
             yield SettingsWarning(
-                place, f"is never in force: {taken[matched[0]]} stands before it, and the first match wins"
+                place, f"is never in force: {taken[matched[0]]} is before it, and the first match wins"
             )
         taken = {**dict.fromkeys(matched, pattern), **taken}
 
@@ -98,9 +96,7 @@ def _duplicate_cluster_warnings(settings: Settings) -> Iterator[SettingsWarning]
             first = seen.setdefault(frozenset(cluster.kafka.servers()), name)
             if first != name:
                 place = ("clusters", name, "kafka", "bootstrap_servers")
-                yield SettingsWarning(
-                    place, f"names the brokers of {first}: each of the two would decide on the same disks"
-                )
+                yield SettingsWarning(place, f"names the brokers of {first}: both would decide on the same disks")
 
 
 def _clear_password_warnings(settings: Settings) -> Iterator[SettingsWarning]:
@@ -109,9 +105,7 @@ def _clear_password_warnings(settings: Settings) -> Iterator[SettingsWarning]:
     for place, kafka in named.items():
         sasl = None if kafka is None or kafka.tls is not None else kafka.sasl
         if sasl is not None and sasl.mechanism is SaslMechanism.PLAIN:
-            yield SettingsWarning(
-                (*place, "sasl"), "sends the password in the clear: set tls: {}, or use SCRAM-SHA-512"
-            )
+            yield SettingsWarning((*place, "sasl"), "sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512")
 
 
 def _variable_hint(here: tuple[str, ...]) -> str:
@@ -125,7 +119,7 @@ def _empty_block_hint(here: tuple[str, ...]) -> str:
     if not needed and not _may_be_empty(model):
         return ""
     which = f", with {', '.join(needed)}" if needed else ""
-    return f": write {{}} for it to be there{which}"
+    return f": write {{}} to turn it on{which}"
 
 
 def _may_be_empty(model: Any) -> bool:

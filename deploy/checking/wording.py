@@ -61,7 +61,7 @@ class Wording:
         """Return a line for each true or false where a number belongs; pydantic would accept it as 1 or 0."""
         for place, written in (*switches(self._tree), *switches_of(self._environment)):
             if is_number(self._root, place):
-                yield f"{self.where(place)}: needs a number, and {written} is none"
+                yield f"{self.where(place)}: needs a number, but {written} is none"
 
     def where(self, place: Place) -> str:
         """Return the place of a setting: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
@@ -103,9 +103,9 @@ class Wording:
             case "missing":
                 return "is needed"
             case "too_short":
-                return "is empty: needs one at least"
+                return "is empty: it needs at least one entry"
             case "path_type":
-                return "is no path: give one, in quotes"
+                return "is no path: write one in quotes"
             case kind if kind in _BLOCKS:
                 return self._explain_non_block(place)
         said = mistake["msg"].removeprefix("Value error, ")
@@ -117,11 +117,11 @@ class Wording:
         if around == ["policies"]:
             return f"no such policy in this version; there is {', '.join(POLICIES)}"
         if name == "clusters" and "clusters" in around:
-            return "no such setting: overrides hold none themselves"
+            return "no such setting: overrides contain no further overrides"
         if ":" in str(name):
             return "no such setting: is a space missing after the colon?"
         if str(name)[:1].isdigit():
-            return "no such setting: is it what follows a comma in a number? Decimals are written with a point"
+            return "no such setting: is it the part of a number after a comma? Write decimals with a point"
         here = names_at(self._root, tuple(around))
         if (near := nearest(str(name), here)) is not None:
             return f"no such setting; did you mean {near}?"
@@ -140,8 +140,8 @@ class Wording:
         example = f", such as {shown_name(place[-1])}: {{{names[0]}: …}}" if names and place else ""
         share = self._read_share(place)
         if share and "available_ratio_below" in names:
-            return f"must hold settings by name: {share} is written {{available_ratio_below: {share.value}}}"
-        return f"must hold settings by name{example}"
+            return f"must contain settings by name: {share} is written {{available_ratio_below: {share.value}}}"
+        return f"must contain settings by name{example}"
 
     def _remedy(self, kind: str, place: Place, said: str) -> str:
         share = self._read_share(place)
@@ -156,11 +156,11 @@ class Wording:
                 near = nearest(node.value, choices) or next(filter(node.value.casefold().startswith, choices), None)
                 return f"; did you mean {near}?" if near else ""
             case "string_type" if isinstance(node, yaml.SequenceNode):
-                return ": write it as one text, with commas between its parts"
+                return ": write it as one text with commas"
             case "string_type" if isinstance(node, yaml.ScalarNode) and node.tag in _NOT_TEXT:
                 return ": put it in quotes"
             case "tuple_type" | "list_type" | "set_type":
-                return ": write it as [first, second], also where there is one"
+                return ": write it as [first, second], even with one entry"
             case "string_pattern_mismatch":
                 return self._default_hint(place)
         return ""

@@ -25,7 +25,7 @@ _TEXT_TAG, _MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _SWITCH_TAG, _NUMBER_TAG = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
 _ODD_NUMBER = re.compile(r"[-+]?0[0-7_]+|.*:.*")
 """YAML reads the first as an octal number, and the second as a number in base 60."""
-_BY_NAME = "must hold settings by name, such as `kafka:` or `policies:`"
+_BY_NAME = "must contain settings by name, such as `kafka:` or `policies:`"
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,16 @@ class Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError):
-            problem = "what looks like a number, a date or another value of YAML's is none: put it in quotes"
+            problem = "looks like a number, a date or another value of YAML, but is invalid: put it in quotes"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Return the text of a node."""
         value = super().construct_scalar(node)
         if _NO_TEXT.search(str(value)):
-            raise yaml.MarkedYAMLError(problem="holds what no text can", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem="contains a character that text cannot contain", problem_mark=node.start_mark
+            )
         return value
 
 
@@ -173,7 +175,7 @@ def _structure_errors(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
             if isinstance(key, yaml.ScalarNode) and key.value in seen and key.tag != _MERGE_TAG:
                 yield line, f"{name} is set twice"
             elif _is_split_decimal(key, value, node):
-                yield line, f"a comma begins a new setting here, and {name} is none: write decimals with a point"
+                yield line, f"a comma starts a new setting here, and {name} is no setting: write decimals with a point"
             elif not isinstance(key, yaml.ScalarNode):
                 yield line, _BY_NAME if not place else "the name of a setting must be one word"
             elif key.tag not in (_TEXT_TAG, _MERGE_TAG):
@@ -205,7 +207,7 @@ def _is_unclosed(error: yaml.YAMLError) -> bool:
 
 def _describe_indent(found: str) -> str:
     what = "a tab" if found == "\t" else f"U+{ord(found):04X}, which only looks like a space"
-    return f"is indented with {what}: YAML takes ordinary spaces"
+    return f"is indented with {what}: YAML accepts only ordinary spaces"
 
 
 def _describe_error(error: yaml.YAMLError) -> tuple[int | None, str]:
@@ -214,7 +216,7 @@ def _describe_error(error: yaml.YAMLError) -> tuple[int | None, str]:
     context, begun = getattr(error, "context", None) or "", getattr(error, "context_mark", None)
     line = None if mark is None else mark.line + 1
     if isinstance(error, yaml.reader.ReaderError):
-        return None, f"holds a control character (U+{error.character:04X}): save it as plain text"
+        return None, f"contains a control character (U+{error.character:04X}): save it as plain text"
     if begun is not None and (unclosed := _describe_unclosed(context, str(problem))):
         return begun.line + 1, unclosed
     for sign, sentence in _SENTENCES:
@@ -227,34 +229,34 @@ def _describe_error(error: yaml.YAMLError) -> tuple[int | None, str]:
 def _describe_unclosed(context: str, problem: str) -> str | None:
     """Describe a bracket or quote that was opened and never closed, because that is where to look; None otherwise."""
     if context == "while parsing a flow mapping" and "'}'" in problem:
-        return "the { that is opened here is not closed: a } is missing, or a comma between two settings"
+        return "the { opened here is not closed: a } is missing, or a comma between two settings"
     if context == "while parsing a flow sequence" and "']'" in problem:
-        return "the [ that is opened here is not closed: a ] is missing, or a comma between two values"
+        return "the [ opened here is not closed: a ] is missing, or a comma between two values"
     if context == "while parsing a flow node" and "<stream end>" in problem:
-        return "the file ends within what is opened here: a } or ] is missing"
+        return "the file ends before the bracket opened here is closed: a } or ] is missing"
     if context == "while scanning a quoted scalar":
-        return "the quote that is opened here is not closed"
+        return "the quote opened here is not closed"
     return None
 
 
 _SENTENCES = (
     (
         "mapping values are not allowed",
-        "a colon too many: either the line is indented deeper than the one above it, or that one has no colon, or a "
+        "one colon too many: this line is indented deeper than the one above it, or that line has no colon, or a "
         "value with a colon in it is not in quotes",
     ),
     (
         "but found '<block mapping start>'",
-        "is indented otherwise than the lines of its block: give all of them as many spaces",
+        "is indented differently from its block: indent all lines of a block by the same number of spaces",
     ),
-    ("but found '<block sequence start>'", "is indented otherwise than its block, or a list where names are"),
+    ("but found '<block sequence start>'", "is indented differently from its block, or is a list in place of settings"),
     ("but found '}'", "a } that closes nothing: one too many, or its { is missing"),
     ("but found ']'", "a ] that closes nothing: one too many, or its [ is missing"),
-    ("but found ','", "a comma that parts nothing: settings stand on lines of their own, or within { }"),
-    ("but found '-'", "a list where names are: settings stand as `name: value`"),
-    ("could not find expected ':'", "a line without a colon: settings stand as `name: value`"),
-    ("'\\t' that cannot start any token", "a tab stands before a value: YAML takes ordinary spaces"),
-    ("cannot start any token", "begins with a sign that YAML keeps for itself: put the value in quotes"),
-    ("but found another document", "a second document begins (`---`): a settings file is one"),
+    ("but found ','", "a comma that separates nothing: write settings on separate lines, or within { }"),
+    ("but found '-'", "a list in place of settings: write `name: value`"),
+    ("could not find expected ':'", "a line without a colon: write `name: value`"),
+    ("'\\t' that cannot start any token", "a tab is before a value: YAML accepts only ordinary spaces"),
+    ("cannot start any token", "begins with a character that YAML reserves: put the value in quotes"),
+    ("but found another document", "a second document begins (`---`): a settings file has only one"),
     ("tag:yaml.org,2002:value", _BY_NAME),
 )

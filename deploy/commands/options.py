@@ -8,7 +8,7 @@ import typer
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", "-s", help="Settings file (YAML). Environment variables override it.")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more about what Headgate does.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again after each change, until Ctrl-C.")]
 Reason = Annotated[str, typer.Option(help="Why, in your own words. It is recorded with the command.")]

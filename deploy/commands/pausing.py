@@ -56,7 +56,7 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
     if request.policy not in POLICIES:
         raise UserError(f"'{request.policy}' is no policy: write one of {', '.join(sorted(POLICIES))}")
     if (own := POLICIES[request.policy].paused_by) is not None:
-        raise UserError(f"policy {request.policy} is paused by `{own}`: it stops where nothing is half done")
+        raise UserError(f"policy {request.policy} is paused by `{own}`, which stops between two steps")
     if request.length is not None and request.length > LONGEST_PAUSE:
         longest, mode = format_duration(LONGEST_PAUSE), f"policies.{request.policy}.mode: shadow"
         raise UserError(f"--for: a pause lasts {longest} at most; for longer set {mode}")
@@ -66,7 +66,7 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
         names = ", ".join(sorted(known)) or "none"
         raise UserError(f"the settings name no cluster '{request.cluster}'; those they name: {names}")
     if not known:
-        raise UserError("the settings name no cluster: give the file that the loop runs with (-s)")
+        raise UserError("the settings name no cluster: pass the file of the running loop (-s)")
     return [request.cluster] if request.cluster is not None else sorted(known)
 
 
@@ -90,6 +90,6 @@ def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, in
         if awaited and time.monotonic() > until:
             raise UserError(
                 f"policy {request.policy} has not answered for {', '.join(sorted(awaited))} within "
-                f"{request.timeout_seconds:g} s: the query may not be running, or nothing has been read of them yet. "
-                "The command is kept in Kafka and holds once it is read."
+                f"{request.timeout_seconds:g} s: the query may not be running, or it has no readings of these clusters "
+                "yet. Kafka keeps the command, and it takes effect when the query reads it."
             )

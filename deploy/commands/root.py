@@ -53,7 +53,10 @@ def up(
         Path | None, typer.Option(help="Folder for all data; a second `up` with the same folder resumes.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of /metrics and the status page; 0 takes a free one.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of /metrics and the status page; Port to listen on; 0 takes a free one."
+        ),
     ] = None,
     verbose: Verbose = False,
 ) -> None:

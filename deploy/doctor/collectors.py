@@ -99,7 +99,7 @@ def _run_once(
     found = list(readings)
     running.join(_END_SECONDS)
     if not found:
-        return ProbeResult(Outcome.TIMEOUT, "it read nothing in time")
+        return ProbeResult(Outcome.TIMEOUT, "it has published no reading in time")
     return replace(_summarize_readings(found, remedies), seconds=None if ended_at is None else ended_at - began_at)
 
 

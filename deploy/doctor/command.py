@@ -80,7 +80,7 @@ def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult
     except (httpx.HTTPError, UserError) as error:
         return ProbeResult(Outcome.UNREACHABLE, one_line(str(error) or type(error).__name__))
     if said.status_code in (401, 403):
-        remedy = "alertmanager.token_file: a token that its proxy takes"
+        remedy = "alertmanager.token_file: a token that its proxy accepts"
         return ProbeResult(Outcome.UNAUTHORIZED, f"status {said.status_code}", (remedy,))
     if not said.is_success or '"versionInfo"' not in said.text:
         remedy = "alertmanager.urls: the base of an Alertmanager 0.16 or newer, without /api/v2"

@@ -41,7 +41,7 @@ def _check_data_dir(settings: Settings) -> ProbeResult:
         remedy = "set data_dir to another folder, or change this one's owner"
         return ProbeResult(Outcome.UNAUTHORIZED, f"{folder} cannot be written to", (remedy,))
     free = shutil.disk_usage(folder).free
-    there = "" if folder == settings.data_dir else ", to be made at the start"
+    there = "" if folder == settings.data_dir else ", the start creates it"
     if free < _LITTLE_BYTES:
         return ProbeResult(Outcome.ERROR, f"{human_bytes(free)} free{there}", ("make room, or set data_dir elsewhere",))
     return ProbeResult(Outcome.OK, f"{settings.data_dir}: {human_bytes(free)} free{there}")
@@ -53,7 +53,7 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
         return ProbeResult(Outcome.OK, f"{place.uri}: only Spark reads it")
     found = Checkpoint(place.folder)
     if not found.exists:
-        return ProbeResult(Outcome.OK, "none yet: the query begins with the oldest records")
+        return ProbeResult(Outcome.OK, "none yet: the query starts with the oldest records")
     if damages := found.damages:
         tool = "repair" if all(each.remedy for each in damages) else "reset"
         said = f"{damages[0].path.name}: {damages[0].what}"
@@ -72,7 +72,7 @@ def _check_java() -> ProbeResult:
 def _check_jars(group: str, folder: Path) -> ProbeResult:
     missing = missing_jars(group, folder)
     if missing:
-        remedy = f"python -m deploy.java.jars {group} (the first start fetches them, too)"
+        remedy = f"python -m deploy.java.jars {group} (the first start also fetches them)"
         return ProbeResult(Outcome.ERROR, f"{counted(len(missing), 'jar')} not fetched yet", (remedy,))
     return ProbeResult(Outcome.OK, f"in {folder}")
 
@@ -109,7 +109,7 @@ def _explain_taken_port(http: HttpSettings, error: OSError) -> ProbeResult:
     except httpx.HTTPError:
         server = ""
     if server.startswith("headgate"):
-        return ProbeResult(Outcome.OK, "a Headgate serves there now")
+        return ProbeResult(Outcome.OK, "a Headgate is serving there")
     return ProbeResult(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
 
 

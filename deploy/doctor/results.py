@@ -19,12 +19,12 @@ SLOW_SECONDS = 1.0
 class Verdict(ClosedEnum):
     """The verdict on a check, as shown first."""
 
-    WORKS = "works", "It was read, or may be done."
-    SLOW = "slow", "It works, and took longer than a second."
+    WORKS = "works", "It was read, or is permitted."
+    SLOW = "slow", "It works, but took longer than a second."
     NOT_ALLOWED = "not allowed", "The login, or a right, is refused."
-    TOO_OLD = "too old", "This version cannot tell."
-    NO_ANSWER = "no answer", "Nobody answers there, or not in time."
-    WRONG = "wrong", "Something else stands in the way; the detail says what."
+    TOO_OLD = "too old", "This version does not support it."
+    NO_ANSWER = "no answer", "No answer, or not in time."
+    WRONG = "wrong", "Another problem; see the detail."
 
 
 _VERDICTS = {

@@ -271,7 +271,9 @@ class EmbeddedKafka:
         known = _Identity.read(file)
         for port in self._wanted_ports.values():
             if not _is_free(port):
-                raise UserError(f"port {port} of {LOOPBACK} is in use: end what uses it, or choose another port.")
+                raise UserError(
+                    f"port {port} of {LOOPBACK} is in use: stop the process that uses it, or choose another port."
+                )
         taken = set(self._wanted_ports.values())
         controller_port = _choose_port(known.controller_port, taken)
         broker_ports = {
@@ -359,7 +361,8 @@ class EmbeddedKafka:
                 self._check_alive(wanted)
                 if time.monotonic() > deadline:
                     raise UserError(
-                        f"Kafka in {self.data_dir} is not ready in time, its last words: {self._log_tail(broker)}"
+                        f"Kafka in {self.data_dir} is not ready in time; the last line of its log: "
+                        f"{self._log_tail(broker)}"
                     )
                 time.sleep(_POLL_SECONDS)
         self._check_alive(wanted)

@@ -200,13 +200,13 @@ def _client(servers: str, timeout_seconds: float) -> KazooClient:
 def main(
     zookeeper: Annotated[str, typer.Option(help="host:port, comma separated, and a chroot where there is one.")],
     member: Annotated[str, typer.Option(help="Its name, host:port.")],
-    bundles: Annotated[str, typer.Option(help="tenant/namespace/range, comma separated: what it wants to own.")],
-    session_timeout: Annotated[float, typer.Option(help="Seconds; servers have bounds of their own.")] = 10.0,
+    bundles: Annotated[str, typer.Option(help="Bundles to own: tenant/namespace/range, comma separated.")],
+    session_timeout: Annotated[float, typer.Option(help="Seconds; the servers limit it, too.")] = 10.0,
     cluster: Annotated[str, typer.Option(help="The cluster's name in the loop's settings.")] = "example",
-    rules: Annotated[OwnershipRules, typer.Option(help="What becomes of a node of its own old session.")] = (
+    rules: Annotated[OwnershipRules, typer.Option(help="Action on a node of its own old session.")] = (
         OwnershipRules.PIP57
     ),
-    fence: Annotated[bool, typer.Option("--fence", help="Rather serve nothing than something twice.")] = False,
+    fence: Annotated[bool, typer.Option("--fence", help="Serve nothing rather than a bundle twice.")] = False,
     log: Annotated[Path | None, typer.Option(help="A file to append to; default: stdout.")] = None,
     loop_kafka: Annotated[str | None, typer.Option(help="Bootstrap servers of Headgate's Kafka.")] = None,
     loop_prefix: Annotated[str, typer.Option(help="Of the loop's topics.")] = "headgate",

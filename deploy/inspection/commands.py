@@ -70,12 +70,12 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     """
     now = datetime.now(UTC)
     if at is not None and at > now + _AHEAD:
-        raise UserError(f"--at: {format_instant(at)} has not come yet (it is {format_instant(now)})")
+        raise UserError(f"--at: {format_instant(at)} is in the future (it is {format_instant(now)})")
     audit = Audit(loop_connection(settings), settings.topics.prefix, subject, at or now)
     found = audit.explain()
     if not found:
         near = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4)
-        like = f"; like it are: {', '.join(near)}" if near else ""
+        like = f"; similar subjects: {', '.join(near)}" if near else ""
         before = f" {format_instant(at)}" if at is not None else ""
         raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")
     console = Console(highlight=False)

@@ -128,7 +128,7 @@ def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
 
 def _numbers(numbers: dict[str, Any]) -> Iterator[str]:
     shown = [f"  {escape(name)} = {escape(_shorten(value))}" for name, value in numbers.items()]
-    yield from shown[:_MOST_NUMBERS] or ["  none were written down"]
+    yield from shown[:_MOST_NUMBERS] or ["  none recorded"]
 
 
 def _otherwise(explained: Explanation) -> Iterator[Text]:
@@ -136,27 +136,27 @@ def _otherwise(explained: Explanation) -> Iterator[Text]:
     for each in explained.otherwise:
         yield Text.assemble("  ", (str(each["verdict"]), "bold"), f" once {each['when']}")
     if not explained.otherwise:
-        yield Text("  nothing was written down")
+        yield Text("  none recorded")
 
 
 def _observations(explained: Explanation) -> Iterator[str]:
     for event in explained.observations:
         yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(_shorten(event['data']))}"
     if explained.missing:
-        yield f"  {len(explained.missing)} readings that the topics no longer hold: {', '.join(explained.missing)}"
+        yield f"  {len(explained.missing)} readings that the topics no longer contain: {', '.join(explained.missing)}"
     elif not explained.observations:
-        yield "  no reading is named with it"
+        yield "  it names no readings"
 
 
 def _reports(explained: Explanation) -> Iterator[str]:
     if not explained.reports and explained.earlier_reports:
-        yield "  nobody has reported that; the last report, on a decision before it:"
+        yield "  no actuator has reported on it; the last report, on an earlier decision:"
     for report in explained.reports or explained.earlier_reports:
         said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in _TOLD_OTHERWISE)
         sentence = f"; {report['explanation']}" if "explanation" in report else ""
         yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said + sentence)}"
     if not explained.reports and not explained.earlier_reports:
-        yield "  nobody has reported that"
+        yield "  no actuator has reported on it"
 
 
 def _shorten(value: Any) -> str:

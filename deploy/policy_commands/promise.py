@@ -93,7 +93,7 @@ class _Placements:
                 raise UserError(
                     f"nothing was decided on {self._request.namespace} by this promise within "
                     f"{self._request.timeout_seconds:g} s: the query may not be running, or the namespace has no "
-                    "bookie affinity. The promise is kept in Kafka and holds once it is read."
+                    "bookie affinity. Kafka keeps the promise, and it takes effect when the query reads it."
                 )
         return self._last
 

@@ -55,7 +55,7 @@ class Collectors:
         names = {cluster: [part.name for part in parts] for cluster, parts in found.items() if parts}
         if not names:
             raise UserError(
-                "clusters: nothing is watched; name a Kafka cluster by its kafka.bootstrap_servers, "
+                "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers, "
                 "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`"
             )
         topic = self._settings.topics.topic

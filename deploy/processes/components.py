@@ -64,7 +64,7 @@ def run_actuators(settings: Settings) -> None:
         work = Actuators(settings, registry, publisher, connections).work()
         if work is None:
             raise UserError(
-                "clusters: there is nothing to carry out: none has `quotas`, `unload`, `switching`, "
+                "clusters: no decision can be carried out: none has `quotas`, `unload`, `switching`, "
                 "or `bookies` with policies.isolation.quarantine on"
             )
         shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))

@@ -113,5 +113,5 @@ class _Tenure:
     def ready(self) -> str | None:
         """Return why the query does not decide yet; None when it does."""
         if self._parts is None:
-            return "waits until the query before has ended"
+            return "waiting until the previous query has ended"
         return first_problem(part.ready for part in self._parts)

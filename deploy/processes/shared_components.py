@@ -123,7 +123,7 @@ class SharedParts:
     def _tell(self, held: Held) -> None:
         self._is_told = True
         if not held and not self._ending:
-            _log.info(f"{self._work.name}: stands by, others have all there is")
+            _log.info(f"{self._work.name}: stands by, other processes have all the work")
             return
         gone, new = sorted(self._held - held), sorted(held - self._held)
         _log.info(f"{self._work.name}: this process's share", held=len(held), taken=new[:10], given_up=gone[:10])

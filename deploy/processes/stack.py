@@ -108,7 +108,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     for difference in report.differences:
-        _log.warning("topic is not as planned", topic=difference.topic, difference=str(difference))
+        _log.warning("topic differs from the settings", topic=difference.topic, difference=str(difference))
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
@@ -128,7 +128,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
                 parts,
                 stop,
                 on_ready=terminal.ready,
-                on_stop=lambda: terminal.step("stopping: deciding what is left"),
+                on_stop=lambda: terminal.step("stopping: deciding on the last readings"),
             )
     return reload.take()
 

@@ -111,7 +111,7 @@ class Checkpoint:
     def _damages(self) -> Iterator[Damage]:
         metadata = self.folder / "metadata"
         if not _is_json(_text(metadata)):
-            yield Damage(metadata, "it is empty or cut", "written anew: it only names the query")
+            yield Damage(metadata, "it is empty or cut", "written again: it only names the query")
         offsets, commits = self._batches("offsets"), self._batches("commits")
         for batch in offsets[-2:]:
             path = self.folder / "offsets" / str(batch)
@@ -120,19 +120,19 @@ class Checkpoint:
         for batch in commits[-2:]:
             path = self.folder / "commits" / str(batch)
             if not _is_log(path) and batch == commits[-1]:
-                yield Damage(path, "it is empty or cut", f"removed: batch {batch} is repeated, and says the same again")
+                yield Damage(path, "it is empty or cut", f"removed: batch {batch} is repeated with the same result")
             elif not _is_log(path):
-                yield Damage(path, "it is empty or cut", "written anew: a later batch is done")
+                yield Damage(path, "it is empty or cut", "written again: a later batch is committed")
         yield from self._damaged_state()
 
     def _damaged_state(self) -> Iterator[Damage]:
         state = self.folder / "state"
         for path in sorted(state.rglob("*")):
             if _CHANGELOG.fullmatch(path.name) and path.stat().st_size == 0:
-                yield Damage(path, "what the policies knew then is lost", None)
+                yield Damage(path, "the policies' state of that batch is lost", None)
         for path in sorted(state.glob("*/_metadata/v2/[0-9]*")):
             if not _is_log(path):
-                yield Damage(path, "how the state is kept is lost", None)
+                yield Damage(path, "the format of the state is lost", None)
         done = self._batches("commits")[-1:]
         for partition in sorted(state.glob("0/[0-9]*")):
             yield from self._missing_state(partition, done)
@@ -148,7 +148,7 @@ class Checkpoint:
             for version in range(snapshot + 1, newest + 2):
                 if version not in versions["changelog"]:
                     path = partition / f"{version}.changelog"
-                    yield Damage(path, "it is gone, and with it what the policies knew then", None)
+                    yield Damage(path, "it is missing, and the policies' state with it", None)
 
 
 def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
@@ -169,7 +169,7 @@ def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
     if foreign:
         raise UserError(
             f"topics.prefix is {prefix}, and the checkpoint in {plan.place} is at {foreign[0]}: set it back, "
-            "name another stream.checkpoint_dir, or begin anew with `headgate checkpoint reset`"
+            "name another stream.checkpoint_dir, or start again with `headgate checkpoint reset`"
         )
 
 
@@ -204,9 +204,7 @@ def remedy_for(checkpoint: Checkpoint) -> str | None:
         return None
     first = min(damages, key=lambda damage: damage.remedy is not None)
     command = "reset" if first.remedy is None else "repair"
-    return (
-        f"The checkpoint is damaged ({first.path}: {first.what}): `headgate checkpoint {command}` says what it would do"
-    )
+    return f"The checkpoint is damaged ({first.path}: {first.what}): `headgate checkpoint {command}` lists the changes"
 
 
 def repair_plan(checkpoint: Checkpoint) -> list[str]:
@@ -221,7 +219,7 @@ def repair_plan(checkpoint: Checkpoint) -> list[str]:
     if lost:
         raise UserError(
             "\n".join(
-                [*lost, "This cannot be repaired: begin anew with `headgate checkpoint reset`, which says what goes"]
+                [*lost, "This cannot be repaired: start again with `headgate checkpoint reset`, which lists the losses"]
             )
         )
     return [f"{damage.path}: {damage.what}; it is {damage.remedy}" for damage in damages]
@@ -253,7 +251,7 @@ def reset_plan(checkpoint: Checkpoint) -> list[str]:
     _require_existing(checkpoint)
     return [
         f"{checkpoint.folder} is moved to {_move_aside(checkpoint)}; nothing is deleted",
-        "the query begins with the oldest records the observed topics still have; numbers of decisions go on growing",
+        "the query starts with the oldest records in the observed topics; sequences of decisions keep growing",
         "what only the state knew begins anew: holds and graces, since when alerts fire, trends, which bundles a "
         "member owned before its loss, a switch that is under way (docs/switching.md)",
     ]
@@ -289,7 +287,7 @@ def _require_existing(checkpoint: Checkpoint) -> None:
 def _require_idle(checkpoint: Checkpoint) -> None:
     if checkpoint.is_in_use():
         raise UserError(
-            f"{checkpoint.folder}: a query seems to run on it, something was written there in the last "
+            f"{checkpoint.folder}: a query seems to run on it, a file was written there in the last "
             f"{_IN_USE_SECONDS:.0f} s: stop it first"
         )
 

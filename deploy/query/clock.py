@@ -96,10 +96,10 @@ class ClockWatch:
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self._difference = ClockDifference(clock)
-        self._told = Gauge(
+        self._gauge = Gauge(
             "headgate_query_clock_ahead_seconds",
-            "How far this machine's clock is ahead of Kafka's, where that is more than a minute: "
-            "ages are counted by Kafka's clock then. 0: they agree.",
+            "How far this machine's clock is ahead of Kafka's, if by more than a minute; then ages are measured by "
+            "Kafka's clock. 0 if they agree.",
             registry=registry,
         )
 
@@ -112,15 +112,14 @@ class ClockWatch:
         """Compare the clocks after a finished micro-batch."""
         if batch.newest_ms is None or batch.lag_records:
             return
-        if self._difference.note(batch.began_ms, batch.newest_ms):
-            self._log_difference(self.ahead_ms / 1000)
-
-    def _log_difference(self, ahead_seconds: float) -> None:
-        self._told.set(ahead_seconds)
+        if not self._difference.note(batch.began_ms, batch.newest_ms):
+            return
+        ahead_seconds = self.ahead_ms / 1000
+        self._gauge.set(ahead_seconds)
         if ahead_seconds:
             _log.error(
-                "this machine's clock and Kafka's differ: ages are counted by Kafka's until they agree again; "
-                "set the clock that is wrong",
+                "this machine's clock and Kafka's differ: ages are measured by Kafka's until they agree again; "
+                "set the wrong clock",
                 ahead_seconds=round(ahead_seconds),
             )
         else:

@@ -53,7 +53,7 @@ def take_checkpoint(settings: Settings, report: TopicReport) -> None:
     require_own_checkpoint(settings, report)
     folder = settings.checkpoint().folder
     if folder is not None and follow_move(folder):
-        _log.info("the checkpoint was moved: its paths are set to where it lies now", folder=str(folder))
+        _log.info("the checkpoint was moved: its paths are adjusted", folder=str(folder))
 
 
 def query_parts(
@@ -157,7 +157,7 @@ def require_usable(report: TopicReport) -> None:
 def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Component]:
     clusters = settings.decided_on()
     if clusters is None:
-        _log.warning("the settings name no cluster: readings of every name that anybody writes are decided on")
+        _log.warning("the settings name no cluster: readings of every cluster name are decided on")
         return []
     retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters, publisher.publish)
     return [Component("retirement", retirement.run)]

@@ -39,22 +39,24 @@ class QueryHealth:
             registry=registry,
             buckets=_DURATION_BUCKETS,
         )
-        self._records = Counter("headgate_query_input_records", "Observed records taken in.", registry=registry)
+        self._records = Counter("headgate_query_input_records", "Observed records read.", registry=registry)
         self._rate = Gauge(
             "headgate_query_input_records_per_second", "Input rate of the last micro-batch.", registry=registry
         )
         self._lag_records = Gauge(
-            "headgate_query_lag_records", "Records the observed topics held beyond the last batch.", registry=registry
+            "headgate_query_lag_records", "Records in the observed topics after the last batch.", registry=registry
         )
         self._lag_seconds = Gauge(
             "headgate_query_lag_seconds", "Age of the last batch's oldest record when it began.", registry=registry
         )
         self._state_keys = Gauge("headgate_query_state_keys", "Keys (policy, cluster) with state.", registry=registry)
-        self._state_bytes = Gauge("headgate_query_state_bytes", "Memory its state store takes.", registry=registry)
+        self._state_bytes = Gauge("headgate_query_state_bytes", "Memory of its state store.", registry=registry)
         self._last = Gauge(
             "headgate_query_last_progress_timestamp_seconds", "When a micro-batch last finished.", registry=registry
         )
-        self._restarts = Counter("headgate_query_restarts", "Times the query was started again.", registry=registry)
+        self._restarts = Counter(
+            "headgate_query_restarts", "Number of times the query was restarted.", registry=registry
+        )
 
     def on_start(self) -> None:
         """Note that the query is starting, so its first batch may take longer."""
@@ -91,7 +93,7 @@ class QueryHealth:
     def problem(self) -> str | None:
         """The problem as a sentence for /-/healthy; None without one."""
         if self._failure is not None:
-            return f"the query failed and is being started again: {self._failure}"
+            return f"the query failed and is being restarted: {self._failure}"
         stalled = self.stalled_seconds()
         return None if stalled is None else f"the query has made no progress for {stalled:.0f} s"
 

@@ -64,7 +64,7 @@ def sole_query_in_turn(settings: "Settings", stop: threading.Event) -> Iterator[
                 stack.enter_context(sole_query(settings))
             except InUseError as error:
                 if (said := str(error)) != told:
-                    _log.warning("waits until the query before has ended", detail=said)
+                    _log.warning("waiting until the previous query has ended", detail=said)
                 told = said
                 stop.wait(_AGAIN_SECONDS)
             else:

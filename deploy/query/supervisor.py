@@ -118,7 +118,7 @@ class QuerySupervisor:
             said = f"The query failed {failures} times in a row; the last time: {reason}"
             raise UserError(f"{said}\n{remedy}" if remedy else said) from error
         self._health.on_failure(reason)
-        _log.warning("query failed, starting it again", reason=reason, failures=failures)
+        _log.warning("query failed, restarting it", reason=reason, failures=failures)
 
     def _remedy(self) -> str | None:
         return None if self._checkpoint is None else remedy_for(Checkpoint(self._checkpoint))
@@ -148,7 +148,7 @@ class QuerySupervisor:
             if (stalled := self._health.stalled_seconds()) is not None:
                 raise QueryFailedError(f"no progress for {stalled:.0f} s")
             if self._has_changed(wiring):
-                _log.info("connection or clock changed, starting the query again")
+                _log.info("connection or clock changed, restarting the query")
                 return
 
     def _has_changed(self, wiring: Wiring) -> bool:
@@ -197,7 +197,7 @@ def _stopping_hung_query(session: SparkSession, health: QueryHealth) -> Abstract
     def watch(over: threading.Event) -> None:
         while not over.wait(_CHECK_SECONDS):
             if health.stalled_seconds() is not None and not over.wait(_HANG_SECONDS):
-                _log.warning("the JVM hangs, ending it")
+                _log.warning("the JVM hangs, killing it")
                 kill_jvm(session)
                 return
 

@@ -11,7 +11,7 @@ from deploy.reference.catalogue import EventKind, catalogue
 from deploy.reference.examples import Example, examples
 from policies.wire import CONTENT_TYPE
 
-_HEAD = "# Made by `make generate` from the models in the code; `make check` fails when it is stale.\n"
+_HEAD = "# `make generate` writes it from the models in the code; `make check` fails when it is stale.\n"
 _BINDING = "0.5.0"
 _CONTENT_TYPE = CONTENT_TYPE.partition(";")[0]
 _LISTS = ("cleanup.policy",)
@@ -33,7 +33,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Headgate",
             "version": version("headgate"),
-            "description": "What Headgate observes and decides, each record one CloudEvent in structured JSON mode.",
+            "description": "Headgate's observations and decisions, each record a CloudEvent in structured JSON mode.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": _CONTENT_TYPE,

@@ -31,14 +31,14 @@ class AuditEntry(BaseModel):
 
     decision_type: str = Field(description="The `type` this decision has on its own topic.")
     decision: Decision = Field(description="The decision, with the fields of its kind.")
-    numbers: Mapping[str, Any] = Field(description="What led to it; each policy's own.")
+    numbers: Mapping[str, Any] = Field(description="The numbers behind it; each policy has its own.")
     observations: tuple[Mapping[str, Any], ...] = Field(
         default=(),
-        description="Of what it rests on, what the same step saw: `id`, `type`, `subject`, `time` and `data` of each, "
+        description="The evidence from the same step: `id`, `type`, `subject`, `time` and `data` of each, "
         "as on its observed topic. The rest of its evidence is on that topic for as long as that keeps it.",
     )
     otherwise: tuple[Otherwise, ...] = Field(
-        default=(), description="What would have to change for another verdict: the verdict, and once what is so."
+        default=(), description="The counterfactuals: another verdict, and its condition."
     )
 
 

@@ -15,23 +15,23 @@ from policies.wire import MAX_RECORD_BYTES, Event
 _INTRODUCTION = f"""\
 # Events
 
-Made by `make generate` from the models in the code; `make check` fails when it is stale.
+`make generate` writes this page from the models in the code; `make check` fails when it is stale.
 
 Every record is one [CloudEvents 1.0](https://cloudevents.io) event in structured JSON mode, of at most \
-{MAX_RECORD_BYTES // 2**20} MiB where it is to be read.
-Topics are named here without their prefix, `headgate.` unless `topics.prefix` says otherwise. Times are RFC 3339, UTC,
-with milliseconds. Unknown fields are ignored, so fields may be added; what changes otherwise gets a new type (`.v2`).
-Delivery is at least once: a decision's `decision_id` and `sequence` tell a repeat.
+{MAX_RECORD_BYTES // 2**20} MiB if the query reads it.
+This page names topics without their prefix, by default `headgate.` (`topics.prefix`). Times are RFC 3339, UTC, with
+milliseconds. Readers ignore unknown fields, so fields may be added; any other change makes a new type (`.v2`).
+Delivery is at least once: a repeated decision has the same `decision_id` and `sequence`.
 """
 
 _ENVELOPE: Mapping[str, str] = {
     "specversion": "`1.0`.",
-    "id": "Unique; a decision names the ids of the observations it rests on as evidence.",
-    "source": "Who wrote it.",
-    "type": "What it is: one of the types below.",
-    "subject": "What it is about.",
-    "time": "When it was read or decided. The age of an observation counts from when Kafka appended it instead; only "
-    "in a file for `headgate replay` does this time count.",
+    "id": "Unique; a decision's evidence is the ids of its observations.",
+    "source": "The writer.",
+    "type": "One of the types below.",
+    "subject": "The subject of the data.",
+    "time": "When it was read or decided. The age of an observation is measured from Kafka's append time; only a "
+    "file for `headgate replay` uses this time.",
     "datacontenttype": "`application/json`.",
     "data": "As below.",
 }
@@ -52,7 +52,7 @@ def _overview(kinds: tuple[EventKind, ...]) -> Iterator[str]:
 
 
 def _envelope() -> Iterator[str]:
-    assert _ENVELOPE.keys() == Event.model_fields.keys(), "the envelope has other fields than are explained"  # noqa: S101
+    assert _ENVELOPE.keys() == Event.model_fields.keys(), "the envelope has fields without an explanation"  # noqa: S101
     yield "## The envelope\n"
     yield from table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items()))
 

@@ -16,12 +16,13 @@ _RULES = Path(__file__).parents[1] / "monitoring" / "prometheus" / "headgate.rul
 _PREFIX = "headgate"
 
 _RULE_HEAD = """\
-# Made by `make generate` from deploy/monitoring/prometheus/headgate.rules.yaml.
+# `make generate` writes it from deploy/monitoring/prometheus/headgate.rules.yaml.
 """
 _USERS_HEAD = """\
-# Made by `make generate` from what `headgate topics acls` prints: a user for each part on the loop's own Kafka, with
-# the rights that it needs and no others. Strimzi puts each password into a secret of the user's name; give it to the
-# part as HEADGATE_KAFKA__SASL__PASSWORD. Put your cluster's name in place of `loop`. Before Strimzi 0.49 write v1beta2.
+# `make generate` writes it from the output of `headgate topics acls`: for each part, a user of the loop's own Kafka
+# with exactly the rights that the part needs. Strimzi stores each password in a secret with the user's name; pass it
+# to the part as HEADGATE_KAFKA__SASL__PASSWORD. Replace `loop` by your cluster's name. Before Strimzi 0.49, write
+# v1beta2.
 """
 
 

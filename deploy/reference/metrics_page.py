@@ -22,11 +22,11 @@ from policies.registry import POLICIES
 _INTRODUCTION = """\
 # Metrics
 
-Made by `make generate` from what each part registers; `make check` fails when it is stale.
+`make generate` writes this page from the registered metrics; `make check` fails when it is stale.
 
-Served at `/metrics` by every process (`http.host`, `http.port`), next to what the Prometheus client says of any
-Python process (`process_*`, `python_*`). A counter's name ends in `_total`. A histogram has the series `_bucket` (with
-the label `le`), `_sum` and `_count`. The series of a volume or cluster that is forgotten disappear.
+Every process serves them at `/metrics` (`http.host`, `http.port`), with the Prometheus client's metrics of a Python
+process (`process_*`, `python_*`). A counter's name ends in `_total`. A histogram has the series `_bucket` (with
+the label `le`), `_sum` and `_count`. The series of a volume or cluster disappear with it.
 """
 
 

@@ -24,16 +24,16 @@ from policies.registry import POLICIES
 from policies.units import format_duration
 
 _INTRODUCTION = """\
-# Every setting of Headgate. Made by `make generate` from the models in the code; `make check` fails when it is stale.
+# Every setting of Headgate. `make generate` writes it from the models in the code; `make check` fails when it is stale.
 #
-# What is not commented out here is the default, so this file loads as it is and changes nothing: keep of it what you
-# change. A line `#name: value` is a setting that has no default, or a block that is off, with an example: take the `#`
-# away. Unknown names are mistakes; `headgate check FILE` names every mistake with its line.
+# All uncommented lines are defaults, so this file loads as it is and changes nothing: keep only the lines that you
+# change. A line `#name: value` is an example of a setting without a default, or of a block that is off: remove the `#`
+# to use it. Unknown names are mistakes; `headgate check FILE` lists every mistake with its line.
 #
 # Durations are written 30s, 5m, 1h30m or 250ms; sizes 5GB, 5GiB or plain bytes.
 #
-# The environment wins over the file: HEADGATE_ and the path in capitals, with two underscores between its parts, such
-# as HEADGATE_HTTP__PORT or, so that no secret need be in a file, HEADGATE_KAFKA__SASL__PASSWORD.
+# The environment overrides the file: HEADGATE_ and the path in capitals, with two underscores between its parts, such
+# as HEADGATE_HTTP__PORT. So the file need not contain secrets: HEADGATE_KAFKA__SASL__PASSWORD.
 """
 
 _EXAMPLE: dict[str, Any] = {

@@ -108,7 +108,7 @@ def _named(name: str) -> str:
 
 def _not_everywhere(host: str) -> str:
     if not host.strip():  # servers take an empty host as every address
-        raise ValueError("is empty: name the address to listen on, 127.0.0.1 or, for all of them, 0.0.0.0")
+        raise ValueError("is empty: name the address to listen on: 127.0.0.1, or 0.0.0.0 for all addresses")
     return host
 
 
@@ -121,13 +121,12 @@ class HttpSettings(SettingsBlock):
     """The address of /metrics, /-/healthy and /-/ready, and of the exporter's status page."""
 
     host: Annotated[str, AfterValidator(_not_everywhere)] = Field(
-        default="127.0.0.1", description="`0.0.0.0` to let Prometheus come from elsewhere."
+        default="127.0.0.1", description="Address to listen on; `0.0.0.0` for a Prometheus on another machine."
     )
-    port: int = Field(default=9408, ge=0, le=65535, description="0 takes a free one.")
+    port: int = Field(default=9408, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     access: HttpAccess | None = Field(
         default=None,
-        description="Who may ask, and how it is encrypted. Off: whoever reaches the port, in the clear. /-/healthy and "
-        "/-/ready are for anybody.",
+        description="Tokens and TLS. Off: open to every client, unencrypted. /-/healthy and /-/ready are always open.",
     )
 
     @field_validator("access")
@@ -135,7 +134,7 @@ class HttpSettings(SettingsBlock):
     def _lets_not_everybody_in(cls, access: HttpAccess | None) -> HttpAccess | None:
         """Refuse an empty block, because its author wants restricted access and would get none."""
         if access == HttpAccess():
-            raise ValueError("names no token and no certificate, so everybody is let in: set one, or leave it out")
+            raise ValueError("names no token and no certificate, so every client has access: set one, or leave it out")
         return access
 
     def url(self, port: int) -> str:
@@ -147,8 +146,10 @@ class HttpSettings(SettingsBlock):
 class EmbeddedSettings(SettingsBlock):
     """The Kafka that `headgate up` starts itself."""
 
-    brokers: int = Field(default=1, ge=1, le=9, description="How many brokers it has.")
-    ports: list[int] = Field(default_factory=list, description="Default: free ones, kept for the next start.")
+    brokers: int = Field(default=1, ge=1, le=9, description="Number of brokers.")
+    ports: list[int] = Field(
+        default_factory=list, description="Ports of the brokers; by default free ones, kept for the next start."
+    )
     heap_mebibytes: int = Field(default=320, ge=96, description="Java heap of each broker.")
 
 
@@ -215,27 +216,30 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(
         default_factory=default_data_dir,
-        description="Checkpoint, embedded brokers and logs are kept here. Default: `headgate` in `$XDG_DATA_HOME` or "
+        description="Folder of checkpoint, embedded brokers and logs. Default: `headgate` in `$XDG_DATA_HOME` or "
         "in `~/.local/share`.",
     )
     jars_dir: Path = Field(
         default_factory=default_cache_dir,
-        description="Where fetched jars are kept. Default: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`.",
+        description="Folder of fetched jars. Default: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`.",
     )
     kafka: LoopKafka | None = Field(default=None, description="The loop's own Kafka. `headgate up` starts one itself.")
     topics: TopicSettings = Field(default_factory=TopicSettings)
-    clusters: dict[ClusterName, WatchedCluster] = Field(default_factory=dict, description="What is watched, by name.")
+    clusters: dict[ClusterName, WatchedCluster] = Field(
+        default_factory=dict, description="The watched clusters, by name."
+    )
     policies: PoliciesSettings = Field(default_factory=PoliciesSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     shares: PartitionSettings = Field(default_factory=PartitionSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     alertmanager: AlertmanagerSettings | None = Field(
-        default=None, description="Alerts are sent to Alertmanager, by whichever process runs the exporter."
+        default=None, description="The process with the exporter sends alerts to Alertmanager."
     )
     canary: bool = Field(
         default=True,
-        description="Every 30 s the exporter publishes a reading of a cluster that is none, `headgate-canary`, and "
-        "measures how long its decision takes: `headgate_loop_latency_seconds`. The query's process must agree.",
+        description="Every 30 s the exporter publishes a reading of the pseudo-cluster `headgate-canary`, and "
+        "measures how long its decision takes: `headgate_loop_latency_seconds`. The query's process must have the same "
+        "value.",
     )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
 
@@ -250,14 +254,14 @@ class Settings(BaseSettings):
         try:
             return Path(value).expanduser()
         except RuntimeError:
-            raise ValueError("begins with the home of a user that there is not") from None
+            raise ValueError("begins with the home of a user that does not exist") from None
 
     @model_validator(mode="after")
     def _executors_reach_kafka(self) -> Self:
         elsewhere = not is_on_this_machine(self.stream.master)
         if elsewhere and self.kafka is not None and is_loopback(self.kafka.bootstrap_servers):
             raise ValueError(
-                f"kafka.bootstrap_servers: {self.kafka.bootstrap_servers} is not to be reached by executors of "
+                f"kafka.bootstrap_servers: {self.kafka.bootstrap_servers} cannot be reached by executors of "
                 f"{self.stream.master}: name addresses that they can reach"
             )
         return self
@@ -340,7 +344,7 @@ class Settings(BaseSettings):
         place = self.checkpoint()
         if place.folder is None:
             raise UserError(
-                f"stream.checkpoint_dir: {place.uri} is no folder of this machine: look into it, or move it, with that "
+                f"stream.checkpoint_dir: {place.uri} is no folder of this machine: inspect or move it with that "
                 "storage's own tools while no query runs"
             )
         return place.folder

@@ -74,7 +74,7 @@ def _text(file: Path) -> str:
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror}){_beside(file)}") from None
     if len(text) > _MAX_BYTES:
-        raise UserError(f"{file}: is longer than {_MAX_BYTES // 1024**2} MiB: no settings are")
+        raise UserError(f"{file}: is larger than {_MAX_BYTES // 1024**2} MiB, the limit for settings")
     return text
 
 

@@ -56,13 +56,13 @@ class SettingsReload:
             self._fresh = self._load()
         except UserError as error:
             successful.set(0)
-            _log.error("the settings are wrong, the last good ones stay in force", mistakes=str(error).splitlines())
+            _log.error("the settings are invalid, the last valid ones stay in force", mistakes=str(error).splitlines())
             return False
         except Exception:  # an internal error must not end a running loop
             successful.set(0)
-            _log.exception("the settings cannot be read, the last good ones stay in force")
+            _log.exception("the settings cannot be read, the last valid ones stay in force")
             return False
-        _log.info("settings read again, starting anew with them", hash=self._fresh.fingerprint())
+        _log.info("settings reloaded, restarting with them", hash=self._fresh.fingerprint())
         return True
 
 
@@ -70,6 +70,6 @@ def reload_gauge(registry: CollectorRegistry) -> Gauge:
     """Register the metric whether the settings in force are the ones last requested."""
     return Gauge(
         "headgate_settings_last_reload_successful",
-        "0 when the settings were read again and found wrong, so that older ones are in force.",
+        "0 if the settings were reloaded and are invalid, so that older ones are in force.",
         registry=registry,
     )

@@ -85,7 +85,7 @@ def read_run_of_topics(settings: Settings, since: datetime, to: datetime) -> Rec
 
 def _require_batches(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
     if not batches:
-        raise UserError(f"{where}: no batch of the query is recorded there; {remedy}, or replay without --batches")
+        raise UserError(f"{where}: it contains no batch of the query: {remedy}, or replay without --batches")
     return batches
 
 
@@ -94,7 +94,7 @@ def _parse_batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
         try:
             yield Event[Batch].model_validate_json(value).data
         except ValidationError:
-            raise UserError(f"{place}: it is no batch of the query") from None
+            raise UserError(f"{place}: is no batch of the query") from None
 
 
 def _convert_record(record: AppendedRecord) -> ObservedRecord:

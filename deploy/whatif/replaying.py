@@ -58,7 +58,7 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
     if bool(request.files) == (request.since is not None):
         raise UserError("give either files with recorded events, or --from to read the observed topics")
     if request.to is not None and request.since is None:
-        raise UserError("--to: goes with --from; with files there is --until")
+        raise UserError("--to: works only with --from; with files, use --until")
     if request.since is not None and request.to is not None and request.to <= request.since:
         raise UserError("--to: must lie after --from")
     if request.in_batches and request.until is not None:

@@ -339,7 +339,7 @@ def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again_and_so_is_one_w
         assert "query failed" in why
         decides(600_000, 2)
         eventually("/-/healthy says yes", lambda: shared.get("/-/healthy") == (200, "ok\n"))
-        assert "query failed, starting it again" in shared.headgate.output()
+        assert "query failed, restarting it" in shared.headgate.output()
 
         hanging = _jvm(shared.headgate)
         freeze(hanging)

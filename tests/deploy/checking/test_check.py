@@ -43,11 +43,11 @@ def test_good_settings_have_no_warning(file: Path) -> None:
 
 
 DOUBTS = [
-    (WATCHED + LIMITED + "http: {port: 010}", "3: http.port: is 8 to YAML, for its leading 0 or its colon"),
-    (WATCHED + LIMITED + "http: {port: 1:30}", "3: http.port: is 90 to YAML"),
-    (WATCHED + LIMITED.replace("hard", "soft: , hard"), "2: policies.throttle.soft: is empty, and so off"),
-    ("", "nothing is set: see docs/reference/settings.yaml"),
-    ("http: {port: 1}", "names no cluster, so nothing is watched; that is enough for `headgate replay` alone"),
+    (WATCHED + LIMITED + "http: {port: 010}", "3: http.port: is 8 in YAML because of its leading 0 or its colon"),
+    (WATCHED + LIMITED + "http: {port: 1:30}", "3: http.port: is 90 in YAML"),
+    (WATCHED + LIMITED.replace("hard", "soft: , hard"), "2: policies.throttle.soft: is empty and therefore off"),
+    ("", "nothing is set: docs/reference/settings.yaml"),
+    ("http: {port: 1}", "names no cluster, so nothing is watched; only `headgate replay` works without one"),
     (WATCHED, "1: clusters.payments.kafka: is watched and never throttled: policies.throttle has no limit for it"),
     (
         "clusters:\n  a:\n    kafka: {bootstrap_servers: 'k:1'}\n    quotas: {entities: [{user: u}]}",
@@ -55,15 +55,15 @@ DOUBTS = [
     ),
     (
         WATCHED + "policies:\n  throttle:\n    hard: {available_bytes_below: 1GB}\n    clusters:\n      paymnts: {}",
-        "6: policies.throttle.clusters.paymnts: matches no cluster, and so changes nothing; did you mean payments?",
+        "6: policies.throttle.clusters.paymnts: matches no cluster and has no effect; did you mean payments?",
     ),
     (
         WATCHED + LIMITED[:-3] + ", clusters: {'dev-*': {}}}}",
-        "policies.throttle.clusters.dev-*: matches no cluster, and so changes nothing; there is payments",
+        "policies.throttle.clusters.dev-*: matches no cluster and has no effect; there is payments",
     ),
     (
         WATCHED + LIMITED[:-3] + ", clusters: {'*': {}, payments: {}}}}",
-        "policies.throttle.clusters.payments: is never in force: * stands before it, and the first match wins",
+        "policies.throttle.clusters.payments: is never in force: * is before it, and the first match wins",
     ),
     (
         "clusters: {a: {kafka: {bootstrap_servers: 'k:1', poll_interval: 5m}}}\n" + LIMITED,
@@ -81,7 +81,7 @@ DOUBTS = [
         WATCHED + "policies: {throttle: {hard: {available_ratio_below: 0.95}}}",
         "2: policies.throttle.recovery_margin: once payments is stopped it stays so: no volume",
     ),
-    ("clusters: {'dev-*': {}}", "1: clusters.dev-*: is one cluster's name as it stands: globs are for policies"),
+    ("clusters: {'dev-*': {}}", "1: clusters.dev-*: is the name of one cluster: globs work only in policies"),
     (
         "clusters: {zürich: {pulsar: {admin_url: 'http://p'}, unload: {}}}",
         "1: clusters.zürich.unload: has nothing to do",
@@ -101,24 +101,25 @@ DOUBTS = [
     ),
     (
         "clusters:\n  a:\n    zookeeper: {servers: 'z:1'}\n    bookies:\n",
-        "4: clusters.a.bookies: is empty, and so off: write {} for it to be there",
+        "4: clusters.a.bookies: is empty and therefore off: write {} to turn it on",
     ),
     (
         "clusters: {a: {zookeeper: }}",
-        "clusters.a.zookeeper: is empty, and so off: write {} for it to be there, with ",
+        "clusters.a.zookeeper: is empty and therefore off: write {} to turn it on, with ",
     ),
     (
         "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password: '${KAFKA_PASWORD}'}}",
-        "1: kafka.sasl.password: holds a variable, and none is put in here: set HEADGATE_KAFKA__SASL__PASSWORD instead",
+        "1: kafka.sasl.password: contains a variable, which is not expanded here: set HEADGATE_KAFKA__SASL__PASSWORD "
+        "instead",
     ),
     (
         "data_dir: $HEADGATE_HOME",
-        "1: data_dir: holds a variable, and none is put in here: set HEADGATE_DATA_DIR",
+        "1: data_dir: contains a variable, which is not expanded here: set HEADGATE_DATA_DIR",
     ),
     ("http: {host: “127.0.0.1”}", "1: http.host: begins with a curly quote"),
     (
         "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password: p}}",
-        "1: kafka.sasl: sends the password in the clear: set tls: {}, or use SCRAM-SHA-512",
+        "1: kafka.sasl: sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512",
     ),
 ]
 
@@ -145,7 +146,7 @@ def test_a_policy_that_a_cluster_overrides_is_limited_there(file: Path) -> None:
             SECRET,
             "did you mean HEADGATE_CLUSTERS__PAYMENTS__",
         ),
-        ("HEADGATE_WEATHER", "fine", "is no setting, and so without effect"),
+        ("HEADGATE_WEATHER", "fine", "is no setting and has no effect"),
         ("HEADGATE_HTTP__PORT", "9408", None),
         ("HEADGATE_IVY_SETTINGS", "/mirror.xml", None),
         ("HEADGATE_SERVICE_HOST", "10.0.0.1", None),

@@ -31,7 +31,7 @@ WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "
         (WATCHED, PauseRequest("switching", None, HOUR), "policy switching is paused by `headgate switch pause`"),
         (WATCHED, PauseRequest("throttle", "orders", HOUR), "name no cluster 'orders'; those they name: payments"),
         (WATCHED, PauseRequest("throttle", None, timedelta(days=31)), "--for: a pause lasts 30d at most; for longer"),
-        (NOWHERE, PauseRequest("throttle", None, HOUR), "the settings name no cluster: give the file that the loop"),
+        (NOWHERE, PauseRequest("throttle", None, HOUR), "the settings name no cluster: pass the file of the running"),
         ({}, PauseRequest("throttle", "orders", None), "those they name: embedded"),
     ],
 )

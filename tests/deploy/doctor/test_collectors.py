@@ -95,4 +95,4 @@ def _wait(_context: CollectorContext, stop: threading.Event) -> None:
 def test_a_collector_that_reads_nothing_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.doctor.collectors.LIMIT_SECONDS", 4.2)
     (answer,) = asked(_wait)
-    assert (answer.outcome, answer.detail) == (TIMEOUT, "it read nothing in time")
+    assert (answer.outcome, answer.detail) == (TIMEOUT, "it has published no reading in time")

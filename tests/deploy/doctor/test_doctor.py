@@ -195,8 +195,8 @@ def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     settings = Settings.model_validate({"data_dir": tmp_path / "a/b", "jars_dir": tmp_path / "j", "http": {"port": 0}})
     found = on_machine(settings)
     assert found["data"].is_good
-    assert found["data"].detail.endswith("to be made at the start")
-    assert found["checkpoint"].detail == "none yet: the query begins with the oldest records"
+    assert found["data"].detail.endswith("the start creates it")
+    assert found["checkpoint"].detail == "none yet: the query starts with the oldest records"
     assert found["jars:"].verdict is Verdict.WRONG
     assert found["jars:"].remedies[0].startswith("python -m deploy.java.jars ")
     assert list(tmp_path.iterdir()) == []
@@ -225,7 +225,7 @@ def test_a_headgate_that_runs_is_none_in_the_way(access: HttpAccess | None, tmp_
     with MetricsServer(CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, access=access) as server:
         found = on_machine(Settings.model_validate({"data_dir": tmp_path, "http": {"port": server.port}}))
     port = next(each for asked, each in found.items() if asked == "port")
-    assert (port.verdict, port.detail) == (Verdict.WORKS, "a Headgate serves there now")
+    assert (port.verdict, port.detail) == (Verdict.WORKS, "a Headgate is serving there")
 
 
 def test_anybody_else_on_the_port_is(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_what_was_reported_on_it_is_all_there_is_to_say(monkeypatch: pytest.Monk
 def test_a_time_to_come_is_refused_before_anything_is_read() -> None:
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
     ahead = datetime.now(UTC) + timedelta(hours=1)
-    with pytest.raises(UserError, match=r"--at: .* has not come yet"):
+    with pytest.raises(UserError, match=r"--at: .* is in the future"):
         commands.show_explanation(settings, "c", ahead, as_json=False)
 
 

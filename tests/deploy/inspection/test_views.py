@@ -122,7 +122,7 @@ def test_an_explanation_is_the_sentence_the_meaning_of_its_words_and_what_it_res
 def test_evidence_that_is_no_longer_kept_is_named() -> None:
     explained = explanation()
     assert explained.missing == list(explained.decision["evidence"])
-    assert "readings that the topics no longer hold" in shown(explanation_view(explained))
+    assert "readings that the topics no longer contain" in shown(explanation_view(explained))
     assert explained.as_json()["evidence_no_longer_kept"] == explained.missing
 
 
@@ -130,18 +130,18 @@ def test_what_would_have_to_change_is_said_as_the_policy_said_it() -> None:
     explained = replace(explanation(), otherwise=({"verdict": "raise", "when": "broker 3 has more free"},))
     assert "raise once broker 3 has more free" in shown(explanation_view(explained))
     assert explained.as_json()["otherwise"] == [{"verdict": "raise", "when": "broker 3 has more free"}]
-    assert "nothing was written down" in shown(explanation_view(explanation()))
+    assert "none recorded" in shown(explanation_view(explanation()))
 
 
 def test_of_a_decision_that_is_repeated_the_report_on_the_one_before_it_is_shown() -> None:
     report = {"type": "t", "source": "headgate/actuator/quotas", "time": "08:00:01", "outcome": "applied"}
     text = shown(explanation_view(explanation(earlier_reports=(report,))))
-    assert "the last report, on a decision before it" in text
+    assert "the last report, on an earlier decision" in text
     assert "headgate/actuator/quotas: outcome applied" in text
 
 
 def test_what_nobody_reported_is_said_to_be_so() -> None:
-    assert "nobody has reported that" in shown(explanation_view(explanation()))
+    assert "no actuator has reported on it" in shown(explanation_view(explanation()))
 
 
 def test_an_ended_alert_says_when_it_ended() -> None:

@@ -128,5 +128,5 @@ def test_an_exporter_without_a_canary_writes_nothing_and_opens_no_producer(
 
 
 def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
-    with pytest.raises(UserError, match="nothing is watched; name a Kafka cluster"):
+    with pytest.raises(UserError, match="nothing is watched: name a Kafka cluster"):
         parts.run_collectors(world.settings.model_copy(update={"clusters": {}}))

@@ -103,7 +103,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
         with sole_query(settings):
             thread.start()
             assert not began.wait(0.5)
-            assert query.ready() == "waits until the query before has ended"
+            assert query.ready() == "waiting until the previous query has ended"
         assert began.wait(SECONDS)
         assert query.ready() is None
         query.stop.set()

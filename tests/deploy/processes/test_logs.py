@@ -38,10 +38,14 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 def test_events_and_records_are_json_lines_with_level_and_time(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging()
-    structlog.get_logger("ours").warning("topic is not as planned", topic="headgate.audit")
+    structlog.get_logger("ours").warning("topic differs from the settings", topic="headgate.audit")
     logging.getLogger("theirs").warning("it takes %s s", 3)
     ours, theirs = lines(capsys)
-    assert (ours["event"], ours["level"], ours["topic"]) == ("topic is not as planned", "warning", "headgate.audit")
+    assert (ours["event"], ours["level"], ours["topic"]) == (
+        "topic differs from the settings",
+        "warning",
+        "headgate.audit",
+    )
     assert (theirs["event"], theirs["level"]) == ("it takes 3 s", "warning")
     assert ours["timestamp"].endswith("Z")
     assert theirs["timestamp"].endswith("Z")

@@ -78,7 +78,7 @@ def test_a_lost_commit_is_removed_and_its_batch_repeated(folder: Path, content: 
     found = Checkpoint(folder)
     assert remedy_for(found) is not None
     (line,) = repair_plan(found)
-    assert "batch 1 is repeated, and says the same again" in line
+    assert "batch 1 is repeated with the same result" in line
     repair(found)
     assert sorted(contents(folder)) == sorted(set(contents(folder)) - {"commits/1", "commits/.1.crc"})
     assert not (folder / "commits/1").exists()
@@ -104,9 +104,9 @@ def test_a_lost_plan_or_state_is_not_repaired_but_begun_anew(folder: Path, lost:
     (folder / lost).write_bytes(b"")
     rest(folder)
     before = contents(folder)
-    with pytest.raises(UserError, match="This cannot be repaired: begin anew with `headgate checkpoint reset`"):
+    with pytest.raises(UserError, match="This cannot be repaired: start again with `headgate checkpoint reset`"):
         repair_plan(Checkpoint(folder))
-    assert "`headgate checkpoint reset` says" in (remedy_for(Checkpoint(folder)) or "")
+    assert "`headgate checkpoint reset` lists the changes" in (remedy_for(Checkpoint(folder)) or "")
     aside = reset(Checkpoint(folder))
     assert not folder.exists()
     assert contents(aside) == before, "nothing is deleted"
@@ -212,7 +212,7 @@ def test_a_checkpoint_that_is_to_be_made_may_be_on_any_kafka(folder: Path) -> No
 
 def test_a_change_that_is_gone_cannot_be_repaired(folder: Path) -> None:
     (folder / "state/0/0/2.changelog").unlink()
-    with pytest.raises(UserError, match=r"(?s)2\.changelog: it is gone, .* cannot be repaired: .*reset`"):
+    with pytest.raises(UserError, match=r"(?s)2\.changelog: it is missing, .* cannot be repaired: .*reset`"):
         repair_plan(Checkpoint(folder))
     assert "checkpoint reset" in (remedy_for(Checkpoint(folder)) or "")
 
@@ -228,5 +228,5 @@ def test_changes_before_a_snapshot_are_not_needed(folder: Path) -> None:
 def test_how_the_state_is_kept_cannot_be_repaired(folder: Path, content: bytes) -> None:
     (folder / "state/0/_metadata/v2").mkdir(parents=True)
     (folder / "state/0/_metadata/v2/0").write_bytes(content)
-    with pytest.raises(UserError, match="how the state is kept is lost"):
+    with pytest.raises(UserError, match="the format of the state is lost"):
         repair_plan(Checkpoint(folder))

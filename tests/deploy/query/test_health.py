@@ -108,7 +108,7 @@ def test_its_silence_counts_from_the_last_batch_or_from_the_start() -> None:
 
 def test_a_failure_is_a_problem_until_a_batch_finishes() -> None:
     watched = Watched().start().batch().fail("Kafka is away").start()
-    assert watched.health.problem() == "the query failed and is being started again: Kafka is away"
+    assert watched.health.problem() == "the query failed and is being restarted: Kafka is away"
     assert watched.batch().health.problem() is None
 
 

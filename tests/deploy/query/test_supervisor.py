@@ -250,7 +250,7 @@ def test_a_failure_starts_the_query_again_and_says_why(
     loop = Loop(monkeypatch, course, stop_after=400)
     loop.time.passed.append(lambda now: said.append(loop.health.problem()))
     loop.run()
-    assert f"the query failed and is being started again: {reason}" in said
+    assert f"the query failed and is being restarted: {reason}" in said
     assert loop.restarts == 1
     assert loop.health.problem() is None
     assert loop.said[-4:] == ["query started", "drained", "query stopped", "session stopped"]
@@ -283,7 +283,7 @@ def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets/0").touch()
     loop = Loop(monkeypatch, *[Course(1, FAILED)] * 2, restart_limit=0)
-    with pytest.raises(UserError, match=r"offsets/0: .*: `headgate checkpoint reset` says what it would do$"):
+    with pytest.raises(UserError, match=r"offsets/0: .*: `headgate checkpoint reset` lists the changes$"):
         loop.run()
 
 

@@ -192,38 +192,41 @@ BAD = [
     (
         "an override in an override",
         "policies:\n  throttle:\n    clusters:\n      dev-*: {clusters: {a: {}}}",
-        ["headgate.yaml:4: policies.throttle.clusters.dev-*.clusters: no such setting: overrides hold none themselves"],
+        [
+            "headgate.yaml:4: policies.throttle.clusters.dev-*.clusters: no such setting: overrides contain no further "
+            "overrides"
+        ],
     ),
-    ("a list", "- kafka", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
-    ("a word", "kafka", ["headgate.yaml: must hold settings by name, such as `kafka:` or `policies:`"]),
+    ("a list", "- kafka", ["headgate.yaml: must contain settings by name, such as `kafka:` or `policies:`"]),
+    ("a word", "kafka", ["headgate.yaml: must contain settings by name, such as `kafka:` or `policies:`"]),
     (
         "names that are none",
         "1: 2",
         [
             "headgate.yaml:1: the name 1 is a number to YAML: "
-            "must hold settings by name, such as `kafka:` or `policies:`"
+            "must contain settings by name, such as `kafka:` or `policies:`"
         ],
     ),
     (
         "a block that is a word",
         "http: fast",
-        ["headgate.yaml:1: http: must hold settings by name, such as http: {host: …}"],
+        ["headgate.yaml:1: http: must contain settings by name, such as http: {host: …}"],
     ),
     (
         "a secret block that is a list",
         "kafka: [a]",
-        ["headgate.yaml:1: kafka: must hold settings by name, such as kafka: {bootstrap_servers: …}"],
+        ["headgate.yaml:1: kafka: must contain settings by name, such as kafka: {bootstrap_servers: …}"],
     ),
-    ("clusters that are a list", "clusters: [a]", ["headgate.yaml:1: clusters: must hold settings by name"]),
+    ("clusters that are a list", "clusters: [a]", ["headgate.yaml:1: clusters: must contain settings by name"]),
     (
         "no YAML",
         "kafka: {bootstrap_servers: [",
-        ["headgate.yaml:1: the file ends within what is opened here: a } or ] is missing"],
+        ["headgate.yaml:1: the file ends before the bracket opened here is closed: a } or ] is missing"],
     ),
     (
         "a tab",
         "kafka:\n\tbootstrap_servers: x",
-        ["headgate.yaml:2: is indented with a tab: YAML takes ordinary spaces"],
+        ["headgate.yaml:2: is indented with a tab: YAML accepts only ordinary spaces"],
     ),
     (
         "a list within itself",
@@ -328,7 +331,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, prepare: Callable[[
 def test_executors_elsewhere_must_reach_the_loops_kafka(written: Written) -> None:
     here = "kafka: {{bootstrap_servers: '{0}'}}\nstream: {{master: yarn, checkpoint_dir: 'hdfs://n:8020/h'}}\n"
     (mistake,) = mistakes(written(here.format("127.0.0.1:9092,localhost:9093")))
-    assert "127.0.0.1:9092,localhost:9093 is not to be reached by executors of yarn" in mistake
+    assert "127.0.0.1:9092,localhost:9093 cannot be reached by executors of yarn" in mistake
     load_settings(written(here.format("127.0.0.1:9092,kafka-1:9092")))
 
 
@@ -432,7 +435,7 @@ def test_a_switch_for_a_number_is_a_mistake_in_blocks_of_the_environment_too(
     name: str, block: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, block)
-    with pytest.raises(UserError, match=rf"^environment: {name}: needs a number, and true is none$"):
+    with pytest.raises(UserError, match=rf"^environment: {name}: needs a number, but true is none$"):
         load_settings(None)
 
 

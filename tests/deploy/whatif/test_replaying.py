@@ -318,7 +318,7 @@ def test_a_wrong_option_is_explained(headgate: Headgate) -> None:
 
 def test_to_without_from_is_a_mistake(headgate: Headgate, evening: Path) -> None:
     ended = headgate("replay", evening, "--to", "2026-11-21T08:00:00Z")
-    assert (ended.status, ended.err) == (USER_ERROR, "--to: goes with --from; with files there is --until\n")
+    assert (ended.status, ended.err) == (USER_ERROR, "--to: works only with --from; with files, use --until\n")
 
 
 def test_a_time_that_ends_before_it_begins_is_a_mistake(headgate: Headgate) -> None:
