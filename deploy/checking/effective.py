@@ -15,7 +15,10 @@ def effective_settings(settings: Settings) -> str:
     Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
     override has its whole block instead.
     """
-    return "".join(_dump_section(name, block) for name, block in _blocks(settings).items())
+    return "".join(
+        yaml.safe_dump({name: block}, sort_keys=False, allow_unicode=True, width=120)
+        for name, block in _blocks(settings).items()
+    )
 
 
 def _blocks(settings: Settings) -> dict[str, Any]:
@@ -56,7 +59,3 @@ def _dump_value(value: Any, written: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_dump_value(each, one) for each, one in zip(value, written, strict=True)]
     return written
-
-
-def _dump_section(name: str, block: Any) -> str:
-    return yaml.safe_dump({name: block}, sort_keys=False, allow_unicode=True, width=120)

@@ -49,7 +49,10 @@ class Terminal:
         self.step("ready; Ctrl-C stops")
         with self._lock:
             self._ready, latest = True, list(self._latest.values())
-        in_force = sorted((d for d in latest if not _is_over(d)), key=lambda d: not isinstance(d, Alert))
+        in_force = sorted(
+            (d for d in latest if not (isinstance(d, Alert) and d.status is AlertStatus.RESOLVED)),
+            key=lambda d: not isinstance(d, Alert),
+        )
         for decision in in_force[:_IN_FORCE_LINES]:
             self._print(*_line(decision))
         if (more := len(in_force) - _IN_FORCE_LINES) > 0:
@@ -68,10 +71,6 @@ class Terminal:
     def _print(self, head: Text, body: Text) -> None:
         with self._lock:
             self._console.print(hanging(self._console, head, body))
-
-
-def _is_over(decision: Decision) -> bool:
-    return isinstance(decision, Alert) and decision.status is AlertStatus.RESOLVED
 
 
 def _line(decision: Decision) -> tuple[Text, Text]:

@@ -17,7 +17,7 @@ from connectors.kafka.rights import rights, rights_of
 from deploy.commands.console import SafeConsole
 from deploy.doctor.collectors import cluster_probes
 from deploy.doctor.machine import machine_probes
-from deploy.doctor.results import Result, ask_all
+from deploy.doctor.results import ask_all
 from deploy.doctor.view import doctor_view, remedies
 from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
@@ -44,7 +44,12 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
         with Status(f"asking {len(probes)} all_probes", console=SafeConsole(stderr=True)):
             results = ask_all(probes)
     if as_json:
-        typer.echo(json.dumps([_as_json(each) for each in results], ensure_ascii=False))
+        typer.echo(
+            json.dumps(
+                [{**asdict(each), "verdict": each.verdict.value, "good": each.is_good} for each in results],
+                ensure_ascii=False,
+            )
+        )
     else:
         console.print(doctor_view(results))
         for place, lines in remedies(results):
@@ -58,14 +63,12 @@ def all_probes(settings: Settings, parts: tuple[str, ...], connections: Connecti
     """Yield all checks; `connections` must stay open until they have run."""
     yield from machine_probes(settings)
     if settings.kafka is not None:
-        yield from loop_probes(settings.kafka, settings.topics, parts or _parts_of_run())
+        yield from loop_probes(
+            settings.kafka, settings.topics, parts or tuple(part for part in rights() if part != "command")
+        )
     if settings.alertmanager is not None:
         yield from _alertmanager_probes(settings.alertmanager)
     yield from cluster_probes(settings, connections)
-
-
-def _parts_of_run() -> tuple[str, ...]:
-    return tuple(part for part in rights() if part != "command")
 
 
 def _alertmanager_probes(settings: AlertmanagerSettings) -> Iterator[Probe]:
@@ -87,7 +90,3 @@ def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult
         return ProbeResult(Outcome.ERROR, f"status {said.status_code}, and no API v2", (remedy,))
     version = said.json().get("versionInfo", {}).get("version", "?")
     return ProbeResult(Outcome.OK, one_line(f"version {version}"))
-
-
-def _as_json(result: Result) -> dict[str, object]:
-    return {**asdict(result), "verdict": result.verdict.value, "good": result.is_good}

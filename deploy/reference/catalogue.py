@@ -14,7 +14,6 @@ from deploy.reference.shapes import first_paragraph
 from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision, Otherwise
 from policies.observations import Reading
-from policies.policy import ReportKind
 from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, TO_EVERY_POLICY, decision_types
 from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
@@ -106,7 +105,11 @@ def catalogue() -> tuple[EventKind, ...]:
     )
     commands = (_observed(COMMANDS, reading, "`headgate pause` and `resume`") for reading in TO_EVERY_POLICY)
     decided = (_decided(decision) for decision in decision_types())
-    reported = (_reported(report) for kind in POLICIES.values() for report in kind.reports)
+    reported = (
+        _written(report.event.event_type, report.topic, report.key, report.written_by, report.event)
+        for kind in POLICIES.values()
+        for report in kind.reports
+    )
     return (*observed, *commands, *decided, _audit(), *reported, *_of_the_loop())
 
 
@@ -185,10 +188,6 @@ def _audit() -> EventKind:
 
 def _constant(value: str) -> Any:
     return Literal[value]
-
-
-def _reported(report: ReportKind) -> EventKind:
-    return _written(report.event.event_type, report.topic, report.key, report.written_by, report.event)
 
 
 def _of_the_loop() -> tuple[EventKind, ...]:

@@ -96,7 +96,7 @@ def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = Fa
         is_block = len(lines) > 1
         if after_block or is_block:
             yield ""
-        yield from _comment(_meaning(row, field))
+        yield from [f"# {line}" for line in textwrap.wrap(_meaning(row, field), _WIDTH)]
         yield from lines
         after_block = is_block
 
@@ -187,10 +187,6 @@ def _stand_in(kind: str) -> Any:
 
 def _scalar(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
-
-
-def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -4,10 +4,10 @@ import json
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -108,17 +108,12 @@ def _convert_record(record: AppendedRecord) -> ObservedRecord:
 def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
     for file in files:
         try:
-            with _open_file(file) as lines:
+            with nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb") as lines:  # - is standard input
                 for number, line in enumerate(lines, 1):
                     if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
                         yield RecordedLine(f"{file}:{number}", text, _parse_record(text))
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from None
-
-
-def _open_file(file: Path) -> AbstractContextManager[BinaryIO]:
-    """Open a file, or standard input for the name `-`."""
-    return nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb")
 
 
 def _parse_record(line: bytes) -> ObservedRecord | None:
