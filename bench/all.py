@@ -1,7 +1,7 @@
-"""All benchmarks that need no more than this machine, in one table with commit and machine.
+"""All benchmarks that need only this machine, in one table with commit and machine.
 
-Each in turn and by itself, shortened: about twenty minutes on two idle cores, and none longer than ten. What fails or
-takes longer is said, and the others go on. Java is needed, and for `peers` the network, once.
+They run one after the other with short durations: about twenty minutes on two idle cores, and none longer than ten. If
+one fails or takes longer, the table says so, and the others go on. Java is needed, and for `peers` the network, once.
 
     python bench/all.py
     python bench/all.py --only idle latency
@@ -29,7 +29,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
     "switch_step": (),
     "collect_rate": (),
 }
-"""Each with what shortens it."""
+"""Each script with the arguments that shorten it."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """Each script in turn, of the code on this process's path."""
+    """Run each script in turn, with the code on this process's path."""
     figures: Figures = {}
     for name in given.only:
         print(f"{name} ...", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""Observations that each change a factor, and how long from Kafka's append of each to that of its decision.
+"""Observations that each change a factor, and the time from Kafka's append of each to that of its decision.
 
-Both instants are Kafka's own (LogAppendTime), on one broker, so no two clocks are compared.
+Both times are Kafka's own (LogAppendTime) on one broker, so no two clocks are compared.
 """
 
 import json
@@ -31,29 +31,29 @@ class Load:
 
     @classmethod
     def of(cls, per_second: int) -> "Load":
-        """One cluster for a trickle, ten for more."""
+        """One cluster for a low rate, ten for higher ones."""
         return cls(per_second, 1 if per_second < 10 else 10)
 
 
 class Appended(NamedTuple):
-    """A record of either topic."""
+    """A record of one of the two topics."""
 
     event: dict[str, Any]
     appended_ms: int
 
     @property
     def cluster(self) -> str:
-        """Whose it is."""
+        """The cluster's name."""
         return str(self.event["data"]["cluster"])
 
     @property
     def id(self) -> str:
-        """The event's own."""
+        """The event's id."""
         return str(self.event["id"])
 
     @property
     def rests_on(self) -> str:
-        """Of a decision: the id of the observation."""
+        """For a decision, the id of its observation."""
         return str(self.event["data"]["evidence"][0])
 
 
@@ -71,7 +71,7 @@ class Throttled:
         self.observed, self.decided = f"{prefix}.observed.log-dirs", f"{prefix}.decided.throttle"
 
     def produce(self, load: Load, seconds: int) -> None:
-        """At an even pace; returns when all are appended."""
+        """Publish observations at an even rate; return when all are appended."""
         producer = Producer({"bootstrap.servers": self._servers, "linger.ms": 0, "acks": "all"})
         start = time.monotonic()
         for number in range(load.per_second * seconds):
@@ -86,18 +86,18 @@ class Throttled:
         producer.flush()
 
     def ends(self) -> dict[str, int]:
-        """The next offset of both topics, as soon as they have a leader."""
+        """Return the next offset of both topics, as soon as they have a leader."""
         return eventually(f"{self.observed} and {self.decided} have a leader", self._ends)
 
     def latencies(self, since: dict[str, int]) -> list[float] | None:
-        """Of each observation, in order of length, ms; None while some are undecided."""
+        """Return the sorted latencies in ms; None while some observations are undecided."""
         try:
             return sorted(self._latencies(since))
         except _UndecidedError:
             return None
 
     def records(self, topic: str, offset: int) -> Iterator[Appended]:
-        """Those from an offset to the end."""
+        """Return the records from an offset to the end."""
         consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "bench", "enable.auto.commit": False})
         consumer.assign([TopicPartition(topic, 0, offset)])
         end = consumer.get_watermark_offsets(TopicPartition(topic, 0))[1]
@@ -118,7 +118,7 @@ class Throttled:
             consumer.close()
 
     def _latencies(self, since: dict[str, int]) -> Iterator[float]:
-        """From each observation to the first decision that rests on it or on a later one of its cluster."""
+        """Return the latency from each observation to the first decision that uses it or a later one of its cluster."""
         waiting: dict[str, list[Appended]] = defaultdict(list)
         for observed in self.records(self.observed, since[self.observed]):
             waiting[observed.cluster].append(observed)
@@ -137,7 +137,7 @@ class _UndecidedError(Exception):
 
 
 def _reading(number: int, load: Load) -> LogDirs:
-    # Never the same free space twice in a row, so that every reading changes the factor.
+    # Never publish the same free space twice in a row, so that every reading changes the factor.
     usable = 100_000 + (number // load.clusters) % 500_000
     volume = VolumeReading(log_dir="/data", total_bytes=TOTAL_BYTES, usable_bytes=usable)
     return LogDirs(cluster=f"c{number % load.clusters}", outcome=Outcome.OK, broker=1, volumes=(volume,))

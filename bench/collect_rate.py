@@ -36,8 +36,8 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """Collectors of all clusters on threads of this process, as `headgate collect` has them."""
-    published = [0, 0]  # readings, and those of them that failed
+    """Run the collectors of all clusters on threads of this process, as `headgate collect` does."""
+    published = [0, 0]  # all readings, and the failed ones
 
     def publish(_topic: str, _key: str, value: bytes) -> None:
         published[0] += 1

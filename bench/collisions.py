@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def references(count: int) -> Iterator[Reference]:
-    """Cursors, every tenth topic with two."""
+    """Return cursors; every tenth topic has two."""
     for number in range(count):
         topic = f"persistent/orders-{number * 9 // 10:07d}"
         path = f"/managed-ledgers/tenant-{number % 50}/namespace-{number % 1000}/{topic}/subscription-{number % 7}"
@@ -68,7 +68,7 @@ def references(count: int) -> Iterator[Reference]:
 
 
 def publish(connection: KafkaConnection, topic: str, count: int, existing: int) -> int:
-    """Give the inventory to Kafka; half of the target's ledgers lie beyond all references."""
+    """Publish the inventory to Kafka; half of the target's ledgers lie beyond all references."""
     first = count - existing // 2
     ids = range(first, first + existing)
     metrics = PublisherMetrics(CollectorRegistry())
@@ -84,7 +84,7 @@ def publish(connection: KafkaConnection, topic: str, count: int, existing: int) 
 
 
 def run(connection: KafkaConnection, topic: str, heap: str, folder: Path) -> str:
-    """Join once; time from the session to the result, and the most memory the JVM had resident."""
+    """Join once; return the time from the session to the result, and the JVM's maximum resident memory."""
     jars = ensure_jars("spark", default_cache_dir())
     began = time.monotonic()
     spark = start_session(StreamSettings(driver_memory=heap), jars, folder / "spark.log")

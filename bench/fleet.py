@@ -43,23 +43,23 @@ from streaming.settings import StreamSettings
 from tests.system.spark_cluster import SparkCluster
 
 WARM_POLLS = 12
-"""So many readings have a volume's trend whole."""
+"""Number of readings until a volume's trend is full."""
 _LONGEST_DRAIN = 120
-"""Seconds until what is left of one pace is decided on, before the next begins."""
+"""Limit in seconds for deciding the backlog of one rate before the next begins."""
 
 
 Executors = Callable[[], list[int]]
-"""Gives the pids of those that run, where there are such."""
+"""Returns the pids of the running executors, if there are any."""
 
 
 @dataclass
 class Batches:
-    """What the query says of its batches, from `begin` on."""
+    """The query's progress reports, from `begin` on."""
 
     taken: list[BatchProgress] = field(default_factory=list)
 
     def observed(self) -> int:
-        """Records so far."""
+        """Number of records so far."""
         return sum(batch.input_records for batch in self.taken)
 
 
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """One fleet at one pace."""
+    """One fleet at one rate."""
     fleet = Fleet(given.clusters, given.brokers, given.volumes)
     stream: dict[str, Any] = {"shuffle_partitions": given.partitions, "max_records_per_batch": given.most}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name, ExitStack() as stack:
@@ -137,30 +137,30 @@ def _measured(
 
 @dataclass
 class _Processor:
-    """What the query takes of it: the driver, and executors where there are such.
+    """The processor time and memory of the query: of the driver, and of executors if there are any.
 
     Args:
         driver: pid of its JVM.
-        executors: gives theirs.
+        executors: returns theirs.
     """
 
     driver: int
     executors: Executors
 
     def spent(self) -> Figures:
-        """Seconds so far."""
+        """Seconds of processor time so far."""
         jvms = [self.driver, *self.executors()]
         alone = [own_cpu_seconds(jvm) for jvm in jvms]
         whole = sum(map(cpu_seconds, jvms))
         return {"whole": whole, "driver": alone[0], "executors": sum(alone[1:]), "python": whole - sum(alone)}
 
     def since(self, before: Figures) -> Figures:
-        """Seconds from then on."""
+        """Seconds of processor time from then on."""
         return {part: seconds - before[part] for part, seconds in self.spent().items()}
 
 
 def _worked_off(readings: FleetReadings, polls: int, batches: Batches, processor: _Processor) -> Figures:
-    """What waits is decided on as fast as it goes while nobody writes, from the end of a batch to that of the last."""
+    """Decide a backlog as fast as possible while nothing is published, from the end of a batch to that of the last."""
     until = batches.observed() + readings.write(polls)
     written = len(batches.taken)
     while len(batches.taken) == written:
@@ -185,7 +185,7 @@ def _worked_off(readings: FleetReadings, polls: int, batches: Batches, processor
 
 
 def _at_pace(readings: FleetReadings, speed: float, seconds: int, batches: Batches, processor: _Processor) -> Figures:
-    """One pace, from when all that was published before is decided on."""
+    """Run one rate, after all earlier records are decided."""
     offered = readings.fleet.per_second * speed * seconds
     known = ends_of(readings.servers, OBSERVED)
     spent_before = processor.spent()
@@ -202,7 +202,7 @@ def _at_pace(readings: FleetReadings, speed: float, seconds: int, batches: Batch
     }
     while batches.observed() - before < 0.99 * offered and time.monotonic() - began < took + _LONGEST_DRAIN:
         time.sleep(0.1)
-    decided = batches.taken[seen:]  # with what was left when the fleet fell silent: who waited longest is among that
+    decided = batches.taken[seen:]  # including the backlog when the fleet stopped: it contains the longest waits
     waits = waits_ms(decided, appended_ms(readings.servers, OBSERVED, known), sum(known.values()) - before)
     return {"p50, ms": quantile(waits, 50), "p99, ms": quantile(waits, 99)} | figures
 
@@ -213,14 +213,14 @@ def _record(file: Path, line: dict[str, Any]) -> None:
 
 
 class _Recorder(RawProgressListener):
-    """Writes down what Spark says of each batch, too."""
+    """Records Spark's report of each batch, too."""
 
     def __init__(self, on_batch: Any, file: Path) -> None:
         super().__init__(on_batch)
         self._file = file
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """One line a batch."""
+        """Write one line a batch."""
         with self._file.open("a") as lines:
             lines.write(json.dumps(json.loads(event.progress().json())) + "\n")
         super().onQueryProgress(event)
@@ -231,7 +231,7 @@ def _names(fleet: Fleet) -> frozenset[str]:
 
 
 def _warm(readings: FleetReadings, batches: Batches) -> None:
-    """Whole trends, one poll after the other."""
+    """Publish full trends, one poll after the other."""
     until = 0
     for _ in range(WARM_POLLS):
         until += readings.write(1)

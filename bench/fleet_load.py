@@ -1,4 +1,4 @@
-"""Brokers that do not exist, and what they say of their volumes."""
+"""Simulated brokers and their readings."""
 
 import itertools
 import multiprocessing
@@ -13,12 +13,12 @@ OBSERVED = f"{PREFIX}.observed.log-dirs"
 POLL_SECONDS = 10
 _GB = 10**9
 AT_ONCE_SECONDS = 0.05
-"""The fleet's observations of so long are sent together."""
+"""Observations of this time span are published together."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What there is to watch."""
+    """The size of the fleet."""
 
     clusters: int
     brokers: int
@@ -26,16 +26,16 @@ class Fleet:
 
     @property
     def per_second(self) -> float:
-        """Observations, each of one broker."""
+        """Return observations, each of one broker."""
         return self.clusters * self.brokers / POLL_SECONDS
 
     def observations(self, poll: int) -> Iterator[tuple[str, bytes]]:
-        """Of one poll, brokers of all clusters in turn: (cluster, record)."""
+        """Yield (cluster, record) of one poll, brokers of all clusters in turn."""
         for broker, cluster in itertools.product(range(self.brokers), range(self.clusters)):
             yield f"c{cluster}", self._record(cluster, broker, poll)
 
     def _record(self, cluster: int, broker: int, poll: int) -> bytes:
-        """Written as text: building models would cost more than all that is measured."""
+        """Format a reading as text, because building models would cost more than the measured code."""
         free = 50 * _GB - poll * 10**6 + broker
         volumes = ",".join(
             f'{{"log_dir":"/data/{each}","total_bytes":{100 * _GB},"usable_bytes":{free}}}'
@@ -51,14 +51,14 @@ class Fleet:
 
 @dataclass
 class FleetReadings:
-    """What a fleet publishes: no reading comes twice."""
+    """Publishes the fleet's readings, each one new."""
 
     fleet: Fleet
     servers: str
     polls: int = 0
 
     def publish(self, seconds: int, speed: float) -> None:
-        """Go on at this pace."""
+        """Continue at this rate."""
         given = (self.fleet, self.servers, seconds, speed, self.polls)
         load = multiprocessing.Process(target=_publish, args=given, daemon=True)
         load.start()
@@ -66,7 +66,7 @@ class FleetReadings:
         self.polls += 1 + int(seconds * speed / POLL_SECONDS)
 
     def write(self, polls: int) -> int:
-        """So many more at once; gives how many records that are."""
+        """Publish this many at once; return the number of records."""
         producer = _producer(self.servers)
         for poll in range(self.polls, self.polls + polls):
             for cluster, record in self.fleet.observations(poll):

@@ -1,4 +1,4 @@
-"""Whether what a process holds grows while it works: levels and slopes of samples, held against limits."""
+"""Decides whether a process's resources grow while it works: levels and slopes of samples, compared with limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ Sample = tuple[float, dict[str, float]]
 """Seconds since the beginning, and values by name."""
 
 WARM_UP_SHARE = 1 / 3
-"""Of each life: classes are compiled, trends become whole, the heap finds its size."""
+"""Warm-up of each life: classes are compiled, trends fill up, the heap reaches its size."""
 LEAST_JUDGED_SECONDS = 600.0
-"""After the warm-up; a slope through less says nothing of an hour."""
+"""Minimum after the warm-up; a slope over less time does not predict an hour."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How much an hour may add: this share of what there is, or, of what is small, so much."""
+    """The allowed growth in an hour: this share of the level or, for small levels, this amount."""
 
     share: float
     slack: float
@@ -31,29 +31,29 @@ LIMITS: Mapping[str, Limit] = {
     "checkpoint, files": STORED,
     "temporary files": STORED,
 }
-"""By the end of a resource's name. One thing left behind a minute is sixty an hour."""
+"""The unit by the end of a resource's name. One leaked thing a minute is sixty an hour."""
 
 
 @dataclass
 class Life:
-    """What was sampled from a start to the end: (seconds since the soak began, by name)."""
+    """The samples from a start to the end: (seconds since the soak began, values by name)."""
 
     began: float
     samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
 
     def settled(self) -> list[tuple[float, dict[str, float]]]:
-        """Without its warm-up."""
+        """The samples after the warm-up."""
         end = self.samples[-1][0]
         return [sample for sample in self.samples if sample[0] >= self.began + WARM_UP_SHARE * (end - self.began)]
 
     def series(self, name: str) -> list[tuple[float, float]]:
-        """One resource once it has settled."""
+        """One resource after the warm-up."""
         return [(seconds, values[name]) for seconds, values in self.settled() if name in values]
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Of one resource in one life."""
+    """The level and growth of one resource in one life."""
 
     level: float
     an_hour: float
@@ -66,7 +66,7 @@ class Growth:
 
 
 def growth(life: Life, name: str) -> Growth:
-    """From the median of its first half to that of its second: neither a peak nor a saw-tooth is growth."""
+    """From the median of the first half to that of the second: neither a peak nor a saw-tooth counts as growth."""
     series = life.series(name)
     limit = next(limit for end, limit in LIMITS.items() if name.endswith(end))
     if len(series) < 2:
@@ -81,7 +81,7 @@ def growth(life: Life, name: str) -> Growth:
 
 
 def table(growths: Mapping[str, Sequence[Growth]]) -> Iterator[str]:
-    """Markdown: a row a resource, level and growth of both lives."""
+    """Return a Markdown table with a row for each resource: level and growth in both lives."""
     yield "| | before the kill | an hour adds | after it | an hour adds | limit | |"
     yield "|---" * 7 + "|"
     for name, (first, second) in growths.items():
@@ -93,7 +93,7 @@ def table(growths: Mapping[str, Sequence[Growth]]) -> Iterator[str]:
 
 
 def work(lives: Sequence[Life]) -> Iterator[str]:
-    """What the loop did meanwhile."""
+    """Return the loop's throughput during the soak."""
     yield "| | before the kill | after it |"
     yield "|---|---|---|"
     for name, of in (("records decided on a second", mean), ("batch, ms", median), ("lag, s", max)):
@@ -103,9 +103,9 @@ def work(lives: Sequence[Life]) -> Iterator[str]:
 
 
 def verdict(growths: Mapping[str, Sequence[Growth]], lives: Sequence[Life]) -> int:
-    """Say it; the exit status."""
+    """Print the verdict; return the exit status."""
     judged = min(life.samples[-1][0] - life.settled()[0][0] for life in lives)
-    # What is left behind is left behind in each life; pools and heaps find their size in one.
+    # A leak shows in each life; pools and heaps grow to their size in only one.
     growing = [name for name, both in growths.items() if not any(each.is_bounded for each in both)]
     if judged < LEAST_JUDGED_SECONDS:
         print(f"\ntoo short to judge: {judged:.0f} s after the warm-up, {LEAST_JUDGED_SECONDS:.0f} s are needed")

@@ -1,4 +1,4 @@
-"""What a loop that has nothing to do takes of one core: `headgate run` with one watched cluster, read every 10 s.
+"""Share of a core that an idle loop takes: `headgate run` with one watched cluster, read every 10 s.
 
 python bench/idle.py
 python bench/idle.py --against HEAD~20
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """The whole process's share of one core: query, collector, exporter, and what they started."""
+    """Measure the share of one core of the process and all its children: query, collector, exporter."""
     jars = ensure_jars("kafka", default_cache_dir())
     with (
         tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder,

@@ -31,13 +31,13 @@ AT_ONCE = 200
 
 
 def main() -> None:
-    """Fill, and read it with more and more processes."""
+    """Fill ZooKeeper, and read it with more and more processes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--topics", type=int, default=60_000)
     parser.add_argument("--cursors", type=int, default=2, help="of each topic")
     parser.add_argument("--helpers", type=int, nargs="*", default=[0, 1, 2, 4], help="0: nobody helps")
     options = parser.parse_args()
-    zookeeper.HEAP_MEBIBYTES = 1024  # those of tests hold few nodes
+    zookeeper.HEAP_MEBIBYTES = 1024  # the servers of tests are sized for few nodes
     jars = ensure_jars("bookkeeper", default_cache_dir())
     with tempfile.TemporaryDirectory() as folder, ZooKeeper(Path(folder), jars) as server:
         with server.client() as client:

@@ -26,7 +26,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Cluster:
-    """A cluster at seconds after a start, and a host that has remembered what it has seen of it."""
+    """A cluster at seconds after a start, and a host that has its state."""
 
     def __init__(self, group_count: int) -> None:
         self.bookies = [f"bk-{n:04}.bookies.example.org:3181" for n in range(BOOKIES)]
@@ -41,7 +41,7 @@ class Cluster:
         self._remembered: bytes | None = None
 
     def step(self, second: float, *readings: Reading) -> float:
-        """Seconds of CPU that a step with these readings took: whatever else runs on the machine."""
+        """Return the CPU seconds of a step with these readings, which do not depend on other load."""
         now = _START + timedelta(seconds=second)
         seen = [Observation(f"{second}/{n}", now, reading) for n, reading in enumerate(readings)]
         began = time.process_time()
@@ -53,17 +53,17 @@ class Cluster:
         return took
 
     def registered(self, bookies: list[str]) -> Bookies:
-        """A reading in which these are writable."""
+        """Return a reading with these writable bookies."""
         writable = tuple(BookieRegistration(bookie=b, session="0x1", czxid=n) for n, b in enumerate(bookies))
         return Bookies(cluster="c", outcome=Outcome.OK, writable=writable, known=tuple(self.bookies))
 
     def racks(self, groups: dict[str, dict[str, RackInfo]]) -> BookieRacks:
-        """A reading of these groups."""
+        """Return a reading with these groups."""
         return BookieRacks(cluster="c", outcome=Outcome.OK, groups=groups)
 
 
 def measured(group_count: int) -> dict[str, float]:
-    """Seconds of each kind of step."""
+    """Return the seconds of each kind of step."""
     cluster = Cluster(group_count)
     affinity = BookieAffinity(cluster="c", outcome=Outcome.OK, namespaces=cluster.namespaces)
     all_bookies, racks = cluster.registered(cluster.bookies), cluster.racks(cluster.groups)
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """All kinds of steps in each layout."""
+    """Measure all kinds of steps in each layout."""
     return {
         f"isolation step, groups {layout}: {what}, s": seconds
         for layout in given.groups

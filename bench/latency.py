@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """Each rate in turn."""
+    """Measure each rate in turn."""
     settings = StreamSettings.model_validate({"trigger_interval": given.trigger} if given.trigger else {})
     figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _broker(Path(folder)) as broker:

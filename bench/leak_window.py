@@ -37,7 +37,7 @@ def main() -> None:
         for way, bookies in (("one by one", _names("single", joins)), ("all at once", _names("together", joins))):
             before = _buckets(loop)
             if way == "one by one":
-                draw = random.Random(1)  # at any phase of the query's batches
+                draw = random.Random(1)  # at a random phase of the query's batches
                 for bookie in bookies:
                     time.sleep(draw.uniform(0, 0.5))
                     join_and_assign(metadata, loop, [bookie])
@@ -86,7 +86,7 @@ def _names(kind: str, count: int) -> list[str]:
 
 
 def _buckets(loop: WatchedLoop) -> dict[float, float]:
-    """Windows so far by the upper bound of their bucket, cumulative."""
+    """The windows so far by the upper bound of their bucket, cumulative."""
     return {float(labels["le"]): value for labels, value in loop.series(HISTOGRAM) if labels["cluster"] == CLUSTER}
 
 
@@ -105,7 +105,7 @@ def _print_row(way: str, bookies: Sequence[str], loop: WatchedLoop, buckets: dic
 
 
 def histogram_quantile(buckets: dict[float, float], share: float) -> float:
-    """As Prometheus's function of that name: between the bounds of a bucket everything is taken to be even."""
+    """Compute what Prometheus's function of that name does: values are evenly distributed within a bucket."""
     rank, lower, below = share * max(buckets.values()), 0.0, 0.0
     for upper, cumulative in sorted(buckets.items()):
         if cumulative >= rank:

@@ -44,7 +44,7 @@ PROGRAM = Path(__file__).parent / "PlainLedgerCopy.java"
 
 @dataclass(frozen=True)
 class Shape:
-    """Ledgers of one kind."""
+    """Ledgers of one shape."""
 
     name: str
     ledgers: int
@@ -53,7 +53,7 @@ class Shape:
 
     @property
     def total_bytes(self) -> int:
-        """Of all their entries."""
+        """The total of all entries."""
         return self.ledgers * self.entries * self.entry_bytes
 
 
@@ -65,32 +65,33 @@ SHAPES = (
 ROOMY = {
     "maxPendingReadRequestsPerThread": 10_000,
     "pageLimit": 2_048,
-    # A bookie that has no file descriptor left answers every read with an error. It keeps so many index files open for
-    # writing, and so many for reading.
+    # A bookie without free file descriptors answers every read with an error. These are the numbers of index files that
+    # it keeps open for writing and for reading.
     "openFileLimit": min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 8),
 }
-"""Nearer to what bookies have by default; those of tests have little of everything."""
+"""Closer to bookies' defaults; the bookies of tests have minimal buffers."""
 CONTENDERS = ("headgate", "verified", "bare")
 WARM_UP_ROUNDS = 3
-"""Of each shape, before it is measured: until then a third of what both JVMs do is to compile."""
+"""Ledgers of each shape to copy before the measurement: until then, both JVMs spend a third of their time on
+compilation."""
 ATTEMPTS = 3
-"""At a round: servers on a busy machine fail now and then, whoever asks them."""
+"""Attempts for a round, because servers on a busy machine sometimes fail."""
 CLIENT = "client"
 
 
 class RoundFailedError(Exception):
-    """A ledger of a round could not be made or copied; the message says why. What the round took is not counted."""
+    """A ledger of a round could not be made or copied; the message has the reason. The round is not counted."""
 
 
 class Plain:
-    """The Java program, running."""
+    """The running Java program."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self.pid = process.pid
 
     def run(self, command: str, *numbers: int) -> float:
-        """Have it do something; gives the seconds it took.
+        """Run a command; return the seconds it took.
 
         Raises:
             RoundFailedError: a ledger failed.
@@ -120,11 +121,11 @@ def plain(folder: Path, jars: tuple[Path, ...], source: str, target: str) -> Ite
 
 @dataclass
 class Took:
-    """What copies of one shape took."""
+    """The measurements of one shape."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
-    """Over all rounds, by what spent it."""
+    """Over all rounds, by process."""
 
 
 class Bench:
@@ -132,9 +133,9 @@ class Bench:
 
     Args:
         copier: Headgate's.
-        java: the plain one, warm or not.
-        filler: makes the ledgers, in a JVM of its own: neither contender learns to write by that.
-        parts: the processes that have a share in a copy: `client`, the JVM of either contender, and others.
+        java: the plain program, warm or not.
+        filler: makes the ledgers, in a JVM of its own, so that no contender's JVM is warmed up by writing.
+        parts: the processes that share a copy: `client`, the JVM of either contender, and others.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Bench:
         self._next_id = 1
 
     def measure(self, contender: str, shape: Shape, took: Took) -> None:
-        """Fill the source with new ledgers of a shape, and have them copied; a round that fails is done again.
+        """Fill the source with new ledgers of a shape, and copy them; repeat a failed round.
 
         Raises:
             RoundFailedError: it failed each time.
@@ -191,9 +192,9 @@ class Bench:
 
 @contextmanager
 def bench() -> Iterator[Bench]:
-    """Two clusters, both contenders."""
+    """Start two clusters and both contenders."""
     jars = ensure_jars("bookkeeper", default_cache_dir())
-    bookkeeper.HEAP_MEBIBYTES = 256  # those of tests cannot take what the plain program has in flight
+    bookkeeper.HEAP_MEBIBYTES = 256  # the bookies of tests cannot accept as many requests as the plain program sends
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         zookeeper = stack.enter_context(ZooKeeper(folder / "zookeeper", jars))
@@ -251,7 +252,7 @@ def report(measured: Bench, shape: Shape, rounds: int) -> None:
         measured.measure(contender, shape, Took())
     took = {contender: Took() for contender in CONTENDERS}
     for number in range(rounds):
-        # In turns, each beginning once: whatever else the machine does meets all of them.
+        # In turns, each contender first once, so that both meet the same load of the machine.
         for offset in range(len(CONTENDERS)):
             contender = CONTENDERS[(number + offset) % len(CONTENDERS)]
             measured.measure(contender, shape, took[contender])

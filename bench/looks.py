@@ -1,9 +1,9 @@
-"""The same fill of the same real brokers, watched thrice at once: each 10 s, each second, and each 10 s to a second.
+"""One fill of real brokers, watched three times at once: every 10 s, every second, and adaptively between 10 s and 1 s.
 
-Three brokers on small real disks, and one `headgate run` that has them as three clusters, which differ in their
-`poll_interval` and `poll_interval_min` alone. Rounds of rest, a fill past the hard limit, and deletion: of each watcher
-how long after the limit was crossed a reading showed it and a stop was decided, and how many requests it made (one a
-reading). Nothing is carried out, so that all three see the same. Takes under nine minutes, needs root (tmpfs)::
+Three brokers on small real disks are three clusters of one `headgate run`, which differ only in their `poll_interval`
+and `poll_interval_min`. Each round has a rest, a fill past the hard limit, and deletion. For each watcher it prints how
+long after the crossed limit a reading showed it and a stop was decided, and how many requests the brokers got at rest
+and during the fill. Takes about six minutes; needs root for the disks.
 
     python -m bench.looks
 """
@@ -41,10 +41,10 @@ LONGEST_SECONDS = 25.0
 
 @dataclass
 class Watcher:
-    """What one of them made of it; times in seconds since the epoch."""
+    """The measurements of one watcher; times in seconds since the epoch."""
 
     seen: list[float] = field(default_factory=list)
-    """From the crossing to the reading that shows it, of each round."""
+    """Seconds from the crossing to the reading that shows it, by round."""
     decided: list[float] = field(default_factory=list)
     resting: int = 0
     filling: int = 0
@@ -53,7 +53,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class Round:
-    """When it rested, filled, crossed the limit and ended."""
+    """When the round rested, filled, crossed the limit and ended."""
 
     rested: float
     filled: float
@@ -103,13 +103,13 @@ def _round(cluster: FillCluster, rest_seconds: float) -> Round:
         while min(cluster.free_bytes().values()) > LIMIT:
             time.sleep(0.02)
         crossed = time.time()
-        time.sleep(3)  # it goes on past the limit, as it would
+        time.sleep(3)  # the fill continues past the limit
     time.sleep(LONGEST_SECONDS - 3)
     ended = time.time()
     cluster.retain(1000)
     while min(cluster.free_bytes().values()) < LIMIT * 1.2:
         time.sleep(0.1)
-    time.sleep(12)  # the slowest look, so that nobody is still stopped
+    time.sleep(12)  # longer than the slowest interval, so that all watchers have released the producers
     return Round(rested, filled, crossed, ended)
 
 
@@ -130,8 +130,8 @@ def _shows_it(data: dict[str, Any]) -> bool:
 
 
 def _first(entries: list[Entry], since: float, holds: Any) -> float:
-    """When the first one was appended of which it holds, seconds since the epoch."""
-    # The disk was looked at up to 20 ms after it was crossed.
+    """When the first matching record was appended, seconds since the epoch."""
+    # The disk is sampled every 20 ms, so the crossing may be earlier by that.
     return min(e.appended_ms / 1000 for e in entries if e.appended_ms / 1000 >= since - 0.05 and holds(e.data))
 
 

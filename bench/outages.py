@@ -32,33 +32,33 @@ from tests.system.pulsar_jars import ensure_pulsar_jars
 
 LOOK_SECONDS = 0.25
 SETTLED_SECONDS = 10.0
-"""Registered and listed for so long, past its session timeout: it has healed."""
+"""A broker that is registered and listed for this time, longer than its session timeout, has recovered."""
 
 
 @dataclass
 class Course:
-    """What became of one broker after one outage."""
+    """The result for one broker after one outage."""
 
     timeout_s: float
     away_s: float
     broker: str
     kept_session: bool = False
-    """Its session outlived the outage."""
+    """Whether its session survived the outage."""
     unregistered_s: float | None = None
-    """When its registration was gone."""
+    """When its registration disappeared."""
     registered_s: float | None = None
-    """When it was registered for good; None: never while watched."""
+    """When it was registered permanently; None if that was not observed."""
     healthy_s: float | None = None
-    """When it said of itself that it is healthy, for good."""
+    """When it reported itself healthy, permanently."""
     listed_s: float | None = None
-    """When each broker listed it, for good."""
+    """When each broker listed it, permanently."""
     lists_itself_s: float | None = None
-    """When its own list had it, for good."""
+    """When its own list contained it, permanently."""
     watched_s: float = 0.0
 
 
 def main() -> None:
-    """Let ZooKeeper be away again and again."""
+    """Stop ZooKeeper again and again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--away", type=float, nargs="+", default=[12, 20, 40], help="lengths of the outages, seconds")
     parser.add_argument("--timeouts", type=float, nargs="+", default=[6, 6, 30, 30], help="T of each broker, seconds")
@@ -83,7 +83,7 @@ def _running(folder: Path, timeouts_s: Sequence[float]) -> Iterator[PulsarCluste
     cache = default_cache_dir()
     jars, bookkeeper = ensure_pulsar_jars(cache), ensure_jars("bookkeeper", cache)
     with PulsarCluster(folder, jars, bookkeeper, bookies=0) as pulsar:
-        # The bookie outlives every outage: this is not about it, and without it no broker can say that it is well.
+        # The bookie survives every outage. It is not the subject, but without it no broker reports itself healthy.
         pulsar.add_bookie(session_timeout_ms=600_000)
         for timeout_s in timeouts_s:
             pulsar.add_broker(ensemble_size=1, session_timeout_ms=int(timeout_s * 1000))
@@ -121,7 +121,7 @@ def _note_node(course: Course, session: int | None, before: int | None, now_s: f
     course.kept_session = session is not None and session == before
     if session is None and course.unregistered_s is None:
         course.unregistered_s = round(now_s, 2)
-    # A node of the session before may still end with it.
+    # A node of the previous session may still disappear with it.
     counts = session is not None and (session != before or now_s > course.timeout_s + SETTLED_SECONDS)
     course.registered_s = _since(course.registered_s, counts, now_s)
 

@@ -1,8 +1,8 @@
-"""How soon a crossed limit is seen, and for how many requests: a fixed interval beside the one that adapts.
+"""How soon a crossed limit is detected, and with how many requests: a fixed interval and the adaptive one.
 
-No brokers: the collector's own rule (`policies/throttle/pace.py`) meets a day of one broker with a disk of 1 TB, in
-virtual time. Each fill is met at many phases of the looks. What the way from a reading to a quota adds is in
-docs/side-by-side.md. Takes seconds:
+It uses no brokers: the collector's own rule (`policies/throttle/pace.py`) watches a day of one broker with a disk of 1
+TB, in virtual time, at many phases of each fill. docs/side-by-side.md has the time from a reading to a quota. Takes
+seconds:
 
     python -m bench.pace
 """
@@ -24,7 +24,7 @@ PHASES = 200
 
 
 class Fill(NamedTuple):
-    """From rest to the hard limit at one rate; before and after it nothing moves."""
+    """A fill from rest to the hard limit at one rate; before and after it nothing changes."""
 
     name: str
     bytes_per_second: float
@@ -32,7 +32,7 @@ class Fill(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Until the hard limit."""
+        """Seconds until the hard limit."""
         return (self.free_at_rest - HARD) / self.bytes_per_second
 
 
@@ -50,7 +50,7 @@ LOOKS = {
 
 
 def looks(free: Callable[[float], float], until: float, bounds: PaceBounds) -> Iterator[float]:
-    """When one broker is looked at: each `poll_interval`, and in between when it is due."""
+    """When the collector reads one broker: every `poll_interval`, and in between when the rule says so."""
     limits = (Limit(available_bytes_below=SOFT), Limit(available_bytes_below=HARD))
     now = 0.0
     pace: BrokerPace | None = None
@@ -67,13 +67,13 @@ def _free(fill: Fill, begins: float) -> Callable[[float], float]:
 
 
 def _seen_after(fill: Fill, begins: float, bounds: PaceBounds) -> float:
-    """Seconds from crossing the hard limit to the look that shows it."""
+    """Seconds from crossing the hard limit to the reading that shows it."""
     crossed = begins + fill.seconds
     return next(now for now in looks(_free(fill, begins), crossed + 60, bounds) if now >= crossed) - crossed
 
 
 def _requests(fill: Fill, bounds: PaceBounds) -> int:
-    """Of a day with this one fill in it."""
+    """Requests of a day with this one fill."""
     return sum(1 for _ in looks(_free(fill, DAY_SECONDS / 2), DAY_SECONDS, bounds))
 
 

@@ -1,6 +1,6 @@
-"""The throttle policy in a loop of nothing but confluent-kafka: the floor, as it keeps its state in memory alone.
+"""The throttle policy in a loop with only confluent-kafka: the lower bound of the costs, with its state in memory only.
 
-Its position is committed as most such loops do: by the client, every five seconds.
+The client commits its position every five seconds, as most such loops do.
 
     python bench/peer_loop.py SERVERS PREFIX
 """
@@ -24,7 +24,7 @@ class Loop:
 
     def __init__(self, servers: str, prefix: str) -> None:
         client = {"bootstrap.servers": servers}
-        # Static: else one that was killed keeps the partition from its successor for the session's 45 seconds.
+        # Static membership; otherwise a killed member keeps the partition for its session's 45 seconds.
         group = {"group.id": f"{prefix}.peer-loop", "group.instance.id": "1", "auto.offset.reset": "earliest"}
         self._consumer = Consumer({**client, **group, "enable.auto.commit": True, "fetch.wait.max.ms": 10})
         self._producer = Producer({**client, "acks": "all"})
@@ -35,14 +35,14 @@ class Loop:
         self._consumer.subscribe([f"{prefix}.observed.log-dirs"])
 
     def run(self) -> None:
-        """For ever."""
+        """Run forever."""
         while True:
             for cluster, records in self._taken().items():
                 self._step(cluster, records)
             self._producer.poll(0)
 
     def _taken(self) -> dict[str, list[ObservedRecord]]:
-        """What has come, by cluster, and the clusters whose time has come."""
+        """Yield new records by cluster, and the clusters whose timer is due."""
         taken: dict[str, list[ObservedRecord]] = defaultdict(list)
         first = self._consumer.poll(LONGEST_WAIT_SECONDS)
         more = self._consumer.consume(MOST_AT_ONCE, timeout=0) if first is not None else []

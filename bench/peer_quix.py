@@ -1,8 +1,8 @@
 """The throttle policy in Quix Streams: state in its RocksDB, recovered from its changelog topic, at-least-once.
 
-It runs in an environment of its own (`bench/peers.py` makes it), with that library's defaults: position and state are
-committed every five seconds. The time of a step is that of its record, so that what is repeated after a crash has the
-same ids. It has no timers: what is due without a record waits for the cluster's next one.
+It runs in an environment of its own (made by `bench/peers.py`), with the library's defaults: position and state are
+committed every five seconds. The time of a step is that of its record, so that a repeated step after a crash makes the
+same ids. It has no timers: a due timer waits for the cluster's next record.
 
     python bench/peer_quix.py SERVERS PREFIX STATE_FOLDER
 """
@@ -21,21 +21,21 @@ OUTPUTS = ("decided.throttle", "decided.standing", "decided.alerts", "audit", "d
 
 
 class ValueOf(Serializer):  # type: ignore[misc]  # untyped here, where the library is not installed
-    """An output's bytes as they are."""
+    """Returns an output's bytes unchanged."""
 
     def __call__(self, value: Output, ctx: SerializationContext) -> bytes:  # noqa: ARG002 - Quix Streams' signature
-        """The record's value."""
+        """Return the record's value."""
         return value.value
 
 
 def application(servers: str, prefix: str, folder: str) -> Application:
-    """The whole pipeline: one stateful step a record, each of its outputs to its own topic."""
+    """Build the pipeline: one stateful step a record, each of its outputs to its own topic."""
     app = Application(
         broker_address=servers,
         consumer_group=f"{prefix}.peer-quix",
         auto_offset_reset="earliest",
         state_dir=folder,
-        # Static: else one that was killed keeps the partition from its successor for the session's 45 seconds.
+        # Static membership; otherwise a killed member keeps the partition for its session's 45 seconds.
         consumer_extra_config={"fetch.wait.max.ms": 10, "group.instance.id": "1"},
         producer_extra_config={"linger.ms": 0},
         auto_create_topics=True,  # its changelog

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 class Contest:
-    """One contender with topics and a folder of its own.
+    """One contender with its own topics and folder.
 
     Args:
         contender: its name, the prefix of its topics.
@@ -83,7 +83,7 @@ class Contest:
         self._command = _command(contender, self._folder, servers)
 
     def measure(self, given: argparse.Namespace) -> Figures:
-        """All there is to measure of it."""
+        """Measure everything."""
         figures: Figures = {}
         if given.rates:
             with self._running() as process:
@@ -114,7 +114,7 @@ class Contest:
         return found | {f"{rate}/s, CPU seconds a million observations": 1e6 * cpu / (rate * seconds)}
 
     def _killed(self) -> Figures:
-        """It is killed in the middle of a load and started again at once."""
+        """Kill it in the middle of a load and start it again at once."""
         load = threading.Thread(target=self._topics.produce, args=(Load.of(KILL_RATE), KILL_SECONDS))
         with self._running() as process:
             self._warm_up(2, process)
@@ -145,7 +145,7 @@ class Contest:
 
 
 def after_a_kill(observed: Sequence[Appended], decided: Sequence[Appended], at_kill_ms: float) -> Figures:
-    """What came of it, by the ids of observations and decisions."""
+    """Compare the ids of observations and decisions."""
     times = Counter(each.id for each in decided)
     by_evidence: dict[str, set[str]] = {}
     for each in decided:
@@ -190,7 +190,7 @@ def _command(contender: str, folder: Path, servers: str) -> list[str]:
 
 
 def _quix_python() -> Path:
-    """The interpreter of an environment with Quix Streams and what the policy needs, made once."""
+    """Return the interpreter of an environment with Quix Streams and the policy's packages, made once."""
     folder = default_cache_dir().parent / f"bench-{QUIX.replace('==', '-')}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
@@ -203,7 +203,7 @@ def _quix_python() -> Path:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """It and all that it started, at once."""
+    """Kill it and all its children at once."""
     for pid in (*tree(process.pid),):
         try:
             os.kill(pid, 9)

@@ -1,4 +1,4 @@
-"""A sheet of small plots over one time axis, as SVG, and what they show as CSV."""
+"""Small plots over one time axis, as SVG, and their values as CSV."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ STYLE = """
 
 
 def sheet(panels: Sequence[Panel], event_seconds: float) -> str:
-    """The picture; a dotted line marks one instant in all plots."""
+    """Return the picture; a dotted line marks one instant in all plots."""
     seconds = max(at for _, lines in panels for points in lines.values() for at, _ in points)
     height = TOP + len(panels) * (HEIGHT + GAP) + 10
     x = LEFT + event_seconds / seconds * (WIDTH - LEFT - RIGHT)
@@ -43,7 +43,7 @@ def sheet(panels: Sequence[Panel], event_seconds: float) -> str:
 
 
 def write_csv(file: Path, samples: Sequence[tuple[float, Mapping[str, float]]]) -> None:
-    """A row a sample, a column a name."""
+    """Write a row for each sample, and a column for each name."""
     names = list(dict.fromkeys(name for _, values in samples for name in values))
     with file.open("w", newline="") as out:
         rows = csv.writer(out)

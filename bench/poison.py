@@ -1,8 +1,8 @@
-"""How long a good reading waits for its decision behind what others wrote on its topic: a real query on a real broker.
+"""How long a valid reading waits for its decision behind other records of its topic: a real query on a real broker.
 
-Behind nothing, behind 100,000 records of garbage, behind readings of another cluster's 60 brokers with as many log dirs
-as a reading may have, and behind one reading with as many as these together. Times are Kafka's own (append to append);
-the query is warm.
+It measures without other records, behind 100,000 records of garbage, behind readings of another cluster's 60 brokers
+with the maximum of log dirs each, and behind one reading with as many log dirs as these together. Times are Kafka's own
+(append to append); the query is warm.
 
     python -m bench.poison
 """
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(_: argparse.Namespace) -> Figures:
-    """Seconds by what lay before the reading."""
+    """Return the seconds by the records before the reading."""
     brokers = [("a", _reading("a", 7, MOST_LOG_DIRS, broker)) for broker in range(BROKERS)]
     before = {
         "nothing": [],
@@ -61,7 +61,7 @@ def measure(_: argparse.Namespace) -> Figures:
 
 
 def _waited(servers: str, decided: Topic, level: int, before: list[tuple[str, bytes]]) -> float:
-    """From the append of a good reading of `b` to that of its decision."""
+    """Return the time from the append of a valid reading of `b` to that of its decision."""
     produce(servers, OBSERVED, *before, compression="gzip")
     appended: list[int] = []
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
@@ -77,7 +77,7 @@ def _waited(servers: str, decided: Topic, level: int, before: list[tuple[str, by
 
 
 def _reading(cluster: str, usable_bytes: int, log_dirs: int = 1, broker: int = 1) -> bytes:
-    """As JSON, for a reading may say more than ours do."""
+    """Format it as JSON, because this reading is larger than Headgate's own."""
     volume = VolumeReading(log_dir="/data/0", total_bytes=TOTAL_BYTES, usable_bytes=usable_bytes)
     reading = LogDirs(cluster=cluster, outcome=Outcome.OK, broker=broker, volumes=(volume,))
     event = json.loads(observation_event(reading, id=str(uuid.uuid4()), source="bench", time=datetime.now(UTC)))
@@ -88,7 +88,7 @@ def _reading(cluster: str, usable_bytes: int, log_dirs: int = 1, broker: int = 1
 
 @contextmanager
 def _loop() -> Iterator[str]:
-    """A warm query; gives the servers of its Kafka."""
+    """Start a warm query; yield the servers of its Kafka."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
         folder, port = Path(name), free_port()
         ensure_jars("spark", default_cache_dir())

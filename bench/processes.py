@@ -1,4 +1,4 @@
-"""What a process and all that it started take of the processor, of memory, and of what else a system has few of."""
+"""Processor time, memory and other resources of a process and all its descendants."""
 
 import os
 from collections.abc import Iterator
@@ -13,36 +13,36 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Held(NamedTuple):
-    """What some processes have now."""
+    """The present resources of some processes."""
 
     resident_bytes: int = 0
     threads: int = 0
     files: int = 0
-    """Open, sockets aside."""
+    """Open files without sockets."""
     sockets: int = 0
 
     def with_(self, other: "Held") -> "Held":
-        """Both together."""
+        """Files and sockets."""
         return Held(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and its descendants so far, those that have ended among them."""
+    """Return the processor time of a process and its descendants so far, including ended ones."""
     return sum(_ticks(each) for each in tree(pid)) / _TICKS_A_SECOND
 
 
 def own_cpu_seconds(pid: int) -> float:
-    """The same of a process alone, and of those it started that have ended."""
+    """Return the processor time of one process and its ended children."""
     return _ticks(pid) / _TICKS_A_SECOND
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process and its descendants now; what several share counts for each."""
+    """Return the memory of a process and its descendants; shared memory counts for each."""
     return sum(map(_resident_bytes, tree(pid)))
 
 
 def held(pid: int) -> Held:
-    """Of a process alone; nothing where it has ended."""
+    """Return the memory of one process; 0 if it has ended."""
     links = list(_open(pid))
     sockets = sum(link.startswith("socket:") for link in links)
     threads = sum(1 for _ in _listed(f"/proc/{pid}/task"))
@@ -50,18 +50,18 @@ def held(pid: int) -> Held:
 
 
 def command_name(pid: int) -> str:
-    """The words of its command line; nothing where it has ended."""
+    """Return the words of its command line; empty if it has ended."""
     return command_line(pid).replace(b"\0", b" ").decode(errors="replace")
 
 
 def tree(pid: int) -> Iterator[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     yield pid
     yield from descendants(pid)
 
 
 def _open(pid: int) -> Iterator[str]:
-    """What its descriptors stand for; one that is closed meanwhile is left out."""
+    """Return the targets of its descriptors, without those that are closed meanwhile."""
     for descriptor in _listed(f"/proc/{pid}/fd"):
         with suppress(OSError):
             yield str(descriptor.readlink())
@@ -84,4 +84,4 @@ def _ticks(pid: int) -> int:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return sum(map(int, fields[11:15]))  # its own, and that of children it has waited for
+    return sum(map(int, fields[11:15]))  # its own, and that of ended children

@@ -1,4 +1,4 @@
-"""Medians and their like, by one rule for every bench."""
+"""One rule for quantiles in all benchmarks."""
 
 import math
 import statistics
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def quantile(values: Sequence[float], percent: int) -> float:
-    """What so many percent of them stay within (1 to 99), between two by interpolation; NaN where there are none."""
+    """Return a percentile (1 to 99), interpolated between two values; NaN without values."""
     if len(values) < 2:
         return values[0] if values else math.nan
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

@@ -31,7 +31,7 @@ CLUSTER, MEMBER = "c1", "b1:8080"
 T_MS = 2_000
 BUNDLES = [f"t/ns/0x{n:08x}_0x{n + 1:08x}" for n in range(10)]
 WATCHED = {"sessions": {"poll_interval": "200ms"}, "ownership": {"poll_interval": "200ms"}}
-SESSIONS = {"settle": "0s"}  # thirty losses in a row are no flapping here
+SESSIONS = {"settle": "0s"}  # thirty losses in a row must not count as flapping here
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Run:
     lapse_to_reconnect: float
     """From 5T/6 after the cut, when the session counts as lost."""
     expired_to_recover: float
-    """From the end of the session at ZooKeeper, and of the cut, to the plan."""
+    """From the end of the session in ZooKeeper, and from the cut, to the plan."""
     expired_to_all_re_owned: float
     cut_to_all_re_owned: float
 
 
 def main() -> None:
-    """Lose the session over and over, and print a line for each of the times."""
+    """Lose the session again and again, and print a line for each measured time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=30, help="losses")
     count = parser.parse_args().runs

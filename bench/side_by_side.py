@@ -1,12 +1,12 @@
 """The same fill of the same brokers with Strimzi's released quotas plugin, with Headgate, and with neither.
 
 Three real brokers, each on a small real disk that holds every record; producers with `acks=all` that would fill them in
-seconds. One hard limit, the same for both. Each round: fill, wait for the first throttle that a producer is told, hold,
-let retention free the disks, wait until the producers are at their full rate again. Needs root (tmpfs), takes about
-thirteen minutes:
+seconds. Both have the same hard limit. In each round the producers fill the disks until a broker first throttles one of
+them. After a hold, retention frees the disks, and the round ends when the producers write at their full rate again.
+With two interpreters and the plugin's jar at hand, this takes about 13 minutes; it needs root for the disks.
 
     python bench/side_by_side.py
-    python bench/side_by_side.py --only headgate:5 plugin:5 --rounds 1
+    python bench/side_by_side.py --only plugin:5 headgate:5 --rounds 1
 """
 
 import argparse
@@ -43,7 +43,7 @@ from tests.system.loop import Headgate, await_ready, write_settings
 DISK, LIMIT, MARGIN = 200 * MEBIBYTE, 100 * MEBIBYTE, 0.1
 LOAD = 15 * MEGABYTE
 FULL = 0.9
-"""Share of the load at which the producers count as back."""
+"""Share of the load above which the producers count as released."""
 HOLD_SECONDS, CROSS_SECONDS, THROTTLE_SECONDS, RECOVER_SECONDS = 5.0, 30.0, 70.0, 75.0
 CALLBACK = "io.strimzi.kafka.quotas.StaticQuotaCallback"
 FATAL_SIGNS = ("No space left on device", "Shutdown broker because", "Exiting Kafka", "Halting")
@@ -51,7 +51,7 @@ FATAL_SIGNS = ("No space left on device", "Shutdown broker because", "Exiting Ka
 
 @dataclass(frozen=True)
 class Contender:
-    """Who watches the disks, and how often it looks."""
+    """What watches the disks, and its interval."""
 
     name: str
     interval_seconds: int
@@ -61,14 +61,14 @@ class Contender:
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
-        """``plugin:5``, ``headgate:1``, ``headgate+quota:5`` (the producers have had a quota before) or ``neither``."""
+        """``plugin:5``, ``headgate:1``, ``headgate+quota:5`` (the producers already have a quota) or ``neither``."""
         name, _, interval = text.partition(":")
         if name not in ("plugin", "headgate", "headgate+quota", "neither"):
             raise argparse.ArgumentTypeError(f"{text}: not plugin, headgate, headgate+quota or neither")
         return cls(name, int(interval or 0))
 
     def requests_per_minute(self, brokers: int) -> float:
-        """DescribeLogDirs requests that the brokers answer: the plugin asks all brokers from each of them."""
+        """Return the DescribeLogDirs requests to the brokers: with the plugin, each broker asks all brokers."""
         if not self.interval_seconds:
             return 0
         askers = brokers if self.name == "plugin" else 1
@@ -77,28 +77,28 @@ class Contender:
 
 @dataclass(frozen=True)
 class Round:
-    """What one fill showed; None where it never came to that."""
+    """The measurements of one fill; None for an event that did not happen."""
 
     contender: str
     number: int
     throttled_seconds: float | None
-    """From crossing the limit to the first throttle that a producer was told."""
+    """From crossing the limit to the first throttle of a producer."""
     past_limit_bytes: int
     announced_seconds: float
-    """The longest throttle that a producer was told."""
+    """The longest throttle time of a producer."""
     died: tuple[int, ...]
     recovery_seconds: float | None
-    """From the space being back to the full rate."""
+    """From the freed space to the full rate."""
     cpu_seconds_per_minute: float | None
 
 
 @dataclass(frozen=True)
 class Field:
-    """Where a round takes place."""
+    """The servers and folders of a round."""
 
     cluster: FillCluster
     pids: Callable[[], Sequence[int]]
-    """Of the monitor, if it has processes of its own."""
+    """The monitor's pid, if it has processes of its own."""
 
 
 def main() -> None:
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _contend(contender: Contender, rounds: int) -> Iterator[Round]:
-    """All rounds on the same brokers; on new ones when a broker has died."""
+    """Run all rounds on the same brokers; on new ones after a broker has died."""
     done = 0
     while done < rounds:
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _field(contender, Path(folder)) as field:
@@ -173,7 +173,7 @@ def _round(contender: Contender, number: int, field: Field, load: Load) -> Round
 
 
 def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
-    """Seconds from the space being back to the full rate; None when that did not come in time."""
+    """Return the seconds from the freed space to the full rate; None if it was not reached in time."""
     enough = LIMIT * (1 + MARGIN)
     if not await_or_death(cluster, lambda: recorder.samples[-1].least_free > enough, 20):
         return None
@@ -182,12 +182,12 @@ def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
 
     def full() -> bool:
         last = len(recorder.samples) - 1
-        # Over two seconds that lie after the recovery: a burst is no rate.
+        # Measure over two seconds after the recovery, because a burst is no rate.
         return recorder.samples[last].at - since >= 2 and rate_at(recorder.samples, last, 2) >= FULL * LOAD
 
     if not await_or_death(cluster, full, RECOVER_SECONDS):
         return None
-    return round(recorder.samples[-1].at - 2 - since, 1)  # it began two seconds before
+    return round(recorder.samples[-1].at - 2 - since, 1)  # the window began two seconds before
 
 
 @contextmanager
@@ -246,7 +246,7 @@ def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: Em
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time of processes, with that of their ended children."""
+    """Return the user and system time of processes and their ended children."""
     ticks = 0
     for pid in pids:
         try:
@@ -258,7 +258,7 @@ def _cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def _last_words(cluster: FillCluster) -> list[str]:
-    """What dead brokers logged about it, the first line of each sign."""
+    """Return the log lines of dead brokers about the cause, the first line of each kind."""
     words = []
     for broker in sorted(cluster.dead()):
         lines = cluster.kafka.log_file(broker).read_text(errors="replace").splitlines()
@@ -301,7 +301,7 @@ def _row(contender: Contender, rounds: Sequence[Round]) -> Iterator[str]:
 
 
 def _spread(values: Sequence[float | None], absent: str) -> str:
-    """Each round's value, ordered; what never came is named."""
+    """Format each round's value, sorted; name missing ones."""
     ordered = sorted(value for value in values if value is not None)
     said = [f"{value:,.1f}" for value in ordered]
     return ", ".join([*said, *[absent] * (len(values) - len(ordered))]) or "-"

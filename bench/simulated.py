@@ -1,6 +1,6 @@
-"""Kafka clusters that do not exist: sockets that answer DescribeCluster and DescribeLogDirs as a real broker does.
+"""Simulated Kafka clusters: sockets that answer DescribeCluster and DescribeLogDirs as a real broker does.
 
-They run in a process of their own. Where asked to, broker 0 of each cluster fills up and is cleaned, over and over, so
+They run in a process of their own. On request, broker 0 of each cluster fills up and is cleaned again and again, so
 that there is something to decide.
 """
 
@@ -20,12 +20,12 @@ API_VERSIONS, DESCRIBE_LOG_DIRS, DESCRIBE_CLUSTER = 18, 35, 60
 VERSIONS = {API_VERSIONS: 4, DESCRIBE_LOG_DIRS: 4, DESCRIBE_CLUSTER: 2}
 VOLUMES, VOLUME_BYTES, AT_REST = 4, 10**12, 0.6
 FILL_SECONDS, FULLEST = 600.0, 0.05
-"""From rest to so little free, when the disk is cleaned and it begins again."""
+"""The range of free space: below it, the disk is cleaned and the fill begins again."""
 
 
 @contextmanager
 def simulated_clusters(clusters: int, brokers: int, *, filling: bool = False) -> Iterator[list[int]]:
-    """The port of one broker of each cluster."""
+    """Return the port of one broker of each cluster."""
     command = [sys.executable, "-m", "bench.simulated", str(clusters), str(brokers), *(["filling"] if filling else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -36,7 +36,7 @@ def simulated_clusters(clusters: int, brokers: int, *, filling: bool = False) ->
 
 
 async def serve(clusters: int, brokers: int, *, filling: bool) -> None:
-    """A socket for each broker; the first of each cluster is printed."""
+    """Open a socket for each broker; print the first one of each cluster."""
     loop, first, fillers = asyncio.get_running_loop(), [], []
     for number in range(clusters):
         rest: dict[int, bytes] = {}
@@ -55,7 +55,7 @@ async def serve(clusters: int, brokers: int, *, filling: bool) -> None:
 
 
 async def _fill(answers: dict[int, bytes], phase: float) -> None:
-    """Each second a little less is free."""
+    """Lower the free space each second."""
     while True:
         passed = (asyncio.get_running_loop().time() / FILL_SECONDS + phase) % 1
         answers[DESCRIBE_LOG_DIRS] = _log_dirs(AT_REST - (AT_REST - FULLEST) * passed)
@@ -63,7 +63,7 @@ async def _fill(answers: dict[int, bytes], phase: float) -> None:
 
 
 def _answers(ports: list[int]) -> Mapping[int, bytes]:
-    """By the key of the request: what follows its correlation id, with what stands before it left out."""
+    """Return the answer for a request's key, without its correlation id and the length before it."""
     api, member = ApiVersionsResponse.ApiVersion, DescribeClusterResponse.DescribeClusterBroker
     keys = [api(api_key=key, min_version=0, max_version=version) for key, version in VERSIONS.items()]
     members = [
@@ -103,7 +103,7 @@ def _encoded(response: Any, key: int) -> bytes:
 
 
 class _Broker(asyncio.Protocol):
-    """One connection: whatever is asked has one answer."""
+    """Serve one connection: each request has one answer."""
 
     def __init__(self, answers: Mapping[int, bytes]) -> None:
         self._answers = answers

@@ -36,7 +36,7 @@ ROLES = {"java": "JVM", "pyspark": "Python worker"}
 
 
 def main() -> None:
-    """Soak, and say what grew; exit status 1: something did beyond its limit."""
+    """Run the soak, and print the growth; exit status 1 if a resource has grown beyond its limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=300.0, help="readings a second")
@@ -55,10 +55,10 @@ def main() -> None:
 
 
 class Soak:
-    """Two lives of one loop, the second begun by a kill -9 of all its processes.
+    """Run two lives of one loop; a kill -9 of all its processes separates them.
 
     Args:
-        file: each sample is there at once.
+        file: receives each sample at once.
         every: seconds between two samples.
     """
 
@@ -69,7 +69,7 @@ class Soak:
         self._began = time.monotonic()
 
     def run(self, rate: float, seconds: float) -> None:
-        """Both lives, each half of the time."""
+        """Run both lives, each for half of the time."""
         jars = ensure_jars("kafka", default_cache_dir())
         with (
             tempfile.TemporaryDirectory(prefix="soak-") as name,
@@ -84,11 +84,11 @@ class Soak:
                 self._live(folder, settings, seconds / 2)
 
     def samples(self) -> list[Sample]:
-        """Those of both lives."""
+        """The samples of both lives."""
         return [sample for life in self.lives for sample in life.samples]
 
     def _live(self, folder: Path, settings: Path, seconds: float) -> None:
-        """From a start to a kill -9 so long after it was ready."""
+        """Run from a start to a kill -9 this long after it was ready."""
         with Headgate(["run", "-s", str(settings)], folder / "run.log", {"TMPDIR": str(folder / "tmp")}) as headgate:
             await_ready(headgate, PORT)
             self.lives.append(Life(self._passed()))
@@ -123,7 +123,7 @@ def _settings(folder: Path, servers: str, ports: Sequence[int], rate: float) -> 
         policies={"throttle": {"soft": {"available_ratio_below": 0.2}, "hard": {"available_ratio_below": 0.1}}},
         data_dir=str(folder / "data"),
         http={"port": PORT},
-        stream={"stall_timeout": "5m"},  # what is judged is not seconds
+        stream={"stall_timeout": "5m"},  # seconds are not part of the verdict
     )
 
 
@@ -164,7 +164,7 @@ def _stored(folder: Path) -> dict[str, float]:
 
 
 def _files(folder: Path) -> Iterator[int]:
-    """Bytes of each; what goes meanwhile is left out."""
+    """Return the size of each file; skip files that disappear meanwhile."""
     for path, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
@@ -177,7 +177,7 @@ _AT = "at"
 
 
 def _counters() -> dict[str, float]:
-    """What the exporter says of the query's work, and when it was asked."""
+    """Return the exporter's metrics of the query's work, and the time of the scrape."""
     answer = eventually("the exporter answers", lambda: http_get(PORT, "/metrics"))
     counters = dict.fromkeys((_RECORDS, _LAG, _BATCH_SUM, _BATCHES), 0.0) | {_AT: time.monotonic()}
     for family in text_string_to_metric_families(answer[1]):

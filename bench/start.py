@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def measure(_: argparse.Namespace) -> Figures:
-    """The heartbeat that is overdue is the first decision: appended in the first micro-batch."""
+    """Measure until the first decision, which is an overdue heartbeat of the first micro-batch."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
         folder = Path(name)
         settings = write_settings(

@@ -50,7 +50,7 @@ PARTS = {
     b"deploy.cli\0decide": "query, Python",
     b"deploy.cli\0act": "executor",
 }
-"""Of which part a process is, by what stands in its command line; all others are the bench itself and its agents."""
+"""The part that a process belongs to, by its command line; all others are the bench itself and its agents."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _rates(lines: list[str]) -> Iterator[tuple[str, float]]:
-    """Of each stage that has one, by name."""
+    """The stages that have one, by name."""
     for line in lines:
         if line.endswith("ledgers/s") and line.split()[0] in STAGES:
             yield f"switch, {line.split()[0]}, ledgers/s", float(line.split()[-2])
@@ -87,7 +87,7 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
             "cleanup_after": "1s",
             "copy_concurrency": concurrency,
             "max_deletions": concurrency,
-            "target_policy": "shared",  # what is copied alone stands there as well
+            "target_policy": "shared",  # it also contains the ledgers of the copier alone
         }
     }
     with (
@@ -98,7 +98,7 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
         brokers = BrokerCluster(clusters, NAME, loop.kafka, loop.prefix)
         brokers.report_seconds = 3.0  # as by default
         brokers.make()
-        loop.write({NAME: brokers.settings() | {"switching": {}}}, policies)  # by default, not as tests poll
+        loop.write({NAME: brokers.settings() | {"switching": {}}}, policies)  # the defaults, not the intervals of tests
         loop.start("decide", "act")
         try:
             with brokers:
@@ -125,7 +125,7 @@ def _run(folder: Path, ledgers: int, concurrency: int, alone: int) -> Iterator[s
 
 
 def _alone(clusters: Clusters, brokers: BrokerCluster, count: int, concurrency: int, folder: Path) -> float:
-    """Ledgers a second of the copier alone, in a JVM as fresh as the executor's, of ledgers that nothing names."""
+    """Return the ledgers a second of the copier alone: unreferenced ledgers, in a new JVM like the executor's."""
     clusters.advance_new(2)
     ids = [brokers.make_ledger(number) for number in range(count)]
     places = {name: clusters.servers(name) for name in (OLD, NEW)}
@@ -151,7 +151,7 @@ def _cluster(clusters: Clusters, name: str, servers: str) -> LedgerCluster:
 
 @contextmanager
 def _processor(what: str) -> Iterator[dict[str, float]]:
-    """By part, the seconds of the processor that are taken meanwhile; where its name is, what is done."""
+    """Return the processor seconds during a block, by part."""
     before, took = _by_part(), {what: 0.0}
     yield took
     took |= {part: seconds - before.get(part, 0.0) for part, seconds in _by_part().items()}
@@ -173,12 +173,12 @@ def _per_ledger(took: dict[str, float], ledgers: int) -> str:
 
 
 def _await(loop: SwitchLoop, stage: str) -> None:
-    while loop.stage(NAME) != stage:  # for hours, if there are that many ledgers
+    while loop.stage(NAME) != stage:  # hours, for that many ledgers
         time.sleep(1.0)
 
 
 def _places_filled(decisions: list[dict[str, Any]], concurrency: int) -> str:
-    """How much of the build the executor had as much to do as it does at once: the rest it waited for orders."""
+    """Return the share of the build in which the executor was fully loaded; in the rest it waited for orders."""
     ordered = [(_at(d), 1) for d in decisions if d["verdict"] == SwitchVerdict.START_COPY]
     ended = [
         (_at(d), -1) for d in decisions if d["verdict"] == SwitchVerdict.LEDGER and d["ledger"]["stage"] == "built"

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """All sizes of a batch."""
+    """Measure all batch sizes."""
     return {
         f"switching step, {given.ledgers} ledgers, {results} copied, ms": _measure(given.ledgers, results, given.steps)
         for results in (1, 16, 200)
@@ -68,11 +68,11 @@ def _measure(ledgers: int, results: int, steps: int) -> float:
         state = msgspec.msgpack.encode(after.state)
         took.append(1000 * (time.process_time() - began))
         assert len(after.decisions) >= results, after.decisions[:3]
-    return statistics.median(took[2:])  # the first takes the state as an older version left it
+    return statistics.median(took[2:])  # the first step upgrades the state from an older version
 
 
 def _state(ledgers: int) -> SwitchingState:
-    """A third is copied, the next ones are being copied; every one that was asked has its intent."""
+    """A third is copied, and the next ones are being copied; each ordered one has its intent."""
     tasks = tuple(_task(n, ledgers) for n in range(ledgers))
     entries = tuple(
         RegistryEntry(name, f"zk://{name}", f"id-of-{name}", "/ledgers", status)

@@ -47,31 +47,31 @@ EVERYBODY = Entity(client_id="default")
 FULL, AT_MOST_SECONDS = 0.8, 75.0
 DISK_MEBIBYTES, MARGIN, LOOK_SECONDS = 800, 0.1, 5
 LIMIT = DISK_MEBIBYTES * 1024 * 1024 - 240 * MEGABYTE
-"""Free bytes: reached after half a minute at the full rate, when Kafka's window has long been full."""
+"""Free bytes, reached after half a minute at the full rate, when Kafka's window has been full for long."""
 PLUGIN = "plugin"
 PROGRAM = Path(__file__).parent / "ThrottledProducer.java"
 
 
 @dataclass
 class Client:
-    """What a producer tells: bytes taken and the longest wait it was told, sampled four times a second."""
+    """A producer's reports: acknowledged bytes and the longest throttle time, sampled four times a second."""
 
     name: str
     samples: list[tuple[float, int]] = field(default_factory=list)
     told_seconds: float = 0.0
 
     def take(self, acknowledged: int, told_seconds: float) -> None:
-        """What it tells now."""
+        """The present report."""
         self.samples.append((time.monotonic(), acknowledged))
         self.told_seconds = max(self.told_seconds, told_seconds)
 
     def bytes_between(self, begin: float, end: float) -> int:
-        """Taken within an interval."""
+        """Bytes acknowledged within an interval."""
         taken = [count for at, count in self.samples if begin <= at <= end]
         return taken[-1] - taken[0] if taken else 0
 
     def back_after(self, opened: float) -> float | None:
-        """From then on until two seconds of nearly the full rate begin; None: not within the time."""
+        """Return when two seconds of nearly the full rate begin; None if not within the time."""
         for at, count in self.samples:
             later = next(((t, c) for t, c in self.samples if t >= at + 2.0), None)
             if at >= opened and later and (later[1] - count) / (later[0] - at) >= FULL * BASE:
@@ -163,7 +163,7 @@ class Actuator:
         self._thread.join()
 
     def order(self, factor: float) -> float:
-        """Decide; when."""
+        """Decide; return the time."""
         self._sequence += 1
         now = datetime.now(UTC)
         until = now + timedelta(hours=1)
@@ -172,37 +172,37 @@ class Actuator:
 
 
 class Disk:
-    """The broker's disk, and the look that is taken each five seconds."""
+    """The broker's disk, and its readings every five seconds."""
 
     def __init__(self, path: Path, admin: AdminClient) -> None:
         self._path, self._admin = path, admin
 
     @property
     def free(self) -> int:
-        """Bytes."""
+        """Free bytes."""
         stat = os.statvfs(self._path)
         return stat.f_bavail * stat.f_frsize
 
     def await_free(self, *, above: int | None = None, below: int | None = None) -> float:
-        """When (monotonic) it was so."""
+        """When (monotonic) it was read."""
         while not (self.free > above if above is not None else self.free <= (below or 0)):
             time.sleep(0.05)
         return time.monotonic()
 
     def empty(self) -> None:
-        """Have the broker delete what is a second old."""
+        """Have the broker delete records older than a second."""
         entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
         self._admin.incremental_alter_configs([resource])[resource].result()
 
 
 def await_look(began: float) -> None:
-    """Until the next of the looks, which are taken each five seconds since then."""
+    """Wait for the next reading, which comes every five seconds."""
     time.sleep(LOOK_SECONDS - (time.monotonic() - began) % LOOK_SECONDS)
 
 
 def run(way: str, servers: str, jars: tuple[Path, ...], disk: Disk, hold_seconds: float) -> Iterator[str]:
-    """One stop and one opening, with both producers; a row of the table for each."""
+    """Run one stop and one release with both producers; return a row of the table for each."""
     began = time.monotonic()
     with ExitStack() as stack:
         clients = (stack.enter_context(librdkafka(servers)), stack.enter_context(java(servers, jars)))
@@ -233,7 +233,7 @@ def run(way: str, servers: str, jars: tuple[Path, ...], disk: Disk, hold_seconds
 
 @contextmanager
 def broker(way: str, folder: Path, jars: tuple[Path, ...]) -> Iterator[tuple[str, Disk]]:
-    """A new one on a new disk, with the topic; where the plugin is not, with a quota in force."""
+    """Start a new broker on a new disk, with the topic; without the plugin, with a quota in force."""
     port = 21_000 + secrets.randbelow(8_900)
     properties: dict[str, str | int] = {
         "log.retention.check.interval.ms": 500,
@@ -268,7 +268,7 @@ def broker(way: str, folder: Path, jars: tuple[Path, ...]) -> Iterator[tuple[str
 
 
 def main() -> None:
-    """All ways, one after the other."""
+    """Run all variants, one after the other."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     arguments.add_argument("--hold", type=float, default=60.0, metavar="SECONDS", help="how long they are stopped")
     arguments.add_argument("--ways", nargs="*", default=[PLUGIN, "none", "30s"], help=f"{PLUGIN}, or a max_told_wait")

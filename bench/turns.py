@@ -1,6 +1,6 @@
-"""Running a benchmark in turn on this commit and on another, so that both meet the same machine in the same mood.
+"""Runs a benchmark in turn on this commit and on another, so that both meet the same load of the machine.
 
-Figures of one machine at one time mean little elsewhere; the ratio of two commits, measured in turn, does.
+Figures of one machine at one time mean little elsewhere; the ratio of two commits, measured in turn, is meaningful.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from bench.processes import tree as tree_of
 ROOT = Path(__file__).parents[1]
 
 Figures = dict[str, float]
-"""What a benchmark measured, by name with its unit."""
+"""The measurements of a benchmark, by name with its unit."""
 
 
 def run(description: str, measure: Callable[[argparse.Namespace], Figures], arguments: argparse.ArgumentParser) -> None:
-    """Measure and print a table, with `--against REF` beside another commit's; `--json` prints the figures alone."""
+    """Measure and print a table, with `--against REF` next to another commit's; `--json` prints only the figures."""
     arguments.description, arguments.formatter_class = description, argparse.RawDescriptionHelpFormatter
     arguments.add_argument("--against", metavar="REF", help="measure this commit too, in turn, in a tree of its own")
     arguments.add_argument("--turns", type=int, default=2, help="with --against: how often each is measured")
@@ -44,7 +44,7 @@ def run(description: str, measure: Callable[[argparse.Namespace], Figures], argu
 
 
 def in_turn(script: Path, arguments: Sequence[str], ref: str, turns: int) -> dict[str, Figures]:
-    """The medians of both commits: old, new, and so on."""
+    """Return the medians of both commits: old, new, and so on."""
     taken: dict[str, list[Figures]] = {ref: [], "now": []}
     with _tree(ref) as old:
         for _ in range(turns):
@@ -55,20 +55,20 @@ def in_turn(script: Path, arguments: Sequence[str], ref: str, turns: int) -> dic
 
 
 class BenchmarkError(Exception):
-    """A script failed, or took too long."""
+    """A script failed or took too long."""
 
 
 def figures_of(
     script: Path, arguments: Sequence[str], tree: Path | None = None, longest_seconds: float | None = None
 ) -> Figures:
-    """What this tree's script measures of the code in `tree`; by default, of the code this process runs.
+    """Run this tree's script on the code in `tree`; by default on the code of this process.
 
     Raises:
-        BenchmarkError: it failed, or took longer than that.
+        BenchmarkError: it failed or took too long.
     """
     tree = tree or Path(policies.__file__).parents[1]
     command = [sys.executable, str(script.absolute()), *arguments, "--json"]
-    # What is measured is the tree's; what measures is ours, where that commit does not have it yet.
+    # The measured code is the tree's; the measuring script is this one's, if that commit does not have it yet.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tree, ROOT)))}
     with subprocess.Popen(
         command, env=environment, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -84,14 +84,14 @@ def figures_of(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """It, and the servers that it started."""
+    """End it and its servers."""
     for pid in [*tree_of(process.pid)]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def table(columns: Mapping[str, Figures]) -> str:
-    """Markdown: a row a figure, a column a commit; of two, the first divided by the second."""
+    """Return a Markdown table: a row a figure, a column a commit; with two commits, also the ratio."""
     names, (first, *_) = list(columns), columns.values()
     heads = [*names, "ratio"] if len(names) == 2 else names
     rows = [f"{machine()}\n", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
@@ -103,7 +103,7 @@ def table(columns: Mapping[str, Figures]) -> str:
 
 
 def machine() -> str:
-    """Commit, processors and their load, in a line."""
+    """Return commit, processors and their load in a line."""
     commit = _git("rev-parse", "--short", "HEAD") + ("" if not _git("status", "--porcelain") else " with changes")
     cpu = next(
         (line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")), platform.machine()
@@ -135,7 +135,7 @@ def _git(*arguments: str) -> str:
 
 
 def _without(arguments: Sequence[str], *options: str) -> list[str]:
-    """Arguments without these options and their values."""
+    """Return the arguments without these options and their values."""
     kept, skip = [], False
     for argument in arguments:
         if not skip and argument not in options:

@@ -1,4 +1,4 @@
-"""How long records wait for the batch that takes them, each from its append to that batch's end."""
+"""How long records wait for their batch, each from its append to the batch's end."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -8,11 +8,11 @@ from confluent_kafka import Consumer, TopicPartition
 from streaming.progress import BatchProgress
 
 _AT_ONCE = 50_000
-"""Records read together."""
+"""Records that are read together."""
 
 
 def ends_of(servers: str, topic: str) -> dict[int, int]:
-    """The next offset of each partition."""
+    """Return the next offset of each partition."""
     consumer = _consumer(servers)
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
@@ -22,7 +22,7 @@ def ends_of(servers: str, topic: str) -> dict[int, int]:
 
 
 def appended_ms(servers: str, topic: str, since: dict[int, int]) -> list[int]:
-    """When (Kafka's own time) each record from these offsets on was appended, in that order."""
+    """Return the append times (Kafka's own) of the records from these offsets on, in order."""
     left = sum(ends_of(servers, topic).values()) - sum(since.values())
     times: list[int] = []
     consumer = _consumer(servers)
@@ -36,12 +36,12 @@ def appended_ms(servers: str, topic: str, since: dict[int, int]) -> list[int]:
 
 
 def waits_ms(batches: Iterable[BatchProgress], appended: Sequence[int], undecided: int = 0) -> list[float]:
-    """Of each record that a batch took, shortest first.
+    """Return the waiting time of each record of the batches, shortest first.
 
     Args:
         batches: in order; together they take the oldest records.
-        appended: when each record was, in order.
-        undecided: how many records of before are taken first; of them nothing is said.
+        appended: the append time of each record, in order.
+        undecided: the number of earlier records that are taken first; they are left out.
     """
     ends = ((batch.began_ms + 1000 * batch.duration_seconds, batch.input_records) for batch in batches)
     each = itertools.chain.from_iterable(itertools.repeat(end_ms, records) for end_ms, records in ends)

@@ -108,7 +108,9 @@ def _convert_record(record: AppendedRecord) -> ObservedRecord:
 def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
     for file in files:
         try:
-            with nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb") as lines:  # - is standard input
+            with (
+                nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb") as lines
+            ):  # - is standard input
                 for number, line in enumerate(lines, 1):
                     if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
                         yield RecordedLine(f"{file}:{number}", text, _parse_record(text))
