@@ -10,6 +10,7 @@ from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSetting
 from policies.switching.decisions import BrokerCounts, SwitchReason
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.switching.state import SwitchStage
+from tests.decisions import decided
 
 NOW = datetime(2026, 11, 21, 17, tzinfo=UTC)
 OK: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
@@ -49,32 +50,11 @@ class Loop:
 
 def record(**fields: Any) -> SwitchRecord:
     """A switch from `old` to `new`; decided 12 s ago."""
-    about: dict[str, Any] = {
-        "decision_id": "1",
-        "policy": "switching",
-        "cluster": "c1",
-        "subject": "c1",
-        "sequence": 5,
-        "verdict": SwitchStage.BUILD,
-        "reason": SwitchReason.COMMANDED,
-        "explanation": "x",
-        "decided_at": NOW - timedelta(seconds=12),
-        "mode": "active",
-        "settings_hash": "x",
-        "active": "new",
-        "source": "old",
-        "target": "new",
-        "epoch": 3,
-        "committed_epoch": 2,
-        "attempt": 1,
-        "ledgers": {},
-        "brokers": BrokerCounts(live=3, acked=1),
-        "degraded": False,
-        "blocked": "",
-        "halted": "",
-        "rollback_until": None,
-        "cleanup_from": None,
-        "prechecks": {"new": "d" * 64},
-        "registry": {"old": "active", "new": "standby"},
-    }
-    return SwitchRecord(**{**about, **fields})
+    usual = {
+        "decision_id": "1", "policy": "switching", "cluster": "c1", "subject": "c1", "sequence": 5,
+        "verdict": SwitchStage.BUILD, "reason": SwitchReason.COMMANDED, "explanation": "x",
+        "decided_at": NOW - timedelta(seconds=12), "active": "new", "source": "old", "target": "new", "epoch": 3,
+        "committed_epoch": 2, "attempt": 1, "brokers": BrokerCounts(live=3, acked=1),
+        "prechecks": {"new": "d" * 64}, "registry": {"old": "active", "new": "standby"},
+    }  # fmt: skip
+    return decided(SwitchRecord, **(usual | fields))
