@@ -19,7 +19,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from connectors.switching.inventory import inventory_readings
+from connectors.switching.inventory import make_inventory
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.registry import topic_of
@@ -75,7 +75,7 @@ def publish(connection: KafkaConnection, topic: str, count: int, existing: int) 
     sent = 0
     with Publisher(connection, metrics, delivery_timeout_seconds=60) as publisher:
         send = observations_to(publisher.publish, topic, "bench")
-        for reading in inventory_readings(CLUSTER, "i1", references(count), {}, "new", 0, target_ids=ids):
+        for reading in make_inventory(CLUSTER, "i1", references(count), {}, "new", 0, target_ids=ids):
             send(reading)
             sent += 1
             if sent % 64 == 0:

@@ -1,4 +1,4 @@
-"""Attributes ledgers to a cluster in the schema locators and cursors that name them, znode by znode, conditionally."""
+"""Attributes ledgers to a cluster: writes the schema locators and cursors that name them, one znode at a time."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -16,37 +16,37 @@ from policies.switching.references import LedgerKind, Reference, with_ledger
 
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 _USUAL_LIMIT_BYTES = 2**20 - 1
-"""ZooKeeper's `jute.maxbuffer`, unless it is set: on a larger request it hangs up."""
+"""Default of ZooKeeper's `jute.maxbuffer`; it closes the connection on a larger request."""
 
 
 class ReferenceZnodeError(Exception):
-    """A znode cannot be read, parsed or written now; the message names it and says why in one short line."""
+    """A znode cannot be read, parsed or written now. The message has its path and the reason in one short line."""
 
 
 class AttributionOutcome(StrEnum):
-    """How attributing a ledger ended."""
+    """The outcome of attributing a ledger."""
 
     DONE = "done"
-    """All that names the ledger attributes it to the cluster; also when it did so before."""
+    """Every znode that names the ledger attributes it to the cluster, now or since before."""
     CONFLICT = "conflict"
-    """Others wrote meanwhile, or it is attributed to a cluster that was not expected. Nobody's change is lost."""
+    """Another client wrote meanwhile, or the ledger is attributed to an unexpected cluster. No change is lost."""
     ROLLED_OVER = "rolled_over"
     """The cursor names another ledger now."""
     GONE = "gone"
-    """Nothing names the ledger any more, and as no id is given twice, nothing ever will."""
+    """No znode names the ledger any more, and none ever will, because ids are not reused."""
     FAILED = "failed"
-    """ZooKeeper or a value is in the way. A write may have been done or not: the same order again finds out."""
+    """ZooKeeper or a value prevents it. A write may have been done or not; the same order again finds out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What became of a ledger's references."""
+    """The result for all references of a ledger."""
 
     outcome: AttributionOutcome
     changed: tuple[ValuePart, ...] = ()
-    """What the writes changed: nothing but the attribution, and the id where that is new, or something is wrong."""
+    """The changed parts of values: without a fault only the attribution, and the id if it is new."""
     new_id: int | None = None
-    """rolled_over: the cursor's ledger now."""
+    """rolled_over: the cursor's present ledger."""
     attribution: str | None = None
     """rolled_over: the cluster that ledger is attributed to."""
     detail: str = ""
@@ -54,7 +54,7 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """What every znode is to say."""
+    """The wanted content of every znode."""
 
     kind: LedgerKind
     ledger_id: int
@@ -63,13 +63,13 @@ class _Goal:
     new_id: int | None
 
     @property
-    def there(self) -> tuple[int, str]:
-        """The id and the cluster that a position names in the end."""
+    def wanted(self) -> tuple[int, str]:
+        """The wanted id and cluster of a position."""
         return self.ledger_id if self.new_id is None else self.new_id, self.to
 
     @property
     def changes(self) -> frozenset[ValuePart]:
-        """What may differ between before and after."""
+        """The parts of a value that the write may change."""
         return frozenset(
             {ValuePart.ATTRIBUTION} if self.new_id is None else {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID}
         )
@@ -77,21 +77,21 @@ class _Goal:
 
 @dataclass(frozen=True, slots=True)
 class _Znode:
-    """A znode as it was read."""
+    """The content of a znode."""
 
     path: str
     data: bytes
     version: int
     created: int
-    """The transaction that created it: whoever deletes a znode and makes it anew, counts its versions anew."""
+    """The transaction that created it. A znode that is deleted and created again starts at version 0 again."""
     modified: int
 
 
 class ReferenceZnodes:
-    """The schema locators and cursors of a broker cluster. Safe to use from many threads.
+    """The schema locators and cursors of a broker cluster. Thread-safe.
 
     Args:
-        session: of the brokers' ZooKeeper; its time limit is that of one request.
+        session: of the brokers' ZooKeeper; its time limit holds for each request.
     """
 
     def __init__(self, session: ZooKeeperSession) -> None:
@@ -107,18 +107,18 @@ class ReferenceZnodes:
         *,
         new_id: int | None = None,
     ) -> Attribution:
-        """Attribute a ledger to a cluster in all znodes that name it, trying once for each.
+        """Attribute a ledger to a cluster in all znodes that name it, with one attempt for each.
 
-        One conflict does not keep the others from being written, and after a failure the rest is left alone: the same
-        order again completes what was begun.
+        After a conflict the other znodes are still written. After a failure the rest is left alone, and the same order
+        again completes it.
 
         Args:
             paths: of the znodes, without the chroot.
-            kind: what they are.
+            kind: of the znodes.
             ledger_id: the ledger.
-            owners: whom it may be attributed to before; None among them stands for no attribute.
+            owners: the clusters that it may be attributed to before; None stands for no attribute.
             to: the cluster.
-            new_id: the ledger's id there, written with the attribution; None: the same one.
+            new_id: the ledger's id there, written with the attribution; None: the same id.
         """
         goal = _Goal(kind, ledger_id, frozenset(owners), to, None if new_id == ledger_id else new_id)
         found: list[Attribution] = []
@@ -126,32 +126,32 @@ class ReferenceZnodes:
             found.append(self._attribute(path, goal))
             if found[-1].outcome is AttributionOutcome.FAILED:
                 break
-        return _combined(found, goal)
+        return _combine(found, goal)
 
-    def owners_of(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
-        """Whom those znodes that still name a ledger attribute it to; None: a position without an attribute.
+    def read_owners(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
+        """Return the clusters that these znodes attribute a ledger to; None stands for a position without attribute.
 
         Raises:
-            ReferenceZnodeError: one cannot be read or parsed: nothing is known then.
+            ReferenceZnodeError: a znode cannot be read or parsed.
         """
         znodes = [znode for path in paths if (znode := self._read(path)) is not None]
-        references = [each for znode in znodes for each in _references(kind, znode)]
+        references = [each for znode in znodes for each in _parse_references(kind, znode)]
         return frozenset(each.attribution for each in references if each.ledger_id == ledger_id)
 
     def _attribute(self, path: str, goal: _Goal) -> Attribution:
         try:
             before = self._read(path)
-            return _settled(path, before, goal) or self._write(before, goal)
+            return _judge_znode(path, before, goal) or self._write(before, goal)
         except ReferenceZnodeError as error:
             return Attribution(AttributionOutcome.FAILED, detail=str(error))
         except ValueError as error:
             return Attribution(AttributionOutcome.FAILED, detail=f"{path}: {error}")
 
     def _write(self, before: _Znode | None, goal: _Goal) -> Attribution:
-        assert before is not None  # noqa: S101 - one that is gone stands as it is
+        assert before is not None  # noqa: S101 - an absent znode needs no write
         path = before.path
         data = attributed(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
-        if wider := [part for part in _changed(goal, before.data, data) if part not in goal.changes]:
+        if wider := [part for part in _find_changes(goal, before.data, data) if part not in goal.changes]:
             raise ReferenceZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
             stat = self._set(path, data, before.version)
@@ -160,24 +160,24 @@ class ReferenceZnodes:
         except NoNodeError:
             return Attribution(AttributionOutcome.GONE, detail=f"{path} was deleted meanwhile")
         if stat.czxid != before.created:
-            # Deleted and made anew between our reading and our writing, with the same version: a person must look.
+            # Deleted and created again between our read and write, with the same version: an operator must look.
             return Attribution(
                 AttributionOutcome.DONE,
                 (ValuePart.ATTRIBUTION, ValuePart.OTHER),
                 detail=f"{path}: a new one was overwritten",
             )
         now = self._read(path)
-        # What others wrote after us is none of our changes.
+        # Writes of other clients after ours are not our changes.
         ours = now.data if now is not None and now.modified == stat.mzxid else data
-        settled = _settled(path, now, goal) or Attribution(
+        settled = _judge_znode(path, now, goal) or Attribution(
             AttributionOutcome.CONFLICT, detail=f"{path}: others took it back"
         )
-        return replace(settled, changed=_changed(goal, before.data, ours))
+        return replace(settled, changed=_find_changes(goal, before.data, ours))
 
     def _read(self, path: str) -> _Znode | None:
-        """A znode as it is now, None when there is none."""
+        """Return a znode; None if it does not exist."""
         try:
-            self._ask("sync_async", path)  # a server that lags behind would show what was
+            self._ask("sync_async", path)  # a follower that lags behind would return old data
             data, stat = self._ask("get_async", path)
         except NoNodeError:
             return None
@@ -202,13 +202,13 @@ class ReferenceZnodes:
         return asked.get(timeout=self._session.connection.timeout_seconds)
 
 
-def _settled(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | None:
-    """What there is to say of a znode without writing it; None when it is to be written."""
+def _judge_znode(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | None:
+    """Return the result for a znode that needs no write; None if it must be written."""
     if znode is None:
         return Attribution(AttributionOutcome.GONE, detail=f"{path} is deleted")
-    references = _references(goal.kind, znode)
+    references = _parse_references(goal.kind, znode)
     places = {(each.ledger_id, each.attribution) for each in references}
-    left = {attribution for ledger_id, attribution in places - {goal.there} if ledger_id == goal.ledger_id}
+    left = {attribution for ledger_id, attribution in places - {goal.wanted} if ledger_id == goal.ledger_id}
     if strangers := left - goal.owners:
         clusters = ", ".join(sorted(each or "no cluster" for each in strangers))
         return Attribution(
@@ -216,24 +216,24 @@ def _settled(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | None
         )
     if left:
         return None
-    return Attribution(AttributionOutcome.DONE) if goal.there in places else _elsewhere(path, references, goal)
+    return Attribution(AttributionOutcome.DONE) if goal.wanted in places else _judge_absent(path, references, goal)
 
 
-def _elsewhere(path: str, references: Iterable[Reference], goal: _Goal) -> Attribution:
+def _judge_absent(path: str, references: Iterable[Reference], goal: _Goal) -> Attribution:
     now = next(iter(with_ledger(references)), None)
     if goal.kind is LedgerKind.CURSOR and now is not None:
         return Attribution(AttributionOutcome.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
     return Attribution(AttributionOutcome.GONE, detail=f"{path} does not name ledger {goal.ledger_id} any more")
 
 
-def _references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
+def _parse_references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
     try:
         return references_in(kind, znode.path, znode.data)
     except ValueError as error:
         raise ReferenceZnodeError(f"{znode.path}: {error}") from None
 
 
-def _changed(goal: _Goal, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
+def _find_changes(goal: _Goal, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
     return difference(goal.kind, goal.ledger_id, before, after, goal.new_id)
 
 
@@ -244,11 +244,11 @@ _PRECEDENCE = (
     AttributionOutcome.DONE,
     AttributionOutcome.GONE,
 )
-"""Of several results that which counts: the ledger is done only when no znode says otherwise."""
+"""The first one found counts for the ledger: it is done only if no znode has another outcome."""
 
 
-def _combined(found: list[Attribution], goal: _Goal) -> Attribution:
-    """One result for all znodes; a change that went too far is reported whatever became of the others."""
+def _combine(found: list[Attribution], goal: _Goal) -> Attribution:
+    """Return one result for all znodes. A change of other parts is reported whatever the other results are."""
     if not found:
         return Attribution(AttributionOutcome.FAILED, detail="the order names no znode")
     parts = {part for each in found for part in each.changed}

@@ -1,7 +1,7 @@
 """The reference agent of a broker: follows the directive of a switch, acknowledges it, and reports the broker's state.
 
-A library, to run beside or inside a broker. No Pulsar can write to several BookKeeper clusters yet (PIP-477 is a
-proposal); an implementation that can would use this agent, or one that behaves like it.
+A library that runs beside or inside a broker. No Pulsar can write to several BookKeeper clusters yet (PIP-477 is a
+proposal). An implementation of it would use this agent, or one that behaves like it.
 """
 
 import threading
@@ -21,7 +21,7 @@ from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchBroker
 
 _REACTION_SECONDS = 0.1
-"""How long a changed directive may wait; and the wish to end."""
+"""Longest delay of the reaction to a changed directive, and to the stop event."""
 
 _log = structlog.get_logger(__name__)
 
@@ -30,31 +30,31 @@ class BookKeeperClients(Protocol):
     """The broker's clients of BookKeeper clusters. Called from the agent's thread."""
 
     def open(self, name: str) -> None:
-        """Make a client of a cluster, if there is none, and all new ledgers there from now on.
+        """Open a client of a cluster, and create all new ledgers there from now on.
 
-        When it returns, no ledger of another cluster is written to any more, but those that were open before and are
-        being closed. Raises whatever it likes when the client cannot be made: then all goes on as before.
+        When it returns, ledgers of other clusters are not written to any more, except open ones that are being closed.
+        If the client cannot be opened, it raises any exception, and the broker continues as before.
         """
         ...
 
     def writes_since_ack(self) -> tuple[str, ...]:
-        """The clusters that were written to since `open` last returned."""
+        """Return the clusters that were written to since `open` last returned."""
         ...
 
     def reads(self) -> tuple[str, ...]:
-        """The clusters with open readers."""
+        """Return the clusters with open readers."""
         ...
 
     def close(self, name: str) -> None:
-        """Close the client of a cluster; harmless when there is none. Raises when it has readers again."""
+        """Close the client of a cluster, if there is one. Raises if it has readers again."""
         ...
 
 
 class CursorOwner(Protocol):
-    """Who has topics loaded. Called from many threads."""
+    """Rolls the cursors of loaded topics over. Called from many threads."""
 
     def roll_over(self, topic: str, cursor: str, target: str) -> int:
-        """Have a subscription's cursor go on in a new ledger of a cluster.
+        """Continue a subscription's cursor in a new ledger of a cluster.
 
         Args:
             topic: `persistent://tenant/namespace/topic`.
@@ -62,11 +62,11 @@ class CursorOwner(Protocol):
             target: the cluster.
 
         Returns:
-            The ledger that it goes on in; one that is there already stays.
+            The cursor's ledger in that cluster, be it new or not.
 
         Raises:
             NotOwnedError: the topic is not loaded.
-            RolloverRefusedError: it cannot be done.
+            RolloverRefusedError: the cursor cannot be rolled over.
         """
         ...
 
@@ -74,27 +74,27 @@ class CursorOwner(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Followed:
     epoch: int
-    """Of the directive, committed or not; 0: there is none."""
+    """Epoch of the directive, committed or not; 0 if there is none."""
     target: str
     failed: bool
-    """Whether the client of the target could not be made."""
+    """Whether the client of the target could not be opened."""
 
 
 class BrokerAgent:
     """The agent of one broker.
 
-    Nothing is kept over a restart: a broker that starts again reads in the registry where to write, as others do.
+    It keeps no state over a restart: a broker that starts again reads its target from the registry.
 
     Args:
         cluster: the broker cluster's name in the loop's settings.
         broker: its name, as the brokers' registrations have it.
         session: of the brokers' ZooKeeper; not closed here.
-        clients: what does as it is told.
-        report: takes each `headgate.switch-broker.v1`, from the agent's thread; such as what
-            `connectors.kafka.publisher.observations_to` gives.
-        cursors: rolls cursors over; None: it refuses to.
+        clients: the broker's BookKeeper clients.
+        report: called in the agent's thread with each `headgate.switch-broker.v1`, such as the result of
+            `connectors.kafka.publisher.observations_to`.
+        cursors: rolls cursors over; None: requests are refused.
         root: the registry's znode.
-        interval_seconds: from one report to the next. The registry is read as often, should a watch have been lost.
+        interval_seconds: between two reports. The registry is read as often, in case a watch was lost.
         clock: seconds since 1970: reports of a broker that starts again are numbered on from there.
     """
 
@@ -130,11 +130,11 @@ class BrokerAgent:
 
     @property
     def writing_to(self) -> str | None:
-        """The cluster that `open` last returned for."""
+        """The cluster of the last successful `open`."""
         return self._writing_to
 
     def run(self, stop: threading.Event) -> None:
-        """Follow and report until `stop` is set; nothing that goes wrong ends it."""
+        """Follow and report until `stop` is set, whatever goes wrong."""
         due = time.monotonic()
         while not stop.is_set():
             if self._changed.is_set() or time.monotonic() >= due:
@@ -142,12 +142,12 @@ class BrokerAgent:
                 due = time.monotonic() + self._interval_seconds
                 try:
                     self.poll_once()
-                except Exception:  # a mistake in the broker's code or ours must not leave it where it was for good
-                    _log.exception("the agent goes on after an error", broker=self._broker)
+                except Exception:  # a fault in the broker's code or ours must not stop the agent
+                    _log.exception("the agent continues after an error", broker=self._broker)
             stop.wait(_REACTION_SECONDS)
 
     def poll_once(self) -> None:
-        """Read the registry, do as it says, and report."""
+        """Read the registry, follow it, and report."""
         try:
             for path in self._watched:
                 self._nodes.watch(path, self._on_change)
@@ -160,11 +160,11 @@ class BrokerAgent:
         self._publish_state()
 
     def roll_over(self, request: RolloverRequest) -> int:
-        """What a `RolloverServer` is given: rolls a cursor over when that is what the directive followed wants.
+        """Roll a cursor over, for a `RolloverServer`, if the request agrees with the followed directive.
 
         Raises:
             NotOwnedError: the topic is not loaded here.
-            RolloverRefusedError: another epoch or target is followed, or it cannot be done.
+            RolloverRefusedError: the agent follows another epoch or target, or it cannot be done.
         """
         followed = self._followed
         if self._cursors is None:
@@ -179,7 +179,7 @@ class BrokerAgent:
         self._changed.set()
 
     def _follow(self, view: RegistryView) -> bool:
-        """Write where the registry says; false when it says something older than what was followed."""
+        """Open the registry's target. Returns False if the registry is older than the followed directive."""
         epoch, target = 0 if view.directive is None else view.directive.epoch, view.active()
         before = self._followed
         if before is not None and epoch < before.epoch:
@@ -190,7 +190,7 @@ class BrokerAgent:
         try:
             self._clients.open(target)
         except Exception as error:  # the broker's own code
-            _log.warning("no client could be made", broker=self._broker, target=target, error=repr(error))
+            _log.warning("a BookKeeper client cannot be opened", broker=self._broker, target=target, error=repr(error))
             self._followed = _Followed(epoch, target, failed=True)
             return True
         _log.info("writing", broker=self._broker, target=target, epoch=epoch)
@@ -199,9 +199,9 @@ class BrokerAgent:
         return True
 
     def _close_unneeded(self, view: RegistryView) -> None:
-        """Close clients that may be: a permit from before the last directive does not count, as roles have changed."""
+        """Close clients with a permit. One from before the last directive is void, because roles have changed."""
         directed = max(0 if view.directive is None else view.directive.epoch, view.committed_epoch)
-        permits = self._registry.closable()
+        permits = self._registry.read_permits()
         in_use = {self._writing_to, view.active(), *self._clients.reads()} if permits else set()
         for name, epoch in permits.items():
             if epoch < directed or name in in_use or self._closed.get(name) == epoch:

@@ -9,7 +9,7 @@ from typing import Self
 from connectors.bookkeeper.identity import read_cluster, read_layout
 from connectors.bookkeeper.ledgers import FoundLedgers, read_ledgers
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
-from connectors.switching.topic_owner import cursor_of, owner_of_topic
+from connectors.switching.topic_owner import find_topic_owner, parse_cursor
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.session import ZooKeeperSession
@@ -22,7 +22,7 @@ _LOOKUP_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A BookKeeper cluster, and how its metadata is reached."""
+    """A BookKeeper cluster, and the session to its metadata."""
 
     name: str
     session: ZooKeeperSession
@@ -51,7 +51,7 @@ class ClusterSessions:
 
     @property
     def brokers(self) -> ZooKeeperSession:
-        """Of the brokers' own ZooKeeper."""
+        """The session of the brokers' own ZooKeeper."""
         return self._sessions[self._connection]
 
     def __enter__(self) -> Self:
@@ -69,12 +69,12 @@ class ClusterSessions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all BookKeeper clusters."""
+        """The names of all BookKeeper clusters."""
         return tuple(self._clusters.clusters)
 
     @property
     def bootstrap(self) -> str:
-        """The BookKeeper cluster that holds what is not attributed."""
+        """The BookKeeper cluster of the ledgers without attribution."""
         return self._clusters.bootstrap
 
     @property
@@ -83,55 +83,55 @@ class ClusterSessions:
         return self._clusters.leave_out
 
     def connection(self, name: str) -> ZooKeeperConnection:
-        """How the ZooKeeper of a BookKeeper cluster is reached; raises as `metadata_of` does."""
-        return self._known(name).zookeeper or self._connection
+        """Return the connection to the ZooKeeper of a BookKeeper cluster. Raises as `find_metadata` does."""
+        return self._find_cluster(name).zookeeper or self._connection
 
-    def metadata_of(self, name: str) -> ClusterMetadata:
-        """A BookKeeper cluster.
+    def find_metadata(self, name: str) -> ClusterMetadata:
+        """Return a BookKeeper cluster.
 
         Raises:
-            UserError: the settings name no such cluster.
+            UserError: the settings have no such cluster.
         """
-        return ClusterMetadata(name, self._sessions[self.connection(name)], self._known(name).ledgers_root)
+        return ClusterMetadata(name, self._sessions[self.connection(name)], self._find_cluster(name).ledgers_root)
 
     def read_cluster(self, name: str) -> ClusterSnapshot:
-        """What a BookKeeper cluster is now: identity, layout, id generator. Raises as `find_ledgers` does."""
-        metadata = self.metadata_of(name)
-        return read_cluster(metadata.session.reader(within(_READ_SECONDS)), name, metadata.ledgers_root, 0)
+        """Read the identity, layout and id generator of a BookKeeper cluster. Raises as `find_ledgers` does."""
+        metadata = self.find_metadata(name)
+        return read_cluster(metadata.session.reader(time_limit(_READ_SECONDS)), name, metadata.ledgers_root, 0)
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
-        """Look ledgers of a BookKeeper cluster up.
+        """Look up ledgers of a BookKeeper cluster.
 
         Raises:
             UnreadError: a znode cannot be read, or the cluster's layout is unknown.
             NotConnectedError: its ZooKeeper cannot be reached.
-            UserError: the settings name no such cluster.
+            UserError: the settings have no such cluster.
         """
-        metadata = self.metadata_of(name)
-        reader = metadata.session.reader(within(_READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS))
+        metadata = self.find_metadata(name)
+        reader = metadata.session.reader(time_limit(_READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS))
         layout = read_layout(reader, metadata.ledgers_root)
         if layout is None:
             raise UnreadError(f"{metadata.ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
         return read_ledgers(reader, metadata.ledgers_root, layout, ledger_ids)
 
-    def owner_of(self, path: str) -> str | None:
-        """Who has the topic of a cursor's znode loaded, as `host:port`; None: nobody.
+    def find_owner(self, path: str) -> str | None:
+        """Return the broker that has loaded the topic of a cursor's znode, as `host:port`; None if there is none.
 
         Raises:
             UnreadError: it cannot be read.
             NotConnectedError: the brokers' ZooKeeper cannot be reached.
-            ValueError: the path is no cursor's, or its owner does not say who it is.
+            ValueError: the path is not a cursor's, or the owner's name cannot be read.
         """
-        return owner_of_topic(self.brokers.reader(within(_READ_SECONDS)), cursor_of(path))
+        return find_topic_owner(self.brokers.reader(time_limit(_READ_SECONDS)), parse_cursor(path))
 
-    def _known(self, name: str) -> BookKeeperCluster:
+    def _find_cluster(self, name: str) -> BookKeeperCluster:
         if name not in self._clusters.clusters:
             known = ", ".join(self._clusters.clusters)
             raise UserError(f"clusters.{self._cluster}.bookkeeper names no cluster {name}; it names {known}")
         return self._clusters.clusters[name]
 
 
-def within(seconds: float) -> Callable[[], float]:
-    """How much is left of a time that begins now."""
+def time_limit(seconds: float) -> Callable[[], float]:
+    """Return a function that returns the rest of a time limit, which begins now."""
     until = time.monotonic() + seconds
     return lambda: until - time.monotonic()

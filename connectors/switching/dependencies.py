@@ -1,4 +1,4 @@
-"""Interfaces that the reconciler and the ledger orders depend on, each as narrow as they need."""
+"""The interfaces that the reconciler and the ledger orders use, so that tests can replace each of them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class LeaseHolder(Protocol):
     """See `lease.Lease`."""
 
     def renew(self) -> HeldLease | None:
-        """Take or keep the lease; None while another has it. Raises RegistryError when that is not known."""
+        """Take or keep the lease; None while another process has it. Raises RegistryError if that is unknown."""
         ...
 
     def release(self) -> None:
-        """Give it up."""
+        """Give up the lease."""
         ...
 
 
@@ -35,7 +35,7 @@ class RegistryReader(Protocol):
     """See `registry.Registry`."""
 
     def read(self, *, contested_too: bool = False) -> RegistryView:
-        """All of it; also where two clusters are active, if asked for. Raises RegistryError."""
+        """Read the registry; with `contested_too` also if two clusters are active. Raises RegistryError."""
         ...
 
 
@@ -43,31 +43,31 @@ class Observer(Protocol):
     """See `cluster_reader.ClusterReader`."""
 
     def brokers(self) -> SwitchBrokers:
-        """Who is registered now."""
+        """Read the registered brokers."""
         ...
 
     def clusters(self) -> Iterator[SwitchCluster]:
-        """All BookKeeper clusters."""
+        """Read all BookKeeper clusters."""
         ...
 
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
-        """Whether brokers may move."""
+        """Run a precheck."""
         ...
 
     def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
-        """All references, part by part, and the manifest at last."""
+        """Yield the parts of an inventory, and its manifest last."""
         ...
 
 
 class RegistryOrderHandler(Protocol):
     """See `registry_orders.RegistryOrders`."""
 
-    def show_as_proposed(self) -> None:
-        """Have all stand where PIP-477 has it, too. Raises RegistryError: try again."""
+    def write_proposed(self) -> None:
+        """Write missing entries in the format of PIP-477. Raises RegistryError: try again."""
         ...
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
-        """Do what is ordered. Raises RegistryError: try again."""
+        """Carry out an order. Raises RegistryError: try again."""
         ...
 
 
@@ -75,19 +75,19 @@ class LedgerOrderHandler(Protocol):
     """See `ledger_orders.LedgerOrders`."""
 
     def make_ready(self, source: str, target: str) -> None:
-        """Have what copies started, before the first copy is asked for; every failure shows with that."""
+        """Start the copier before the first copy, which reports every failure."""
         ...
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
-        """Do what is ordered; every failure is a result."""
+        """Carry out an order; every failure is a result."""
         ...
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much is copied in a second; 0 is no limit."""
+        """Limit the copied bytes per second; 0: no limit."""
         ...
 
     def close(self) -> None:
-        """Give up what is being copied."""
+        """Abort all copies."""
         ...
 
 
@@ -95,19 +95,19 @@ class Observations(Protocol):
     """See `observation_publisher.ObservationPublisher`."""
 
     def publish(self, *, unchanged_too: bool) -> None:
-        """What is quickly read."""
+        """Publish the readings that are quick."""
         ...
 
     def publish_all_next(self) -> None:
-        """Have everything published again."""
+        """Publish everything again next time."""
         ...
 
     def publish_precheck(self, source: str, target: str) -> None:
-        """A precheck's report."""
+        """Publish a precheck's report."""
         ...
 
     def publish_inventory(self, source: str, target: str) -> bool:
-        """All references; gives whether all could be read."""
+        """Publish all references. Returns whether all could be read."""
         ...
 
 
@@ -115,7 +115,7 @@ class LedgerLookup(Protocol):
     """See `cluster_sessions.ClusterSessions`."""
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
-        """Which of these a BookKeeper cluster has. Raises UnreadError, NotConnectedError, UserError."""
+        """Look up ledgers of a BookKeeper cluster. Raises UnreadError, NotConnectedError, UserError."""
         ...
 
 
@@ -123,7 +123,7 @@ class Copier(Protocol):
     """See `connectors.bookkeeper.copier.LedgerCopier`."""
 
     def make_ready(self) -> None:
-        """Have its JVM started and its clients connecting. Raises JvmDiedError, JavaError."""
+        """Start the JVM and its clients. Raises JvmDiedError, JavaError."""
         ...
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
@@ -131,7 +131,7 @@ class Copier(Protocol):
         ...
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
-        """Delete its copy."""
+        """Delete the copy of a ledger."""
         ...
 
     def delete_old(self, ledger_id: int) -> DeleteResult:
@@ -139,11 +139,11 @@ class Copier(Protocol):
         ...
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much is copied in a second; 0 is no limit."""
+        """Limit the copied bytes per second; 0: no limit."""
         ...
 
     def close(self) -> None:
-        """Give up what is being copied."""
+        """Abort all copies."""
         ...
 
 
@@ -151,7 +151,7 @@ class CopyRecords(Protocol):
     """See `connectors.bookkeeper.copy_journal.CopyJournal`."""
 
     def find(self, ledger_id: int) -> CopyRecord | None:
-        """What was journalled of a ledger's copy. Raises CopyJournalError."""
+        """Return the journal's record of a ledger's copy. Raises CopyJournalError."""
         ...
 
 
@@ -166,16 +166,16 @@ class JournaledCopier:
 class CopierPool(Protocol):
     """See `ledger_copiers.LedgerCopiers`."""
 
-    def between(self, source: str, target: str) -> JournaledCopier:
-        """The copier from one cluster to another."""
+    def get(self, source: str, target: str) -> JournaledCopier:
+        """Return the copier from one cluster to another."""
         ...
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much each copies in a second; 0 is no limit."""
+        """Limit the bytes per second of each copier; 0: no limit."""
         ...
 
     def close(self) -> None:
-        """Give up what is being copied."""
+        """Abort all copies."""
         ...
 
 
@@ -195,8 +195,8 @@ class LedgerReferences(Protocol):
         """Attribute a ledger to a cluster in all znodes that name it."""
         ...
 
-    def owners_of(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
-        """Whom the znodes that still name a ledger attribute it to. Raises ReferenceZnodeError."""
+    def read_owners(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
+        """Return the clusters that znodes attribute a ledger to. Raises ReferenceZnodeError."""
         ...
 
 
@@ -204,19 +204,19 @@ class TopicOwners(Protocol):
     """See `rollover.OwnerClient`."""
 
     def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
-        """Have a cursor rolled over by whoever has its topic loaded."""
+        """Have the topic's owner roll over a cursor."""
         ...
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What a reconciler works with."""
+    """The parts of a reconciler."""
 
     lease: LeaseHolder
     observations: Observations
     registry_orders: RegistryOrderHandler
     ledger_orders: LedgerOrderHandler
     publish: Callable[[Reading], None]
-    """Takes what it says of its lease; must not block."""
+    """Publishes readings of the lease; must not block."""
     results: ResultOutbox
     metrics: SwitchExecutorMetrics

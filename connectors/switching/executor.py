@@ -1,4 +1,4 @@
-"""Follows the switching decisions, and has those of each cluster carried out by a reconciler of its own."""
+"""Follows the switching decisions, and passes those of each cluster to its reconciler."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -38,21 +38,21 @@ from policies.wire import EventReader
 
 @dataclass(frozen=True)
 class WatchedSwitch:
-    """One broker cluster whose switches are carried out."""
+    """A broker cluster whose switches are carried out."""
 
     cluster: str
     settings: SwitchExecution
     sessions: ClusterSessions
     rules: PrecheckRules
-    """Of its prechecks."""
+    """The rules of its prechecks."""
     concurrency: int
-    """How many ledgers may be worked on at once."""
+    """Limit of the ledgers in work."""
     admin: PulsarAdmin | None = None
-    """How its brokers' agents are asked: only with `settings.owner_url`."""
+    """The credentials for its brokers' agents; used only with `settings.owner_url`."""
 
 
 class _InForce(NamedTuple):
-    """What the fence looks at."""
+    """The fields that the fence needs."""
 
     sequence: int
     expires_at: datetime | None
@@ -62,12 +62,12 @@ class SwitchExecutor(Follower):
     """Carries out the switches of some broker clusters.
 
     Args:
-        topics: where the decisions are.
-        observed: the topic (with its prefix) that observations and results go to.
+        topics: the loop's topics.
+        observed: the topic (with its prefix) of observations and results.
         watched: the broker clusters; their sessions are closed at the end.
-        publish: takes what is published.
-        jvm: makes the JVM with BookKeeper's client, when there is something to copy; called once at most.
-        registry: where it counts.
+        publish: publishes to the loop's Kafka.
+        jvm: makes the JVM with BookKeeper's client before the first copy; called at most once.
+        registry: of the metrics.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class SwitchExecutor(Follower):
         self._jvm = _SharedJvm(jvm)
         metrics = SwitchExecutorMetrics(registry)
         self._reconcilers = {
-            each.cluster: _reconciler(each, observed, publish, self._jvm.get, metrics) for each in watched
+            each.cluster: _make_reconciler(each, observed, publish, self._jvm.get, metrics) for each in watched
         }
         super().__init__("switch executor", "headgate-switch", topics, self._reconcilers)
         self._reader = EventReader((SwitchDecision, SwitchRecord))
         self._in_force: dict[tuple[str, str], _InForce] = {}
-        """By the kind of decision and its subject; of these there may be 100,000."""
+        """By kind of decision and subject; there may be 100,000."""
 
     def run(self, stop: threading.Event) -> None:
         """Carry switches out until `stop` is set.
 
         Raises:
-            UserError: the connection's files, or those of the BookKeeper client, cannot be used.
+            UserError: files of the connection or of the BookKeeper client cannot be used.
         """
         try:
             super().run(stop)
@@ -104,7 +104,7 @@ class SwitchExecutor(Follower):
                 each.sessions.close()
 
     def _recall(self, record: Record) -> None:
-        # Old orders were given under an older lease and are dropped; where a switch stands is learned.
+        # Old orders have an older lease and are dropped; the state of a switch is needed.
         self._receive(record)
 
     def _receive(self, record: Record) -> None:
@@ -117,7 +117,7 @@ class SwitchExecutor(Follower):
 
 
 class _SharedJvm:
-    """A JVM that all clusters share, made when it is first needed."""
+    """A JVM that all clusters share, made at its first use."""
 
     def __init__(self, make: Callable[[], BookKeeperJvm]) -> None:
         self._make = make
@@ -136,7 +136,7 @@ class _SharedJvm:
                 self._jvm.close()
 
 
-def _reconciler(
+def _make_reconciler(
     watched: WatchedSwitch,
     observed: str,
     publish: Publish,
@@ -150,7 +150,7 @@ def _reconciler(
         lease=ZooKeeperLease(sessions.brokers),
         observations=ObservationPublisher(cluster, registry, reader, publish_reading, sessions.bootstrap),
         registry_orders=RegistryOrders(cluster, registry),
-        ledger_orders=_ledger_orders(watched, jvm),
+        ledger_orders=_make_ledger_orders(watched, jvm),
         publish=publish_reading,
         results=ResultOutbox(partial(publish, observed)),
         metrics=metrics,
@@ -164,7 +164,7 @@ def _reconciler(
     )
 
 
-def _ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> LedgerOrders:
+def _make_ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> LedgerOrders:
     settings, sessions, admin = watched.settings, watched.sessions, watched.admin
     replication = settings.replication.sizes() if settings.replication else None
     copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password())
@@ -175,4 +175,4 @@ def _ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> 
         else None
     )
     copiers, references = LedgerCopiers(sessions, copies, jvm), ReferenceZnodes(sessions.brokers)
-    return LedgerOrders(sessions, copiers, references, sessions.owner_of, owners)
+    return LedgerOrders(sessions, copiers, references, sessions.find_owner, owners)

@@ -1,7 +1,6 @@
-"""An inventory as records: its parts, each well below the record size limit, and the manifest that completes it.
+"""The records of an inventory: its parts, each well below the record size limit, and the manifest that completes it.
 
-Parts are cut by their size as JSON, not by the number of references: topic names, subscription names and custom
-metadata can have any length.
+The size of a part as JSON limits it, because topic names, subscription names and custom metadata can have any length.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,17 +22,17 @@ from policies.switching.readings import (
 from policies.switching.references import Reference, StayingLedgers
 
 MAX_PART_REFERENCES = 1_000
-"""A part has no more references than so many."""
+"""Limit of the references in a part."""
 MAX_PART_BYTES = 256 * 1024
-"""A part is full from so many bytes on; the last piece may go beyond by the one znode it comes from (at most 1 MiB)."""
+"""A part is full at this size. Its last reference may exceed it by the size of one znode (at most 1 MiB)."""
 
 _ID_BYTES = 20
-"""An id has up to 19 digits, and a comma."""
+"""Up to 19 digits, and a comma."""
 
 
 @dataclass(slots=True)
-class _Cut:
-    """What the next part has so far."""
+class _Part:
+    """The content of the next part."""
 
     references: list[ReferenceReading] = field(default_factory=list)
     existing: list[LedgerReading] = field(default_factory=list)
@@ -45,12 +44,12 @@ class _Cut:
         return self.weight_bytes >= MAX_PART_BYTES or len(self.references) >= MAX_PART_REFERENCES
 
     def add_reference(self, reference: Reference) -> None:
-        reading = _reference(reference)
+        reading = _make_reference_reading(reference)
         self.references.append(reading)
         self.weight_bytes += len(reading.model_dump_json().encode())
 
     def add_ledger(self, ledger: Ledger) -> None:
-        reading = ledger_reading(ledger)
+        reading = make_ledger_reading(ledger)
         self.existing.append(reading)
         self.weight_bytes += len(reading.model_dump_json().encode())
 
@@ -59,7 +58,7 @@ class _Cut:
         self.weight_bytes += _ID_BYTES
 
 
-def inventory_readings(
+def make_inventory(
     cluster: str,
     inventory: str,
     references: Iterable[Reference],
@@ -71,40 +70,40 @@ def inventory_readings(
     staying: Iterable[StayingLedgers] = (),
     left_out: Iterable[str] = (),
 ) -> Iterator[Reading]:
-    """Give the parts of an inventory, and its manifest last. What is given is read as the parts are taken.
+    """Yield the parts of an inventory, and its manifest last. The iterables are read while the parts are consumed.
 
     Args:
         cluster: the broker cluster.
-        inventory: a name that no other inventory of it has.
-        references: all of them.
-        existing: by id, the ledgers found in the target; each is in one part, with its first reference.
-        target: the cluster that was asked for each ledger that is referred to; empty: none was.
-        took_ms: how long reading all this took.
+        inventory: a unique name.
+        references: all references.
+        existing: the ledgers found in the target, by id; each is in one part, with its first reference.
+        target: the cluster in which each referenced ledger was looked up; empty: none.
+        took_ms: duration of the reading.
         target_ids: all ledgers of the target, with or without a reference; None: it was not listed.
-        staying: what else names ledgers, counted.
-        left_out: znodes that were not read, as the settings say.
+        staying: counts of other znodes that name ledgers.
+        left_out: znodes that were not read, by the settings.
 
     Raises:
-        UserError: a reference does not fit the wire, such as one to a negative id.
+        UserError: a reference does not fit a record, such as one to a negative id.
     """
-    parts = count = 0
-    for cut in _cuts(references, existing, target_ids):
+    number = count = 0
+    for part in _split_parts(references, existing, target_ids):
         yield SwitchInventoryPart(
             cluster=cluster,
             outcome=Outcome.OK,
             inventory=inventory,
-            part=parts,
-            references=tuple(cut.references),
-            existing=tuple(cut.existing),
-            target_ids=tuple(cut.target_ids) if target_ids is not None else None,
+            part=number,
+            references=tuple(part.references),
+            existing=tuple(part.existing),
+            target_ids=tuple(part.target_ids) if target_ids is not None else None,
         )
-        parts += 1
-        count += len(cut.references)
+        number += 1
+        count += len(part.references)
     yield SwitchInventory(
         cluster=cluster,
         outcome=Outcome.OK,
         inventory=inventory,
-        parts=parts,
+        parts=number,
         references=count,
         target=target,
         took_ms=took_ms,
@@ -113,38 +112,38 @@ def inventory_readings(
     )
 
 
-def _cuts(
+def _split_parts(
     references: Iterable[Reference], existing: Mapping[int, Ledger], target_ids: Iterable[int] | None
-) -> Iterator[_Cut]:
-    """At least one: a target that was listed and is empty must have a part to say so."""
-    cut, left = _Cut(), dict(existing)
+) -> Iterator[_Part]:
+    """Yield at least one part, because a target that was listed and is empty must be reported."""
+    part, left = _Part(), dict(existing)
     for reference in references:
-        cut.add_reference(reference)
+        part.add_reference(reference)
         if (ledger := left.pop(reference.ledger_id, None)) is not None:
-            cut.add_ledger(ledger)
-        if cut.is_full:
-            yield cut
-            cut = _Cut()
+            part.add_ledger(ledger)
+        if part.is_full:
+            yield part
+            part = _Part()
     for ledger in left.values():
-        cut.add_ledger(ledger)
-        if cut.is_full:
-            yield cut
-            cut = _Cut()
+        part.add_ledger(ledger)
+        if part.is_full:
+            yield part
+            part = _Part()
     for ledger_id in target_ids or ():
-        cut.add_id(ledger_id)
-        if cut.is_full:
-            yield cut
-            cut = _Cut()
-    yield cut
+        part.add_id(ledger_id)
+        if part.is_full:
+            yield part
+            part = _Part()
+    yield part
 
 
-def ledger_reading(ledger: Ledger) -> LedgerReading:
-    """A ledger as it is on the wire; `policies.switching.events.to_ledger` reads it."""
+def make_ledger_reading(ledger: Ledger) -> LedgerReading:
+    """Return a ledger for a record; `policies.switching.events.to_ledger` reads it."""
     plain = structs.asdict(ledger)
     return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
 
 
-def _reference(reference: Reference) -> ReferenceReading:
+def _make_reference_reading(reference: Reference) -> ReferenceReading:
     try:
         return ReferenceReading(**structs.asdict(reference))
     except ValidationError as error:

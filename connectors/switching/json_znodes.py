@@ -1,4 +1,4 @@
-"""Znodes that hold JSON, read and written conditionally; several are written atomically in one transaction."""
+"""Znodes that contain JSON, read and written conditionally; one transaction writes several of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,55 +25,55 @@ Step = Callable[[Any], None]
 
 
 class RegistryError(Exception):
-    """A znode cannot be read or written now, or is damaged; the message says why in one short line.
+    """A znode cannot be read or written now, or is damaged. The message has the reason in one short line.
 
     A write may have been done or not.
     """
 
 
 class DamagedZnodeError(RegistryError):
-    """A znode holds something else than it should."""
+    """A znode has unexpected content."""
 
 
 class RegistryConflictError(RegistryError):
-    """A znode says something else than expected, so nothing was written."""
+    """A znode differs from the expected state, so nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node(Generic[Document]):
-    """A znode as it was read."""
+    """The content of a znode."""
 
     value: Document
     version: int
     ephemeral_owner: int
-    """The id of the session it lives as long as; 0: it stays."""
+    """The id of the session that owns it; 0: it is persistent."""
     czxid: int
     mzxid: int
 
 
 class JsonZnodes:
-    """Reads and writes them. Safe to use from many threads.
+    """Reads and writes them. Thread-safe.
 
     Args:
-        session: of their ZooKeeper; its time limit is that of one request.
+        session: of their ZooKeeper; its time limit holds for each request.
     """
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
 
     def catch_up(self, path: str) -> None:
-        """Have the server know all that was written anywhere before: another than the leader may lag behind."""
-        self._asked(lambda client: client.sync_async(path))
+        """Make the server catch up with its leader."""
+        self._request(lambda client: client.sync_async(path))
 
     def get(self, path: str, shape: type[Document]) -> Node[Document] | None:
-        """A znode; None when there is none.
+        """Return a znode; None if it does not exist.
 
         Raises:
-            DamagedZnodeError: it holds something else.
+            DamagedZnodeError: it has unexpected content.
             RegistryError: it cannot be read.
         """
         try:
-            data, stat = self._asked(lambda client: client.get_async(path))
+            data, stat = self._request(lambda client: client.get_async(path))
         except NoNodeError:
             return None
         try:
@@ -83,66 +83,65 @@ class JsonZnodes:
         return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 
     def children(self, path: str) -> list[str]:
-        """The names below a znode, sorted; none when there is no such znode. Raises as `get` does."""
+        """Return the names of a znode's children, sorted; [] if it does not exist. Raises as `get` does."""
         try:
-            return sorted(self._asked(lambda client: client.get_children_async(path)))
+            return sorted(self._request(lambda client: client.get_children_async(path)))
         except NoNodeError:
             return []
 
     def watch(self, path: str, on_change: Callable[[Any], None]) -> None:
-        """Have a function called, once, when a znode is made, changed or removed, or the connection is lost.
+        """Call a function once when a znode is created, changed or deleted, or the connection is lost.
 
-        It is called from kazoo's thread and must not wait. Asking again before it was called changes nothing.
+        The call comes from kazoo's thread and must not wait. A second `watch` before it has no effect.
         """
-        self._asked(lambda client: client.exists_async(path, watch=on_change))
+        self._request(lambda client: client.exists_async(path, watch=on_change))
 
     def ensure(self, path: str) -> None:
-        """Make a znode and those above it, empty, unless they are there.
+        """Create an empty znode and its parents unless they exist.
 
-        What our session makes is for us alone, where it has a user. The topmost, such as `/admin`, is others' too.
+        If the session has a user, its znodes are private. The topmost one, such as `/admin`, is shared with others.
         """
         topmost = path[: path.index("/", 1)] if path.count("/") > 1 else path
         if topmost != path:
-            self._asked(lambda client: client.ensure_path_async(topmost, OPEN_ACL_UNSAFE))
-        self._asked(lambda client: client.ensure_path_async(path))
+            self._request(lambda client: client.ensure_path_async(topmost, OPEN_ACL_UNSAFE))
+        self._request(lambda client: client.ensure_path_async(path))
 
     def commit(self, *steps: Step) -> bool:
-        """Do all of the steps, or none.
+        """Run all steps in one transaction, or none.
 
         Returns:
-            False when one does not fit what is there, so that nothing was written.
+            False if a step does not fit the present state, so that nothing was written.
 
         Raises:
-            RegistryError: it is not known whether it was done, or it is not allowed.
+            RegistryError: the result is unknown, or the write is not allowed.
         """
-        whys = [each for each in self._asked(lambda client: _committed(client, steps)) if isinstance(each, Exception)]
-        # What was rolled back, or came after, only says that another step did not fit.
-        telling = [why for why in whys if not isinstance(why, RolledBackError)]
-        for why in telling[:1]:
-            if not isinstance(why, _DID_NOT_FIT):
-                raise RegistryError(f"{self._session.name}: {detail_of(why)}")
-        return not whys
+        errors = [each for each in self._request(lambda client: _commit(client, steps)) if isinstance(each, Exception)]
+        # RolledBackError only means that another step did not fit.
+        error = next((each for each in errors if not isinstance(each, RolledBackError)), None)
+        if error is not None and not isinstance(error, _DID_NOT_FIT):
+            raise RegistryError(f"{self._session.name}: {detail_of(error)}")
+        return not errors
 
     def session_id(self) -> int:
-        """The session that a connected client has now."""
+        """Return the id of the present session."""
         try:
             return int(self._session.client().client_id[0])
         except _FAILURES as error:
-            raise self._error(error) from None
+            raise self._make_error(error) from None
 
-    def _asked(self, request: Callable[[Any], Any]) -> Any:
+    def _request(self, request: Callable[[Any], Any]) -> Any:
         try:
             return request(self._session.client()).get(timeout=self._session.connection.timeout_seconds)
         except NoNodeError:
             raise
         except _FAILURES as error:
-            raise self._error(error) from None
+            raise self._make_error(error) from None
 
-    def _error(self, error: BaseException) -> RegistryError:
+    def _make_error(self, error: BaseException) -> RegistryError:
         return RegistryError(f"the registry in the ZooKeeper of {self._session.name}: {detail_of(error)}")
 
 
-def _committed(client: Any, steps: tuple[Step, ...]) -> Any:
+def _commit(client: Any, steps: tuple[Step, ...]) -> Any:
     transaction = client.transaction()
     for add in steps:
         add(transaction)
@@ -150,31 +149,31 @@ def _committed(client: Any, steps: tuple[Step, ...]) -> Any:
 
 
 def create(path: str, value: msgspec.Struct, *, ephemeral: bool = False) -> Step:
-    """Make a znode that must not exist; the one above it must."""
+    """Create a znode that must not exist; its parent must."""
     return lambda transaction: transaction.create(path, msgspec.json.encode(value), ephemeral=ephemeral)
 
 
 def put(path: str, value: msgspec.Struct, version: int) -> Step:
-    """Replace what a znode of this version holds."""
+    """Replace the content of a znode that must have this version."""
     return lambda transaction: transaction.set_data(path, msgspec.json.encode(value), version)
 
 
 def check(path: str, version: int) -> Step:
-    """Do nothing to a znode that must have this version."""
+    """Require that a znode has this version."""
     return lambda transaction: transaction.check(path, version)
 
 
 def delete(path: str, version: int) -> Step:
-    """Remove a znode of this version."""
+    """Delete a znode that must have this version."""
     return lambda transaction: transaction.delete(path, version)
 
 
 def create_or_put(path: str, value: msgspec.Struct, found: Node[Any] | None) -> Step:
-    """Write a znode that must still be as it was found; None: not there."""
+    """Write a znode that must be unchanged since it was found; None: it must not exist."""
     return create(path, value) if found is None else put(path, value, found.version)
 
 
-def quoted(name: str) -> str:
-    """A name as one part of a znode's path."""
+def quote_name(name: str) -> str:
+    """Encode a name as one part of a znode's path."""
     part = quote(name, safe="")
     return part.replace(".", "%2E") if part in (".", "..") else part

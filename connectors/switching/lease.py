@@ -1,7 +1,7 @@
 """The lease for orchestrating a broker cluster's switches: one process at a time, each with a greater token.
 
-The token and the holder's ephemeral znode are written in one transaction. So each token is given once, whatever crashes
-in between, and it is the holder's as long as both znodes were last written by the same transaction.
+The token and the holder's ephemeral znode are written in one transaction. So each token is used once, whatever crashes,
+and it belongs to the holder as long as the same transaction was the last to write both znodes.
 """
 
 import os
@@ -38,24 +38,24 @@ class _Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """The lease as it is held."""
+    """The lease of its holder."""
 
     token: int
-    """Greater than any before."""
+    """Greater than all earlier tokens."""
     holder: str
 
 
 class ZooKeeperLease:
-    """The lease as one process sees it. For one thread, and the only lease of its session.
+    """One process's view of the lease. For one thread, and the only lease of its session.
 
-    Nobody else can hold it before ZooKeeper has ended this session, at the earliest one session timeout after the last
-    `renew` that gave it. Who was paused for longer learns so from the next `renew` and no sooner: what it orders until
-    then is to be turned away by its token, which is smaller.
+    No other process can hold it before ZooKeeper has ended this session, at the earliest one session timeout after the
+    last successful `renew`. A process that was paused for longer notices only at its next `renew`. So the receivers of
+    its orders must refuse a token that is smaller than a later one.
 
     Args:
-        session: of the ZooKeeper that keeps it.
+        session: of the ZooKeeper with the lease.
         path: its znode.
-        holder: who this is, for people; default `host:pid`.
+        holder: this process's name for operators; by default `host:pid`.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class ZooKeeperLease:
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
 
     def renew(self) -> HeldLease | None:
-        """Take the lease if it is free, and verify that it is held; to be called every few seconds.
+        """Take the lease if it is free, and verify that it is held. Call it every few seconds.
 
         Returns:
-            None while somebody else holds it, which may be this process in a session that has not expired yet.
+            None while another process holds it, or this one in an earlier session that has not expired yet.
 
         Raises:
-            RegistryError: ZooKeeper cannot be asked, or a znode is damaged: whether it is held is not known.
+            RegistryError: ZooKeeper does not answer, or a znode is damaged: whether the lease is held is unknown.
         """
         for _ in range(_TRIES):
             token, holder = self._read()
@@ -84,15 +84,15 @@ class ZooKeeperLease:
                 return None
             elif token is not None and holder.czxid == token.mzxid:
                 return HeldLease(token.value.token, token.value.holder)
-            else:  # somebody wrote the token by hand: it is nobody's, so a new one is taken
+            else:  # an operator changed the token by hand, so it belongs to no holder and a new one is taken
                 self._give_up(token, holder)
         raise RegistryConflictError(f"{self._path} is changed by others all the time")
 
     def release(self) -> None:
-        """Give the lease up, in order that another need not wait for this session's end; harmless when not held.
+        """Give up the lease if it is held, so that another process need not wait for the end of this session.
 
         Raises:
-            RegistryError: it is not known whether it was given up; it will be when the session ends.
+            RegistryError: the result is unknown; the end of the session gives it up.
         """
         token, holder = self._read()
         if holder is not None and self._is_ours(holder):
@@ -106,7 +106,7 @@ class ZooKeeperLease:
         return holder.ephemeral_owner == self._nodes.session_id()
 
     def _take(self, found: Node[_Token] | None) -> HeldLease | None:
-        """Both znodes at once; None when the token was changed, or the other znode made, since they were read."""
+        """Write both znodes in one transaction. Returns None if one of them has changed since it was read."""
         if found is None:
             self._nodes.ensure(self._path.rpartition("/")[0])
             self._nodes.commit(create(self._path, _Token(token=0, holder="")))
@@ -118,6 +118,6 @@ class ZooKeeperLease:
         return None
 
     def _give_up(self, token: Node[_Token] | None, holder: Node[_Holder]) -> None:
-        """The token's version tells this holder's znode from a later one's: all have version 0."""
+        """Delete the holder's znode. The token's version distinguishes it from a later holder's: all have version 0."""
         still_ours = [] if token is None else [check(self._path, token.version)]
         self._nodes.commit(*still_ours, delete(self._ephemeral, holder.version))

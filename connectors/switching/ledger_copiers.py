@@ -16,7 +16,7 @@ from connectors.zookeeper.outcomes import UnreadError
 
 @dataclass(frozen=True)
 class CopySettings:
-    """What holds for all copies."""
+    """The settings of all copies."""
 
     concurrency: int
     timeout: timedelta
@@ -25,12 +25,12 @@ class CopySettings:
 
 
 class LedgerCopiers:
-    """Makes each copier when it is first needed. Safe to use from many threads; close it.
+    """Makes each copier at its first use. Thread-safe; must be closed.
 
     Args:
-        sessions: where the clusters are.
+        sessions: of the clusters.
         settings: of the copies.
-        jvm: makes the JVM with BookKeeper's client, when there is something to copy.
+        jvm: makes the JVM with BookKeeper's client.
     """
 
     def __init__(self, sessions: ClusterSessions, settings: CopySettings, jvm: Callable[[], BookKeeperJvm]) -> None:
@@ -41,13 +41,13 @@ class LedgerCopiers:
         self._bytes_per_second = 0
         self._copiers: dict[tuple[str, str], JournaledCopier] = {}
 
-    def between(self, source: str, target: str) -> JournaledCopier:
-        """The copier of a move.
+    def get(self, source: str, target: str) -> JournaledCopier:
+        """Return the copier from one cluster to another.
 
         Raises:
             UnreadError: a cluster's identity cannot be read.
             NotConnectedError: its ZooKeeper cannot be reached.
-            UserError: the settings name no such cluster, or what they name is not one, or both are the same.
+            UserError: the settings have no such cluster, its settings are wrong, or both are the same.
         """
         with self._lock:
             if (source, target) not in self._copiers:
@@ -55,21 +55,21 @@ class LedgerCopiers:
             return self._copiers[(source, target)]
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much each move copies in a second from now on; 0 is no limit."""
+        """Limit the bytes per second of each copier from now on; 0: no limit."""
         with self._lock:
             self._bytes_per_second = bytes_per_second
             for each in self._copiers.values():
                 each.copier.limit(bytes_per_second)
 
     def close(self) -> None:
-        """Close their clients."""
+        """Close all copiers."""
         with self._lock:
             copiers, self._copiers = self._copiers, {}
         for each in copiers.values():
             each.copier.close()
 
     def _make(self, source: str, target: str) -> JournaledCopier:
-        one, other = self._cluster(source), self._cluster(target)
+        one, other = self._describe_cluster(source), self._describe_cluster(target)
         journal = ZnodeCopyJournal(self._sessions.brokers, COPIES, source=one.instance_id, target=other.instance_id)
         copier = LedgerCopier(
             self._jvm(),
@@ -83,8 +83,8 @@ class LedgerCopiers:
         copier.limit(self._bytes_per_second)
         return JournaledCopier(copier, journal)
 
-    def _cluster(self, name: str) -> LedgerCluster:
-        metadata, seen = self._sessions.metadata_of(name), self._sessions.read_cluster(name)
+    def _describe_cluster(self, name: str) -> LedgerCluster:
+        metadata, seen = self._sessions.find_metadata(name), self._sessions.read_cluster(name)
         if seen.instance_id is None or seen.layout is None:
             raise UnreadError(f"{metadata.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
         uri = metadata_service_uri(self._sessions.connection(name), metadata.ledgers_root, seen.layout)

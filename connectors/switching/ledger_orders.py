@@ -1,7 +1,7 @@
-"""Carries out orders about single ledgers: copy, attribute, roll over, undo, delete.
+"""Carries out orders about single ledgers: copy, attribute, roll over, revert, delete.
 
-Everything is read again before it is changed, and changed only if it is as it was read. So an order that comes twice,
-late or after a crash finds its work done, or finds something else and reports that.
+Every state is read again before a change, and changed only if it is still as read. So an order that arrives twice, late
+or after a crash finds its work done, or finds another state and reports that.
 """
 
 import threading
@@ -18,7 +18,7 @@ from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.provenance import NOT_OURS
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
 from connectors.switching.dependencies import CopierPool, JournaledCopier, LedgerLookup, LedgerReferences, TopicOwners
-from connectors.switching.inventory import ledger_reading
+from connectors.switching.inventory import make_ledger_reading
 from connectors.switching.rollover import RolledOver
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
@@ -41,13 +41,13 @@ LEDGER_ORDERS = frozenset(
 
 _MAX_DETAIL = 500
 _WRITERS = 64
-"""So many znodes are written at once at most."""
+"""Limit of the znodes that are written at the same time."""
 
 _log = structlog.get_logger(__name__)
 
 
 class LedgerOrder:
-    """An order about a ledger, with what it must say."""
+    """An order about a ledger, with its required fields."""
 
     def __init__(self, decision: SwitchDecision) -> None:
         if decision.ledger is None or decision.source is None or decision.target is None:
@@ -59,20 +59,20 @@ class LedgerOrder:
 
     @property
     def ledger_id(self) -> int:
-        """Of the source's ledger."""
+        """The id of the source's ledger."""
         return self.ledger.ledger_id
 
     @property
     def target_id(self) -> int:
-        """Of its copy."""
+        """The id of its copy."""
         return self.ledger_id if self.ledger.target_id is None else self.ledger.target_id
 
-    def owners(self, moved: str) -> frozenset[str | None]:
-        """To whom a reference must be attributed to be changed; None: to nobody."""
+    def allowed_owners(self, moved: str) -> frozenset[str | None]:
+        """Return the attributions of a reference that may be changed; None stands for no attribution."""
         return frozenset({moved, None} if self.decision.expects.get("legacy") == "or_none" else {moved})
 
     def result(self, result: LedgerOutcome, detail: str = "", **more: object) -> SwitchLedger:
-        """What became of it."""
+        """Make the result of the order."""
         return SwitchLedger.model_validate(
             {
                 "cluster": self.decision.cluster,
@@ -87,14 +87,14 @@ class LedgerOrder:
 
 
 class LedgerOrders:
-    """Carries orders out. Safe to use from many threads.
+    """Carries orders out. Thread-safe.
 
     Args:
-        ledgers: looks ledgers up.
-        copiers: what copies and deletes.
+        ledgers: looks up ledgers.
+        copiers: copy and delete ledgers.
         references: of the broker cluster.
-        owner_of: says who has the topic of a cursor's znode loaded; None: nobody.
-        owners: asks the owner of a loaded topic to roll a cursor over; None where nobody is to be asked.
+        find_owner: returns the broker that has loaded the topic of a cursor's znode; None: no broker has.
+        owners: asks the owner of a loaded topic to roll over a cursor; None: no owner is asked.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class LedgerOrders:
         ledgers: LedgerLookup,
         copiers: CopierPool,
         references: LedgerReferences,
-        owner_of: Callable[[str], str | None],
+        find_owner: Callable[[str], str | None],
         owners: TopicOwners | None = None,
     ) -> None:
         self._ledgers = ledgers
         self._copiers = copiers
         self._references = references
-        self._owner_of = owner_of
+        self._find_owner = find_owner
         self._owners = owners
         self._writers = tuple(threading.Lock() for _ in range(_WRITERS))
         self._handlers: dict[SwitchVerdict, Callable[[LedgerOrder], SwitchLedger]] = {
@@ -121,14 +121,14 @@ class LedgerOrders:
         }
 
     def make_ready(self, source: str, target: str) -> None:
-        """Have what copies between two clusters started; a failure shows again, and counts, with the first copy."""
+        """Start the copier between two clusters. A failure is only logged here: the first copy reports it."""
         try:
-            self._copiers.between(source, target).copier.make_ready()
+            self._copiers.get(source, target).copier.make_ready()
         except (UnreadError, NotConnectedError, UserError, JvmDiedError, JavaError) as error:
             _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
-        """Do what is ordered; every failure is a result.
+        """Carry out an order; every failure is a result.
 
         Raises:
             ValueError: the decision is no order about a ledger.
@@ -145,11 +145,11 @@ class LedgerOrders:
             return order.result(LedgerOutcome.FAILED, f"unexpected: {error!r}")
 
     def limit(self, bytes_per_second: int) -> None:
-        """How much is copied in a second from now on; 0 is no limit."""
+        """Limit the copied bytes per second from now on; 0: no limit."""
         self._copiers.limit(bytes_per_second)
 
     def close(self) -> None:
-        """Give up what is being copied."""
+        """Abort all copies."""
         self._copiers.close()
 
     # --- copying
@@ -164,11 +164,11 @@ class LedgerOrders:
         if result.outcome is CopyOutcome.SOURCE_OPEN:
             return order.result(LedgerOutcome.FAILED, f"{self._close_by_rollover(order)}{result.detail}".strip())
         if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
-            result = self._with_target(order, result)
-        return order.result(POLICY_OUTCOMES[result.outcome], result.detail, **_ledgers(result))
+            result = self._add_target(order, result)
+        return order.result(POLICY_OUTCOMES[result.outcome], result.detail, **_report_ledgers(result))
 
     def _close_by_rollover(self, order: LedgerOrder) -> str:
-        """An open ledger cannot be copied; whoever has the topic loaded can roll its cursor over, which closes it."""
+        """Have the topic's owner roll over the cursor, which closes its ledger: an open ledger cannot be copied."""
         if order.ledger.kind is not LedgerKind.CURSOR:
             return "the ledger is still written to; "
         rollover = self._roll_over(order)
@@ -178,40 +178,37 @@ class LedgerOrders:
             else f"{rollover}; "
         )
 
-    def _with_target(self, order: LedgerOrder, result: CopyResult) -> CopyResult:
-        """Its id is journalled for another source; what stands there is no copy of this ledger, whatever it is."""
+    def _add_target(self, order: LedgerOrder, result: CopyResult) -> CopyResult:
+        """Add the target's ledger. Its id is journalled for another source, so it is no copy of this ledger."""
         found = self._find_ledger(order.target, order.ledger_id)
         return result if found is None else replace(result, target=structs.replace(found, provenance=NOT_OURS))
 
     def _delete_own(self, order: LedgerOrder) -> SwitchLedger:
-        # Of a copy under a new id the policy may not know; then no reference has that id either.
-        if any(order.target in self._owners_of(order, each) for each in {order.ledger_id, order.target_id}):
+        # The policy may not know the new id of a copy; then no reference has that id either.
+        if any(order.target in self._read_owners(order, each) for each in {order.ledger_id, order.target_id}):
             return order.result(
                 LedgerOutcome.FAILED, f"a reference attributes it to {order.target}: the copy is in use"
             )
         result = self._journaled_copier(order).copier.delete_own(order.ledger_id)
         if result.outcome is DeleteOutcome.NOT_RECORDED and not self._copy_exists(order):
-            result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier try got as far as that
-        return order.result(_deleted(result, LedgerOutcome.COPY_DELETED), result.detail)
+            result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier attempt has deleted it
+        return order.result(_parse_deletion(result, LedgerOutcome.COPY_DELETED), result.detail)
 
     # --- attributing
 
     def _promote(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.remap and order.ledger.target_id is None:
             return order.result(LedgerOutcome.FAILED, "the order does not say which id its copy has")
-        if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
-            return self._promoted_by_owner(order, member)
-        if self._advanced(order) and not self._is_promoted(order):
+        if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
+            # The broker keeps the cursors of loaded topics in memory: it would overwrite our change, or fail on it.
+            return self._request_rollover(order, f"{member} has its topic loaded: unload it; ")
+        if self._has_advanced(order) and not self._is_promoted(order):
             return order.result(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
         done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
-        return self._attributed(order, done, LedgerOutcome.PROMOTED)
+        return self._report_attribution(order, done, LedgerOutcome.PROMOTED)
 
-    def _promoted_by_owner(self, order: LedgerOrder, member: str) -> SwitchLedger:
-        """Whoever has a topic loaded keeps its cursors in memory: it would write ours over, or fail on it."""
-        return self._request_rollover(order, f"{member} has its topic loaded: unload it; ")
-
-    def _advanced(self, order: LedgerOrder) -> bool:
-        """Whether a cursor's ledger is another one than that of the copy; closed ledgers stay as they are."""
+    def _has_advanced(self, order: LedgerOrder) -> bool:
+        """Whether a cursor's ledger has changed since it was copied; other ledgers are closed and never change."""
         if order.ledger.kind is not LedgerKind.CURSOR:
             return False
         record = self._journaled_copier(order).journal.find(order.ledger_id)
@@ -226,24 +223,24 @@ class LedgerOrders:
         )
 
     def _is_promoted(self, order: LedgerOrder) -> bool:
-        """Whether an earlier try got as far as that; its copy is in use, whatever became of the source."""
-        return self._owners_of(order, order.target_id) == {order.target}
+        """Whether an earlier attempt has promoted it, so that its copy is in use."""
+        return self._read_owners(order, order.target_id) == {order.target}
 
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
-        if order.ledger.kind is LedgerKind.CURSOR and (member := self._owner_of(order.ledger.paths[0])) is not None:
+        if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
             return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
         done = self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
-        return self._attributed(order, done, LedgerOutcome.REVERTED)
+        return self._report_attribution(order, done, LedgerOutcome.REVERTED)
 
     def _attribute(self, order: LedgerOrder, moved: tuple[str, int], to: tuple[str, int]) -> Attribution:
-        """From one cluster to the other; the ledger has its id in each."""
+        """Move the attribution from one (cluster, ledger id) to another."""
         ledger, (owner, ledger_id), (new_owner, new_id) = order.ledger, moved, to
         with ExitStack() as stack:
-            # One locator names many ledgers: our own orders about them must not be each other's conflicts.
+            # One locator names many ledgers, and our own orders about them must not conflict with each other.
             for number in sorted({hash(path) % _WRITERS for path in ledger.paths}):
                 stack.enter_context(self._writers[number])
             return self._references.attribute(
-                ledger.paths, ledger.kind, ledger_id, order.owners(owner), new_owner, new_id=new_id
+                ledger.paths, ledger.kind, ledger_id, order.allowed_owners(owner), new_owner, new_id=new_id
             )
 
     def _request_rollover(self, order: LedgerOrder, prefix: str = "") -> SwitchLedger:
@@ -259,10 +256,10 @@ class LedgerOrders:
         return rollover if isinstance(rollover, RolledOver) else rollover.detail
 
     @staticmethod
-    def _attributed(order: LedgerOrder, done: Attribution, result: LedgerOutcome) -> SwitchLedger:
+    def _report_attribution(order: LedgerOrder, done: Attribution, result: LedgerOutcome) -> SwitchLedger:
         match done.outcome:
             case AttributionOutcome.DONE | AttributionOutcome.GONE:
-                # What names it no more, and never will, needs no attribution.
+                # A ledger without references needs no attribution.
                 return order.result(result, done.detail, changed=done.changed)
             case AttributionOutcome.ROLLED_OVER:
                 return order.result(
@@ -275,36 +272,35 @@ class LedgerOrders:
     # --- deleting
 
     def _delete_old(self, order: LedgerOrder) -> SwitchLedger:
-        others = self._owners_of(order, order.ledger_id) - {order.target}
+        others = self._read_owners(order, order.ledger_id) - {order.target}
         if others:
             named = ", ".join(sorted(owner or "nobody" for owner in others))
             return order.result(LedgerOutcome.FAILED, f"a reference still attributes it to {named}")
         result = self._journaled_copier(order).copier.delete_old(order.ledger_id)
-        return order.result(_deleted(result, LedgerOutcome.DELETED), result.detail)
+        return order.result(_parse_deletion(result, LedgerOutcome.DELETED), result.detail)
 
-    def _owners_of(self, order: LedgerOrder, ledger_id: int) -> frozenset[str | None]:
-        """Whom the references that still name a ledger attribute it to."""
-        return self._references.owners_of(order.ledger.paths, order.ledger.kind, ledger_id)
+    def _read_owners(self, order: LedgerOrder, ledger_id: int) -> frozenset[str | None]:
+        return self._references.read_owners(order.ledger.paths, order.ledger.kind, ledger_id)
 
     def _copy_exists(self, order: LedgerOrder) -> bool:
         if order.ledger.remap and order.ledger.target_id is None:
-            return False  # what stands under the source's id is none of our business
+            return False  # a ledger with the source's id is not ours
         return order.target_id in self._ledgers.find_ledgers(order.target, [order.target_id]).ids
 
     def _find_ledger(self, name: str, ledger_id: int) -> Ledger | None:
-        """A ledger as its metadata have it; None when there is none, or they cannot be parsed."""
+        """Return a ledger by its metadata; None if it does not exist, or they cannot be parsed."""
         return self._ledgers.find_ledgers(name, [ledger_id]).facts.get(ledger_id)
 
     def _journaled_copier(self, order: LedgerOrder) -> JournaledCopier:
-        return self._copiers.between(order.source, order.target)
+        return self._copiers.get(order.source, order.target)
 
 
-def _ledgers(result: CopyResult) -> dict[str, object]:
+def _report_ledgers(result: CopyResult) -> dict[str, object]:
     return {
-        "source": ledger_reading(result.source) if result.source else None,
-        "target": ledger_reading(result.target) if result.target else None,
+        "source": make_ledger_reading(result.source) if result.source else None,
+        "target": make_ledger_reading(result.target) if result.target else None,
     }
 
 
-def _deleted(result: DeleteResult, done: LedgerOutcome) -> LedgerOutcome:
+def _parse_deletion(result: DeleteResult, done: LedgerOutcome) -> LedgerOutcome:
     return done if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT) else LedgerOutcome.FAILED

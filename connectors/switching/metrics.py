@@ -13,44 +13,42 @@ class SwitchExecutorMetrics(FailingMetric):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lease = Gauge(
             "headgate_switch_lease_held",
-            "1 while this process is the one that carries the cluster's switch out.",
+            "1 while this process carries out the cluster's switch.",
             ("cluster",),
             registry=registry,
         )
         self._orders = Counter(
             "headgate_switch_orders",
-            "Orders of the switching policy taken on.",
+            "Orders of the switching policy that were begun.",
             ("cluster", "verdict"),
             registry=registry,
         )
         self._answers = Counter(
             "headgate_switch_answers",
-            "What came of orders about ledgers.",
+            "Results of orders about ledgers.",
             ("cluster", "verdict", "result"),
             registry=registry,
         )
         self._copied = Counter(
             "headgate_switch_copied_bytes",
-            "Bytes of the entries of ledgers that were copied to their end.",
+            "Bytes of completely copied ledgers.",
             ("cluster",),
             registry=registry,
         )
-        super().__init__(
-            registry, "headgate_switch_executor_failing", "1 while something that is ordered cannot be carried out."
-        )
+        super().__init__(registry, "headgate_switch_executor_failing", "1 while an order cannot be carried out.")
 
-    def holds_lease(self, cluster: str, *, yes: bool) -> None:
-        """Whether this process holds a cluster's lease."""
+    def set_lease_held(self, cluster: str, *, yes: bool) -> None:
+        """Show whether this process holds a cluster's lease."""
         self._lease.labels(cluster).set(yes)
 
-    def ordered(self, cluster: str, verdict: SwitchVerdict) -> None:
-        """An order was taken on."""
+    def count_order(self, cluster: str, verdict: SwitchVerdict) -> None:
+        """Count an order that was begun."""
         self._orders.labels(cluster, verdict.value).inc()
 
-    def answered(self, cluster: str, verdict: SwitchVerdict, result: LedgerOutcome) -> None:
-        """An order about a ledger was answered."""
+    def count_answer(self, cluster: str, verdict: SwitchVerdict, result: LedgerOutcome) -> None:
+        """Count the result of an order about a ledger."""
         self._answers.labels(cluster, verdict.value, result.value).inc()
 
-    def copied(self, cluster: str, length_bytes: int) -> None:
-        """A ledger was copied to its end."""
+    def count_copied_bytes(self, cluster: str, length_bytes: int) -> None:
+        """Count a completely copied ledger."""
         self._copied.labels(cluster).inc(length_bytes)

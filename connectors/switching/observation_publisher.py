@@ -21,9 +21,9 @@ class ObservationPublisher:
     Args:
         cluster: its name.
         registry: its registry.
-        reader: reads all else.
-        publish: takes each reading; must not block.
-        default_bootstrap: the bootstrap cluster while the registry names none.
+        reader: reads the rest.
+        publish: called with each reading; must not block.
+        default_bootstrap: the bootstrap cluster if the registry names none.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class ObservationPublisher:
         self._all_published_at = float("-inf")
 
     def publish_all_next(self) -> None:
-        """Have everything published again, changed or not."""
+        """Publish everything again next time, changed or not."""
         self._last.clear()
 
     def publish(self, *, unchanged_too: bool) -> None:
-        """Read and publish what is quickly read: registry, live brokers, BookKeeper clusters.
+        """Publish registry, live brokers and BookKeeper clusters, which are read quickly.
 
         Args:
-            unchanged_too: also what is as it was; else that only every 15 s.
+            unchanged_too: publish unchanged readings, too; otherwise only every 15 s.
         """
         due = unchanged_too or time.monotonic() - self._all_published_at >= _REPUBLISH_SECONDS
         if due:
@@ -59,19 +59,19 @@ class ObservationPublisher:
         self._publish_if("registry", self._read_registry(), due=due)
         self._publish_if("brokers", self._reader.brokers(), due=due)
         for cluster in self._reader.clusters():
-            # How long it took says nothing new.
+            # The duration of the reading does not count as a change.
             self._publish_if(cluster.name, cluster, due=due, compared=cluster.model_copy(update={"took_ms": 0}))
 
     def publish_precheck(self, source: str, target: str) -> None:
-        """Read what a precheck rests on, and publish its report."""
+        """Run a precheck, and publish its report."""
         self._publish(self._reader.precheck(source, target, self._bootstrap()))
 
     def publish_inventory(self, source: str, target: str) -> bool:
-        """List all references and publish them; gives whether all could be read."""
+        """Publish all references. Returns whether all could be read."""
         complete = True
         for reading in self._reader.inventory(self._bootstrap(), source, target):
             if reading.outcome is not Outcome.OK:
-                _log.warning("no inventory", cluster=self._cluster, detail=reading.detail)
+                _log.warning("the inventory cannot be read", cluster=self._cluster, detail=reading.detail)
                 complete = False
             self._publish(reading)
         return complete
@@ -81,7 +81,7 @@ class ObservationPublisher:
             self._view = self._registry.read(contested_too=True)
         except RegistryError as error:
             return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
-        return self._view.reading(self._cluster)
+        return self._view.make_reading(self._cluster)
 
     def _publish_if(self, what: str, reading: Reading, *, due: bool, compared: Reading | None = None) -> None:
         key = compared or reading

@@ -1,4 +1,4 @@
-"""Orders about ledgers in progress: one at a time for each ledger, the others queued behind it."""
+"""The orders about ledgers: one at a time for each ledger, the others queued behind it."""
 
 import threading
 from collections import defaultdict, deque
@@ -12,7 +12,7 @@ _MOST_DOUBLINGS = 10
 
 
 class LedgerOrderQueue:
-    """The orders under one lease. Safe to use from many threads."""
+    """The orders under one lease. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,13 +21,13 @@ class LedgerOrderQueue:
         self._failures: defaultdict[int, int] = defaultdict(int)
 
     @property
-    def in_hand(self) -> int:
-        """Of how many ledgers an order is not done."""
+    def open_count(self) -> int:
+        """Number of ledgers with an order that is not done."""
         with self._lock:
             return len(self._waiting)
 
     def begin(self, order: SwitchDecision) -> bool:
-        """Whether to begin it now; it waits while another one about its ledger is under way, and is dropped if late."""
+        """Add an order, and return whether to begin it now. It waits behind another one, and is dropped if late."""
         with self._lock:
             version = (order.op, order.sequence)
             if version <= self._newest.get(order.subject, (-1, -1)):
@@ -40,7 +40,7 @@ class LedgerOrderQueue:
             return True
 
     def finish(self, order: SwitchDecision) -> SwitchDecision | None:
-        """An order is done: the next one about the same ledger, or None when there is nothing more."""
+        """Remove an order that is done, and return the next one about the same ledger."""
         with self._lock:
             waiting = self._waiting[order.subject]
             if waiting:
@@ -49,13 +49,13 @@ class LedgerOrderQueue:
             return None
 
     def backoff_seconds(self, failed: SwitchLedger) -> float:
-        """How long to wait before a failure is published: longer with each one in a row."""
+        """Count a failure, and return how long to wait before it is published: longer with each successive one."""
         with self._lock:
             self._failures[failed.ledger_id] += 1
             doublings = min(self._failures[failed.ledger_id] - 1, _MOST_DOUBLINGS)
             return min(_LONGEST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * (1 << doublings))
 
-    def succeeded(self, result: SwitchLedger) -> None:
-        """An order about the ledger did not fail: its failures in a row are over."""
+    def reset_backoff(self, result: SwitchLedger) -> None:
+        """Reset the count of failures after a success."""
         with self._lock:
             self._failures.pop(result.ledger_id, None)

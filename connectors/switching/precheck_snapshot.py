@@ -1,6 +1,6 @@
 """Reads the input of a precheck from the ZooKeepers of the brokers and of both BookKeeper clusters.
 
-Nothing is written and no id is taken. Whatever cannot be read stays unknown in the snapshot, which then is not ready.
+It writes nothing and takes no id. Values that cannot be read stay unknown in the snapshot, which is not ready then.
 """
 
 import time
@@ -34,11 +34,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """What was read, and what could not be."""
+    """The snapshot, and the problems of reading it."""
 
     snapshot: PrecheckSnapshot
     problems: tuple[str, ...]
-    """One line each: where, and why."""
+    """One line each: place and reason."""
 
 
 def take_snapshot(
@@ -50,34 +50,34 @@ def take_snapshot(
     leave_out: Collection[str] = (),
     clusters: Collection[str] = (),
 ) -> SnapshotResult:
-    """Read everything a precheck rests on, within the time a reading counts.
+    """Read the whole input of a precheck, within the validity of a reading.
 
     Args:
         brokers: of the ZooKeeper with schema locators and cursors.
         source: the cluster that the brokers write to now.
-        target: the one they are to write to.
-        bootstrap: name of the cluster that holds what is not attributed.
-        rules: of the precheck to come.
+        target: the cluster that they will write to.
+        bootstrap: name of the cluster of the ledgers without attribution.
+        rules: of the precheck.
         leave_out: znodes of the brokers that are not read.
         clusters: names of all BookKeeper clusters that references may be attributed to.
 
     Raises:
-        UserError: a file that a connection names cannot be used, or there is no such chroot or root.
+        UserError: a file of a connection cannot be used, or a chroot or root does not exist.
     """
     reader = _SnapshotReader(time.monotonic() + rules.validity_ms / 1000, leave_out)
-    taken = reader.take(brokers, source, target, bootstrap, rules)
+    taken = reader.read(brokers, source, target, bootstrap, rules)
     return replace(taken, snapshot=replace(taken.snapshot, clusters=frozenset(clusters)))
 
 
 class _SnapshotReader:
-    """Reads one thing after the other, and keeps in mind what could not be read."""
+    """Reads the parts one after the other, and collects the problems."""
 
     def __init__(self, until: float, leave_out: Collection[str]) -> None:
         self._until = until
         self._leave_out = leave_out
         self._problems: list[str] = []
 
-    def take(
+    def read(
         self,
         brokers: ZooKeeperSession,
         source: ClusterMetadata,
@@ -87,8 +87,8 @@ class _SnapshotReader:
     ) -> SnapshotResult:
         references_ms = _now_ms()
         helpers = TopicReaders(brokers.connection, self._leave_out)
-        inventory = self._attempt(brokers, lambda reader: read_references(reader, self._leave_out, helpers))
-        source_seen, target_seen = self._cluster(source), self._cluster(target)
+        inventory = self._try_read(brokers, lambda reader: read_references(reader, self._leave_out, helpers))
+        source_seen, target_seen = self._read_cluster(source), self._read_cluster(target)
         known = inventory or Inventory()
         self._problems += known.problems
         seen = PrecheckSnapshot(
@@ -100,34 +100,34 @@ class _SnapshotReader:
             bootstrap=bootstrap,
             existing=None,
             staying=known.staying(
-                bootstrap, lambda ids: self._holders((source, target), (source_seen, target_seen), ids)
+                bootstrap, lambda ids: self._find_holders((source, target), (source_seen, target_seen), ids)
             ),
             left_out=tuple(known.left_out),
         )
         wanted = ids_to_import(seen, rules)
-        known_ids = self._existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.policy)
+        known_ids = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.policy)
         if known_ids is not None:
             existing, found = known_ids
-            facts = self._ledgers(source, source_seen.layout, wanted & existing.ids)
+            facts = self._read_ledgers(source, source_seen.layout, wanted & existing.ids)
             seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
-            seen = self._with_journal(brokers, seen, existing, found)
-            seen = self._with_deleted(brokers, seen, wanted - existing.ids)
+            seen = self._add_journal(brokers, seen, existing, found)
+            seen = self._add_deleted(brokers, seen, wanted - existing.ids)
         return SnapshotResult(seen, tuple(dict.fromkeys(self._problems)))
 
-    def _holders(
+    def _find_holders(
         self, clusters: Iterable[ClusterMetadata], seen: Iterable[ClusterSnapshot], ledger_ids: Collection[int]
     ) -> dict[str, Collection[int]]:
-        """Which of the two has which of these; where that cannot be read, it counts as having them all."""
+        """Return which cluster has which of these ledgers. A cluster that cannot be read counts as having all."""
         found = {}
         for cluster, snapshot in zip(clusters, seen, strict=True):
-            ledgers = self._ledgers(cluster, snapshot.layout, ledger_ids)
+            ledgers = self._read_ledgers(cluster, snapshot.layout, ledger_ids)
             found[cluster.name] = ledger_ids if ledgers is None else ledgers.ids
         return found
 
-    def _with_journal(
+    def _add_journal(
         self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, existing: TargetLedgers, found: FoundLedgers
     ) -> PrecheckSnapshot:
-        """Which of what was found is headgate's own copy; where the journal cannot be read, nothing is."""
+        """Add which found ledgers are Headgate's own copies; none if the journal cannot be read."""
         if not found.provenances or seen.source.instance_id is None or seen.target.instance_id is None:
             return seen
         journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
@@ -138,10 +138,10 @@ class _SnapshotReader:
             return seen
         return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
 
-    def _with_deleted(
+    def _add_deleted(
         self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, missing: Iterable[int]
     ) -> PrecheckSnapshot:
-        """Which of what the target lacks it once had: the policy knows as well, unless its checkpoint was lost."""
+        """Add which missing ledgers the target once had, because the policy may have lost its checkpoint."""
         if seen.source.instance_id is None or seen.target.instance_id is None:
             return seen
         journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
@@ -151,47 +151,47 @@ class _SnapshotReader:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
 
-    def _cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
+    def _read_cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
         read_ms = _now_ms()
-        found = self._attempt(
+        found = self._try_read(
             cluster.session, lambda reader: read_cluster(reader, cluster.name, cluster.ledgers_root, read_ms)
         )
         return found or ClusterSnapshot(
             name=cluster.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
         )
 
-    def _existing(
+    def _find_existing(
         self, target: ClusterMetadata, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
     ) -> tuple[TargetLedgers, FoundLedgers] | None:
-        """What exists in the target; where it is listed, only what is wanted of it is looked at more closely."""
+        """Find the target's ledgers. If they are listed, only the wanted ones are read."""
         read_ms, wanted = _now_ms(), frozenset(wanted)
         ids, is_all = frozenset[int](), False
         if layout is None:
             return None
         if policy is TargetPolicy.DEDICATED:
-            listed = self._attempt(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
+            listed = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
             if listed is None:
                 return None
             ids, is_all = listed
-        found = self._ledgers(target, layout, wanted & ids if is_all else wanted)
+        found = self._read_ledgers(target, layout, wanted & ids if is_all else wanted)
         if found is None:
             return None
         exist = ids | found.ids
         return TargetLedgers(ids=exist, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts), found
 
-    def _ledgers(
+    def _read_ledgers(
         self, cluster: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]
     ) -> FoundLedgers | None:
         if layout is None:
             return None
-        found = self._attempt(
+        found = self._try_read(
             cluster.session, lambda reader: read_ledgers(reader, cluster.ledgers_root, layout, ledger_ids)
         )
         self._problems += found.problems if found is not None else ()
         return found
 
-    def _attempt(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
-        """What is read; None, with a line on why, when that fails."""
+    def _try_read(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
+        """Return the result; None after a failure, which is added to the problems."""
         try:
             return read(session.reader(lambda: self._until - time.monotonic()))
         except (UnreadError, NotConnectedError) as error:

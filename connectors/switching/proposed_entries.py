@@ -1,8 +1,7 @@
-"""The registry's entries in the format of PIP-477, revision 3 (`<root>/<name>`), for plugins and clients built to it.
+"""The registry's entries in the format of PIP-477, revision 3 (`<root>/<name>`), for plugins and clients that use it.
 
-Our own entries (`<root>/clusters/<name>`) hold more and are authoritative; these are written with them, in one
-transaction. An entry that somebody else makes active here is still read: a broker's plugin that starts writes to
-whatever is active.
+Our own entries (`<root>/clusters/<name>`) contain more and are authoritative; one transaction writes both. An entry
+that another client makes active here is read, too, because a broker's plugin writes to any active cluster.
 """
 
 from dataclasses import dataclass, field
@@ -10,35 +9,43 @@ from urllib.parse import unquote
 
 import msgspec
 
-from connectors.switching.json_znodes import DamagedZnodeError, JsonZnodes, Node, Step, create_or_put, delete, quoted
+from connectors.switching.json_znodes import (
+    DamagedZnodeError,
+    JsonZnodes,
+    Node,
+    Step,
+    create_or_put,
+    delete,
+    quote_name,
+)
 from policies.switching.clusters import RESERVED_NAMES
 from policies.switching.state import ClusterStatus
 
 
 class ProposedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """As the proposal spells it."""
+    """An entry in the proposal's format."""
 
     name: str
     metadata_service_uri: str = msgspec.field(name="metadataServiceUri")
     status: str
-    """In capitals."""
+    """In capital letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedEntries:
-    """Those that are there, by name."""
+    """The present entries, by name."""
 
     root: str
     nodes: dict[str, Node[ProposedEntry]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
-    """Names that something else has, which is left alone."""
+    """Names of znodes with other content, which are not changed."""
 
     def active(self) -> list[str]:
-        """Which of them say that brokers write there."""
+        """Return the names of the active clusters."""
         return sorted(n for n, node in self.nodes.items() if node.value.status.lower() == ClusterStatus.ACTIVE.value)
 
     def put(self, name: str, uri: str, status: ClusterStatus) -> list[Step]:
-        """Write one as ours is to be; nothing where it is so, or another thing has that name."""
+        """Return the step that writes an entry like ours; none if it is equal, or the name is not ours."""
         entry = ProposedEntry(name=name, metadata_service_uri=uri, status=status.value.upper())
         found = self.nodes.get(name)
         if name in RESERVED_NAMES or name in self.foreign or (found is not None and found.value == entry):
@@ -46,19 +53,19 @@ class ProposedEntries:
         return [create_or_put(self._path(name), entry, found)]
 
     def drop(self, name: str) -> list[Step]:
-        """Remove one, if it is there."""
+        """Return the step that deletes an entry, if it exists."""
         found = self.nodes.get(name)
         return [] if found is None else [delete(self._path(name), found.version)]
 
     def _path(self, name: str) -> str:
-        return f"{self.root}/{quoted(name)}"
+        return f"{self.root}/{quote_name(name)}"
 
 
 def read_proposed(nodes: JsonZnodes, root: str) -> ProposedEntries:
-    """Those that are there; what is none, such as an empty znode of somebody's, is left out.
+    """Read the entries; znodes with other content are left out.
 
     Raises:
-        RegistryError: ZooKeeper cannot be asked.
+        RegistryError: ZooKeeper does not answer.
     """
     found = ProposedEntries(root)
     for child in sorted(set(nodes.children(root)) - RESERVED_NAMES):

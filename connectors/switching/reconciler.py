@@ -1,7 +1,7 @@
-"""Carries out one broker cluster's switch: holds the lease, publishes observations, and does what the policy orders.
+"""Carries out one broker cluster's switch: holds the lease, publishes readings, and carries out the policy's orders.
 
-The holder of the lease is the only orchestrator. Orders under an older lease are dropped: the policy gives them again
-under the new one, so nothing must be remembered over a restart.
+The holder of the lease is the only orchestrator. Orders under an older lease are dropped, and the policy repeats them
+under the new one. So the executor needs no memory over a restart.
 """
 
 import threading
@@ -29,16 +29,16 @@ from policies.switching.state import ENDED, SwitchStage
 from policies.units import millis_of
 
 LEASE_VALID = timedelta(seconds=60)
-"""How long the policy counts on an executor that says nothing. A successor shows by its greater token, at once."""
+"""Time after which the policy gives up a silent executor. A successor is known at once by its greater token."""
 
-_COPIES_IN_HAND = 4
-"""Of so many times as many ledgers as are copied at once the copier is asked at once: it writes the intents of the next
-ones, and that others are equal, meanwhile, and of many together."""
+_REQUESTED_COPIES = 4
+"""Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel. It uses the
+waiting ones to write many journal entries together, while others are copied."""
 _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
-"""What copies takes some seconds to start: they pass while the brokers follow and the inventory is taken."""
-_COUNTED_ANEW = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
+"""Stages in which the copier starts: it takes seconds, in which the brokers follow and the inventory is read."""
+_NEEDS_INVENTORY = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
 
 Received = SwitchDecision | SwitchRecord
 
@@ -50,10 +50,10 @@ class SwitchReconciler:
 
     Args:
         cluster: its name.
-        dependencies: what it works with.
-        poll_interval: how often it reads what there is and renews the lease.
-        inventory_interval: how often it lists all references unasked.
-        concurrency: how many ledgers it works on at once.
+        dependencies: carry out its parts.
+        poll_interval: of the readings and the renewal of the lease.
+        inventory_interval: of inventories without a request.
+        concurrency: limit of the ledgers in work.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SwitchReconciler:
         concurrency: int,
     ) -> None:
         self._cluster = cluster
-        self._with = dependencies
+        self._dependencies = dependencies
         self._poll_seconds = poll_interval.total_seconds()
         self._inventory_seconds = inventory_interval.total_seconds()
         self._concurrency = concurrency
@@ -76,15 +76,15 @@ class SwitchReconciler:
         self._lease: HeldLease | None = None
         self._record: SwitchRecord | None = None
         self._registry_pending: dict[str, SwitchDecision] = {}
-        self._is_shown = False
+        self._is_proposed_written = False
         self._ledger_queue = LedgerOrderQueue()
         self._places = threading.BoundedSemaphore(concurrency)
-        """Of all work on ledgers but copies, of which the copier itself has no more under way."""
+        """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
         self._failing: set[str] = set()
 
     def receive(self, received: Received) -> None:
-        """Something was decided."""
+        """Queue a decision; from any thread."""
         self._inbox.put(received)
         self._woken.set()
 
@@ -92,7 +92,7 @@ class SwitchReconciler:
         """Reconcile until `stop` is set (and `wake` was called)."""
         with (
             ThreadPoolExecutor(
-                _COPIES_IN_HAND * self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
+                _REQUESTED_COPIES * self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
             ) as ledgers,
             ThreadPoolExecutor(1, thread_name_prefix=f"readings of {self._cluster}") as readings,
         ):
@@ -102,47 +102,47 @@ class SwitchReconciler:
                     self._woken.wait(max(0.0, self._polled_at + self._poll_seconds - time.monotonic()))
             finally:
                 self._ended.set()
-                self._with.ledger_orders.close()  # what is being copied fails now, and is found half done next time
-                self._with.lease.release()
+                self._dependencies.ledger_orders.close()  # copies in progress fail now, and are completed next time
+                self._dependencies.lease.release()
 
     def wake(self) -> None:
-        """Have `run` look at its stop event now."""
+        """End a wait of `run`, so that it checks its stop event."""
         self._woken.set()
 
     def reconcile(self, ledgers: Executor, readings: Executor) -> None:
-        """Renew the lease and publish what there is, when it is time; take in what was decided, and begin with it."""
+        """Renew the lease and publish readings if due; process received decisions, and begin to carry them out."""
         self._woken.clear()
         if time.monotonic() >= self._polled_at + self._poll_seconds:
             self._polled_at = time.monotonic()
             self._renew_lease()
             if self._lease is not None:
-                self._with.observations.publish(unchanged_too=not self._is_idle())
+                self._dependencies.observations.publish(unchanged_too=not self._is_idle())
         self._read_inbox(ledgers, readings)
         if self._lease is not None:
             self._write_registry()
-            self._with.results.resend_due()
+            self._dependencies.results.resend_due()
             self._take_due_inventory(readings)
 
     # --- the lease
 
     def _renew_lease(self) -> None:
         try:
-            lease = self._with.lease.renew()
+            lease = self._dependencies.lease.renew()
         except RegistryError as error:
-            # Nobody knows who holds it. What is under way goes on: all writes are conditional, and if another one took
-            # the lease meanwhile, its token will tell.
+            # The holder is unknown. Work in progress continues: all writes are conditional, and if another process has
+            # taken the lease meanwhile, its greater token shows.
             _log.warning("the lease cannot be renewed", cluster=self._cluster, detail=str(error))
-            self._with.metrics.holds_lease(self._cluster, yes=False)
+            self._dependencies.metrics.set_lease_held(self._cluster, yes=False)
             return
         if lease != self._lease:
-            self._start_anew(lease)
-        self._with.metrics.holds_lease(self._cluster, yes=lease is not None)
+            self._reset(lease)
+        self._dependencies.metrics.set_lease_held(self._cluster, yes=lease is not None)
         if lease is not None and time.monotonic() - self._lease_published_at >= LEASE_VALID.total_seconds() / 4:
             self._publish_lease(lease)
 
     def _publish_lease(self, lease: HeldLease) -> None:
         self._lease_published_at = time.monotonic()
-        self._with.publish(
+        self._dependencies.publish(
             SwitchLease(
                 cluster=self._cluster,
                 outcome=Outcome.OK,
@@ -152,17 +152,17 @@ class SwitchReconciler:
             )
         )
 
-    def _start_anew(self, lease: HeldLease | None) -> None:
-        """Whatever was ordered under another lease is ordered again, or is somebody else's."""
+    def _reset(self, lease: HeldLease | None) -> None:
+        """Drop all orders under the former lease: the policy repeats them to its present holder."""
         _log.info("switch lease", cluster=self._cluster, token=lease.token if lease else None)
         self._lease = lease
         self._registry_pending.clear()
-        self._is_shown = False
+        self._is_proposed_written = False
         self._ledger_queue = LedgerOrderQueue()
-        self._with.results.clear()
-        self._with.observations.publish_all_next()
+        self._dependencies.results.clear()
+        self._dependencies.observations.publish_all_next()
         self._failing.clear()
-        self._with.metrics.set_failing(self._cluster, yes=False)
+        self._dependencies.metrics.set_failing(self._cluster, yes=False)
         self._inventory_at = self._lease_published_at = _NEVER
 
     # --- observations
@@ -179,7 +179,9 @@ class SwitchReconciler:
 
     def _submit_inventory(self, readings: Executor, source: str, target: str) -> None:
         self._inventory_at = time.monotonic()
-        readings.submit(self._guarded, "inventory", lambda: self._with.observations.publish_inventory(source, target))
+        readings.submit(
+            self._run_guarded, "inventory", lambda: self._dependencies.observations.publish_inventory(source, target)
+        )
 
     # --- orders
 
@@ -190,29 +192,29 @@ class SwitchReconciler:
             except Empty:
                 return
             if isinstance(received, SwitchRecord):
-                self._take_record(received, ledgers)
+                self._process_record(received, ledgers)
                 continue
-            self._with.results.acknowledge(received)
-            if self._is_for_us(received):
+            self._dependencies.results.acknowledge(received)
+            if self._is_current(received):
                 self._begin(received, ledgers, readings)
 
-    def _take_record(self, record: SwitchRecord, ledgers: Executor) -> None:
-        """Where the switch stands; at its end whoever asks wants to know what is left of the old cluster since."""
+    def _process_record(self, record: SwitchRecord, ledgers: Executor) -> None:
+        """Process the state of the switch. Its last stages need an inventory of the ledgers left in the old cluster."""
         is_new = self._record is None or self._record.verdict is not record.verdict
-        if is_new and record.verdict in _COUNTED_ANEW:
+        if is_new and record.verdict in _NEEDS_INVENTORY:
             self._inventory_at = _NEVER
         limit = record.copy_bytes_per_second or 0
         if self._record is None or limit != (self._record.copy_bytes_per_second or 0):
-            self._with.ledger_orders.limit(limit)  # first: it would wait for a JVM that starts
+            self._dependencies.ledger_orders.limit(limit)  # first, because later it would wait for the start of the JVM
         if is_new and record.verdict in _COPIES_FOLLOW and self._lease is not None and record.source and record.target:
-            ledgers.submit(self._guarded, "copier", partial(self._make_ready, record.source, record.target))
+            ledgers.submit(self._run_guarded, "copier", partial(self._make_ready, record.source, record.target))
         self._record = record
 
     def _make_ready(self, source: str, target: str) -> None:
         if not self._ended.is_set():
-            self._with.ledger_orders.make_ready(source, target)
+            self._dependencies.ledger_orders.make_ready(source, target)
 
-    def _is_for_us(self, decision: SwitchDecision) -> bool:
+    def _is_current(self, decision: SwitchDecision) -> bool:
         return (
             decision.verdict in ORDERS
             and decision.mode is Mode.ACTIVE
@@ -221,58 +223,60 @@ class SwitchReconciler:
         )
 
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
-        log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # of those there may be 100,000
+        log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
         log("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
-        self._with.metrics.ordered(self._cluster, order.verdict)
+        self._dependencies.metrics.count_order(self._cluster, order.verdict)
         if order.verdict in REGISTRY_ORDERS:
             self._registry_pending[order.subject] = order
         elif order.verdict in LEDGER_ORDERS:
             queue = self._ledger_queue
             if queue.begin(order):
-                ledgers.submit(self._work_through, queue, order)
+                ledgers.submit(self._carry_out_all, queue, order)
         elif order.verdict is SwitchVerdict.RUN_PRECHECK:
             source, target = str(order.args["source"]), str(order.args["target"])
-            readings.submit(self._guarded, "precheck", lambda: self._with.observations.publish_precheck(source, target))
+            readings.submit(
+                self._run_guarded, "precheck", lambda: self._dependencies.observations.publish_precheck(source, target)
+            )
         elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
             self._submit_inventory(readings, order.source or "", order.target or "")
 
     def _write_registry(self) -> None:
-        """Try what is ordered of the registry; what ZooKeeper does not answer is tried again."""
+        """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
         try:
-            if not self._is_shown:
-                self._with.registry_orders.show_as_proposed()
-                self._is_shown = True
+            if not self._is_proposed_written:
+                self._dependencies.registry_orders.write_proposed()
+                self._is_proposed_written = True
             for subject, order in list(self._registry_pending.items()):
-                result = self._with.registry_orders.carry_out(order)
+                result = self._dependencies.registry_orders.carry_out(order)
                 del self._registry_pending[subject]
-                self._polled_at = _NEVER  # so that the policy sees at once what is there now
+                self._polled_at = _NEVER  # so that the policy sees the new state at once
                 if result is not None:
-                    self._with.results.send(result)
+                    self._dependencies.results.send(result)
         except RegistryError as error:
             _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
             self._set_failing("registry", yes=True)
         else:
             self._set_failing("registry", yes=False)
 
-    def _work_through(self, queue: LedgerOrderQueue, first: SwitchDecision) -> None:
-        """Carry out an order about a ledger, and those that came about it meanwhile."""
+    def _carry_out_all(self, queue: LedgerOrderQueue, first: SwitchDecision) -> None:
+        """Carry out an order about a ledger, and those that arrive about it meanwhile."""
         order: SwitchDecision | None = first
         while order is not None:
             with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
                 if not self._ended.is_set() and queue is self._ledger_queue and not self._is_held(order):
-                    self._guarded("ledgers", partial(self._carry_out, queue, order))
+                    self._run_guarded("ledgers", partial(self._carry_out, queue, order))
             order = queue.finish(order)
 
     def _is_held(self, order: SwitchDecision) -> bool:
-        """Whether an order must not be begun any more; whoever drives the switch on has it given again, after that."""
+        """Whether the switch was halted, paused or contested since the order, which the policy repeats later."""
         record = self._record
         if record is None or order.sequence > record.sequence:
             return False
         return bool(record.halted or record.paused or record.contested)
 
     def _carry_out(self, queue: LedgerOrderQueue, order: SwitchDecision) -> None:
-        result = self._with.ledger_orders.carry_out(order)
-        self._with.metrics.answered(self._cluster, order.verdict, result.result)
+        result = self._dependencies.ledger_orders.carry_out(order)
+        self._dependencies.metrics.count_answer(self._cluster, order.verdict, result.result)
         if result.result in (LedgerOutcome.FAILED, LedgerOutcome.CONFLICT):
             _log.warning(
                 "switch order failed",
@@ -281,24 +285,24 @@ class SwitchReconciler:
                 subject=order.subject,
                 detail=result.detail,
             )
-            # The policy orders it again at once, a limited number of times: let what is in the way pass first.
+            # The policy repeats the order at once, a limited number of times, so wait until the obstacle may be gone.
             self._ended.wait(queue.backoff_seconds(result))
         else:
-            queue.succeeded(result)
+            queue.reset_backoff(result)
         if result.result is LedgerOutcome.COPIED and result.target is not None:
-            self._with.metrics.copied(self._cluster, result.target.length_bytes)
+            self._dependencies.metrics.count_copied_bytes(self._cluster, result.target.length_bytes)
         if queue is self._ledger_queue:
-            self._with.results.send(result, more_to_come=queue.in_hand > 2 * self._concurrency)
+            self._dependencies.results.send(result, more_to_come=queue.open_count > 2 * self._concurrency)
 
-    def _guarded(self, what: str, work: Callable[[], bool | None]) -> None:
-        """An unexpected error is logged with all there is to know; whoever drives the switch on has it tried again."""
+    def _run_guarded(self, kind: str, work: Callable[[], bool | None]) -> None:
+        """Run work, and log an unexpected error. The policy orders the work again."""
         try:
-            self._set_failing(what, yes=work() is False)
+            self._set_failing(kind, yes=work() is False)
         except Exception:
-            _log.exception("switch work failed", cluster=self._cluster, what=what)
-            self._set_failing(what, yes=True)
+            _log.exception("switch work failed", cluster=self._cluster, kind=kind)
+            self._set_failing(kind, yes=True)
 
-    def _set_failing(self, what: str, *, yes: bool) -> None:
-        """One kind of work fails, or does not any more; the metric says whether any does."""
-        (self._failing.add if yes else self._failing.discard)(what)
-        self._with.metrics.set_failing(self._cluster, yes=bool(self._failing))
+    def _set_failing(self, kind: str, *, yes: bool) -> None:
+        """Note whether a kind of work fails; the metric shows whether any kind does."""
+        (self._failing.add if yes else self._failing.discard)(kind)
+        self._dependencies.metrics.set_failing(self._cluster, yes=bool(self._failing))

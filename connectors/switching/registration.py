@@ -1,4 +1,4 @@
-"""The switching policy's I/O: its executor carries out orders between the clusters of `bookkeeper`."""
+"""The switching policy's I/O: the executor carries out orders between the clusters of `bookkeeper`."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -27,7 +27,7 @@ from policies.switching.readings import SwitchLedger
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    watched = list(_watched(context))
+    watched = list(_list_watched(context))
     if not watched:
         return
     heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
@@ -36,13 +36,13 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
         context.topic(topic_of(SwitchLedger)),
         watched,
         context.publish,
-        lambda: _bookkeeper_jvm(context, heap_mebibytes),
+        lambda: _make_jvm(context, heap_mebibytes),
         context.registry,
     )
     yield Component("switch executor", executor.run, None, executor.caught_up)
 
 
-def _watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
+def _list_watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
     switching: SwitchingSettings = context.settings
     for name, cluster in context.clusters.items():
         execution, bookkeeper = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters)
@@ -57,7 +57,7 @@ def _acts_on(settings: SwitchingSettings, name: str, cluster: ClusterSources) ->
     return all(each is not None for each in needed)
 
 
-def _bookkeeper_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
+def _make_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
     jars = (*context.jars("bookkeeper"), *support_jars())
     return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
 
@@ -89,22 +89,21 @@ def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSe
 def _mistakes(cluster: ClusterSources) -> Iterator[str]:
     execution = cluster.setting(SwitchExecution)
     if execution is not None and execution.owner_url is not None and cluster.pulsar is None:
-        yield "switching.owner_url: needs pulsar.admin_url, too, for how brokers are asked"
+        yield "switching.owner_url: needs pulsar.admin_url, too, for the credentials of requests to brokers"
 
 
 CONNECTORS = PolicyConnectors(
     cluster_settings={
         "bookkeeper": ClusterSetting(
             BookKeeperClusters,
-            "The BookKeeper clusters that its brokers may write to, for `headgate switch`; the schemas and "
-            "cursors that name ledgers there are read through `zookeeper`.",
+            "The BookKeeper clusters that its brokers may write to, for `headgate switch`. The schemas and cursors "
+            "that name their ledgers are read through `zookeeper`.",
             needs=("zookeeper.servers",),
         ),
         "switching": ClusterSetting(
             SwitchExecution,
-            "Present: what `headgate switch` starts is carried out between the clusters of `bookkeeper`, by `headgate "
-            "run` or `headgate act`. ZooKeeper must let it write to `/admin/bookie-clusters`, `/schemas` and "
-            "`/managed-ledgers`.",
+            "If present, `headgate run` or `headgate act` carries out switches between the clusters of `bookkeeper`. "
+            "ZooKeeper must allow it to write to `/admin/bookie-clusters`, `/schemas` and `/managed-ledgers`.",
             needs=("bookkeeper.clusters",),
         ),
     },

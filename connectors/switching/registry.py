@@ -1,9 +1,8 @@
-"""The registry of a broker cluster: its BookKeeper clusters, and which one its brokers write to.
+"""The registry of a broker cluster: its BookKeeper clusters, and the one that its brokers write to.
 
-The directive and the entries exist in two formats, written in one transaction: that of PIP-477, revision 3
-(`switch-target`, `<name>`) and that of agents made for this registry (`directive`, `clusters/<name>`). All writes are
-conditional, and an order that is carried out twice, as after a crash, finds its work done. See
-docs/design/switching.md.
+The directive and the entries exist in two formats, which one transaction writes: the format of PIP-477, revision 3
+(`switch-target`, `<name>`), and our own (`directive`, `clusters/<name>`). All writes are conditional, and an order that
+is carried out twice, as after a crash, finds its work done. See docs/design/switching.md.
 """
 
 import time
@@ -23,7 +22,7 @@ from connectors.switching.json_znodes import (
     create,
     create_or_put,
     delete,
-    quoted,
+    quote_name,
 )
 from connectors.switching.proposed_entries import read_proposed
 from connectors.switching.registry_content import (
@@ -34,10 +33,10 @@ from connectors.switching.registry_content import (
     Content,
     DirectiveDocument,
     SwitchTarget,
+    latest_directive,
     read_committed,
     read_content,
     read_directives,
-    standing,
 )
 from connectors.switching.registry_view import ClusterWrite, DirectiveOutcome, DirectiveWrite, RegistryView, StatusWrite
 from connectors.zookeeper.session import ZooKeeperSession
@@ -57,16 +56,16 @@ __all__ = [
 ]
 
 _TRIES = 5
-"""Somebody else writing between our reading and writing is rare; so many times in a row is no coincidence."""
+"""Attempts of a write. Another client rarely writes between our read and write; several times in a row is no chance."""
 
 
 class Registry:
-    """Reads and writes it. Safe to use from many threads and processes.
+    """Reads and writes the registry. Safe for many threads and processes.
 
     Args:
         session: of the brokers' ZooKeeper.
-        root: the znode it lies below.
-        origin: who writes the directive, as the proposal has it said.
+        root: its topmost znode.
+        origin: the writer's name, a field of the proposal's directive.
         clock: seconds since 1970.
     """
 
@@ -83,17 +82,17 @@ class Registry:
         self._root = root.rstrip("/")
 
     def read(self, *, contested_too: bool = False) -> RegistryView:
-        """All of it.
+        """Read the whole registry.
 
         Args:
-            contested_too: also where two clusters are active: for who only tells what is there.
+            contested_too: also if two clusters are active, for callers that only report the state.
 
         Raises:
-            RegistryError: it cannot be read, or a znode is damaged; nothing is guessed.
+            RegistryError: it cannot be read, or a znode is damaged.
         """
-        content = self._content(contested_too=contested_too)
+        content = self._read_content(contested_too=contested_too)
         return RegistryView(
-            tuple(self._registered(name, node) for name, node in content.entries.items()),
+            tuple(self._describe_entry(name, node) for name, node in content.entries.items()),
             None if content.bootstrap is None else content.bootstrap.value.cluster,
             content.directive,
             content.committed_epoch,
@@ -111,25 +110,28 @@ class Registry:
         version: int | None,
         bootstrap: str | None,
     ) -> ClusterWrite:
-        """Make or change an entry.
+        """Create or change an entry.
 
         Args:
             name: of the BookKeeper cluster.
             uri: its metadata service URI.
             instance_id: its INSTANCEID.
             root: the path of its ledgers.
-            status: what it is to the brokers.
-            version: of the entry to change; None: there must be none.
-            bootstrap: what legacy references belong to, written with the entry, if that was never written; one that was
-                stays. None: nothing is written.
+            status: its status.
+            version: of the entry to change; None: it must not exist.
+            bootstrap: the cluster of legacy references, written with the entry unless one was written before; None:
+                it is not written.
 
         Raises:
-            RegistryConflictError: the entry is another one than expected, or a second one would be active.
-            RegistryError: it could not be written, or it is not known whether it was.
+            RegistryConflictError: the entry differs from the expected one, or a second one would be active.
+            RegistryError: it could not be written, or the result is unknown.
         """
-        wanted, path = ClusterDocument(uri=uri, instance_id=instance_id, root=root, status=status), self._entry(name)
+        wanted, path = (
+            ClusterDocument(uri=uri, instance_id=instance_id, root=root, status=status),
+            self._entry_path(name),
+        )
         for _ in range(_TRIES):
-            content = self._content()
+            content = self._read_content()
             found, named = content.entries.get(name), content.bootstrap
             steps: list[Step] = []
             if named is None and bootstrap is not None:
@@ -138,8 +140,8 @@ class Registry:
             if found is not None and found.value == wanted:
                 written = found.version
             else:
-                _must_be(name, found, version)
-                if status is ClusterStatus.ACTIVE and (others := content.others_active(name)):
+                _require_version(name, found, version)
+                if status is ClusterStatus.ACTIVE and (others := content.list_other_active(name)):
                     raise RegistryConflictError(f"{name} cannot become active: {others[0]} is")
                 steps.append(create_or_put(path, wanted, found))
                 written = 0 if found is None else found.version + 1
@@ -151,52 +153,52 @@ class Registry:
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def remove_cluster(self, name: str, version: int | None) -> None:
-        """Remove an entry; one that is not there is done.
+        """Remove an entry, if it exists.
 
         Args:
             name: of the BookKeeper cluster.
-            version: of the entry; None: whichever is there.
+            version: of the entry; None: any.
 
         Raises:
-            RegistryConflictError: the entry is another one, or active.
-            RegistryError: it could not be removed, or it is not known whether it was.
+            RegistryConflictError: the entry has another version, or is active.
+            RegistryError: it could not be removed, or the result is unknown.
         """
-        allowed = f"{self._root}/clients/{quoted(name)}"
+        allowed = f"{self._root}/clients/{quote_name(name)}"
         for _ in range(_TRIES):
-            found = self._nodes.get(self._entry(name), ClusterDocument)
+            found = self._nodes.get(self._entry_path(name), ClusterDocument)
             if found is None:
                 return
             if version is not None:
-                _must_be(name, found, version)
+                _require_version(name, found, version)
             if found.value.status is ClusterStatus.ACTIVE:
                 raise RegistryConflictError(f"{name} is active: it cannot be removed")
-            steps = [delete(self._entry(name), found.version)]
+            steps = [delete(self._entry_path(name), found.version)]
             if (permit := self._nodes.get(allowed, AtEpoch)) is not None:
-                # It must not be taken for a permit about a later cluster of the same name.
+                # The permit must not hold for a later cluster of the same name.
                 steps.append(delete(allowed, permit.version))
             steps += read_proposed(self._nodes, self._root).drop(name)
             if self._nodes.commit(*steps):
                 return
-        raise RegistryConflictError(f"{self._entry(name)} is changed by others all the time")
+        raise RegistryConflictError(f"{self._entry_path(name)} is changed by others all the time")
 
     def write_directive(self, epoch: int, target: str) -> DirectiveWrite:
-        """Direct the brokers where to write from this epoch on, unless that or something later was written already.
+        """Write the directive of an epoch, unless an equal or later one exists.
 
         Raises:
-            RegistryError: it could not be written, or it is not known whether it was.
+            RegistryError: it could not be written, or the result is unknown.
         """
         wanted = WrittenDirective(epoch=epoch, target=target)
         for _ in range(_TRIES):
             found, proposed = read_directives(self._nodes, self._root)
-            stands, committed = standing(found, proposed), read_committed(self._nodes, self._root)
-            if stands == wanted and found is not None and proposed is not None:
+            latest, committed = latest_directive(found, proposed), read_committed(self._nodes, self._root)
+            if latest == wanted and found is not None and proposed is not None:
                 return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, wanted)
-            if stands is not None and stands != wanted and stands.epoch >= epoch:
-                detail = f"epoch {stands.epoch} directs to {stands.target}"
-                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, stands, detail)
+            if latest is not None and latest != wanted and latest.epoch >= epoch:
+                detail = f"epoch {latest.epoch} directs to {latest.target}"
+                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, latest, detail)
             if committed is not None and committed.value.epoch >= epoch:
                 detail = f"epoch {committed.value.epoch} is committed"
-                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, stands, detail)
+                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, latest, detail)
             if found is None or proposed is None:
                 self._nodes.ensure(self._root)
             plain = DirectiveDocument(epoch=epoch, target=target)
@@ -211,42 +213,42 @@ class Registry:
     def write_status(
         self, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None = None
     ) -> StatusWrite:
-        """Change what a cluster is to the brokers; what is so already is done, whatever version it has.
+        """Change the status of a cluster. A status that is right already needs no version.
 
         Args:
             name: of the BookKeeper cluster.
-            status: what it is to become.
-            expected_version: of its entry; None: it is not known which.
-            commit_epoch: the epoch that is committed with it, in one transaction; None: none is.
+            status: the new status.
+            expected_version: of its entry; None: any.
+            commit_epoch: the epoch that the same transaction commits; None: none.
 
         Returns:
-            Not done, and why: the entry is gone or another one, another cluster is active, or a later epoch is
-            committed.
+            Whether it is done. If not, the reason: the entry is missing or has another version, another cluster is
+            active, or a later epoch is committed.
 
         Raises:
-            RegistryError: it could not be written, or it is not known whether it was.
+            RegistryError: it could not be written, or the result is unknown.
         """
         for _ in range(_TRIES):
-            content = self._content()
+            content = self._read_content()
             found = content.entries.get(name)
             if found is None:
                 return StatusWrite(done=False, detail=f"{name} is not registered")
             is_committed = commit_epoch is None or content.committed_epoch >= commit_epoch
             if found.value.status is status and is_committed:
                 return StatusWrite(done=True)
-            if why := _obstacle(content, name, status, expected_version, commit_epoch):
-                return StatusWrite(done=False, detail=why)
+            if reason := _find_obstacle(content, name, status, expected_version, commit_epoch):
+                return StatusWrite(done=False, detail=reason)
             if self._nodes.commit(*self._status_steps(content, name, status, commit_epoch)):
                 return StatusWrite(done=True)
-        return StatusWrite(done=False, detail=f"{self._entry(name)} is changed by others all the time")
+        return StatusWrite(done=False, detail=f"{self._entry_path(name)} is changed by others all the time")
 
     def allow_close(self, name: str, epoch: int) -> None:
-        """Let brokers close their client of a cluster, as of an epoch; one that was allowed later stays so.
+        """Permit brokers to close their client of a cluster, as of an epoch; a permit of a later epoch stays.
 
         Raises:
-            RegistryError: it could not be written, or it is not known whether it was.
+            RegistryError: it could not be written, or the result is unknown.
         """
-        path = f"{self._root}/clients/{quoted(name)}"
+        path = f"{self._root}/clients/{quote_name(name)}"
         for _ in range(_TRIES):
             found = self._nodes.get(path, AtEpoch)
             if found is not None and found.value.epoch >= epoch:
@@ -257,20 +259,20 @@ class Registry:
                 return
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
-    def show_as_proposed(self) -> None:
-        """Write the entries that the proposal's place lacks, as where an earlier version wrote the registry.
+    def write_proposed(self) -> None:
+        """Write missing entries in the proposal's format, after an earlier version wrote the registry.
 
         Raises:
-            RegistryError: they could not be written, or it is not known whether they were.
+            RegistryError: they could not be written, or the result is unknown.
         """
-        content = self._content(contested_too=True)
+        content = self._read_content(contested_too=True)
         for name, node in content.entries.items():
             steps = content.proposed.put(name, node.value.uri, node.value.status)
             if name not in content.proposed.nodes and steps and not self._nodes.commit(*steps):
                 raise RegistryConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
 
-    def closable(self) -> dict[str, int]:
-        """The clusters that brokers may close their client of, each with the epoch as of which that was allowed.
+    def read_permits(self) -> dict[str, int]:
+        """Return the clusters whose clients brokers may close, each with the epoch of the permit.
 
         Raises:
             RegistryError: they cannot be read, or one is damaged.
@@ -279,7 +281,7 @@ class Registry:
         permits = ((name, self._nodes.get(f"{folder}/{name}", AtEpoch)) for name in self._nodes.children(folder))
         return {unquote(name): permit.value.epoch for name, permit in permits if permit is not None}
 
-    def _content(self, *, contested_too: bool = False) -> Content:
+    def _read_content(self, *, contested_too: bool = False) -> Content:
         content = read_content(self._nodes, self._root)
         active = content.active()
         if len(active) > 1 and not contested_too:
@@ -289,50 +291,44 @@ class Registry:
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    def _entry(self, name: str) -> str:
-        return f"{self._root}/clusters/{quoted(name)}"
+    def _entry_path(self, name: str) -> str:
+        return f"{self._root}/clusters/{quote_name(name)}"
 
-    def _registered(self, name: str, node: Node[ClusterDocument]) -> RegisteredCluster:
+    def _describe_entry(self, name: str, node: Node[ClusterDocument]) -> RegisteredCluster:
         try:
             return RegisteredCluster(name=name, version=node.version, **msgspec.structs.asdict(node.value))
         except ValueError:
-            raise RegistryError(f"{self._entry(name)} is damaged: its name is no cluster's") from None
+            raise RegistryError(f"{self._entry_path(name)} is damaged: its name is no cluster's") from None
 
     def _status_steps(self, content: Content, name: str, status: ClusterStatus, commit_epoch: int | None) -> list[Step]:
         found = content.entries[name]
-        steps = [create_or_put(self._entry(name), msgspec.structs.replace(found.value, status=status), found)]
+        steps = [create_or_put(self._entry_path(name), msgspec.structs.replace(found.value, status=status), found)]
         steps += content.proposed.put(name, found.value.uri, status)
         if status is ClusterStatus.ACTIVE:
             others = ((other, node) for other, node in content.entries.items() if other != name)
-            steps += [check(self._entry(other), node.version) for other, node in others]
+            steps += [check(self._entry_path(other), node.version) for other, node in others]
         if commit_epoch is not None and content.committed_epoch < commit_epoch:
             steps.append(create_or_put(f"{self._root}/committed", AtEpoch(epoch=commit_epoch), content.committed))
         return steps
 
 
-def _must_be(name: str, found: Node[ClusterDocument] | None, version: int | None) -> None:
+def _require_version(name: str, found: Node[ClusterDocument] | None, version: int | None) -> None:
     there = None if found is None else found.version
     if there != version:
-        raise RegistryConflictError(f"the entry of {name} {_is(there)}, expected was {_as(version)}")
+        found_text = "does not exist" if there is None else f"has version {there}"
+        expected_text = "none" if version is None else f"version {version}"
+        raise RegistryConflictError(f"the entry of {name} {found_text}, expected was {expected_text}")
 
 
-def _is(version: int | None) -> str:
-    return "does not exist" if version is None else f"has version {version}"
-
-
-def _as(version: int | None) -> str:
-    return "none" if version is None else f"version {version}"
-
-
-def _obstacle(
+def _find_obstacle(
     content: Content, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None
 ) -> str | None:
-    """Why a status cannot be written."""
+    """Return the reason why a status cannot be written."""
     found = content.entries[name]
     if expected_version is not None and found.version != expected_version and found.value.status is not status:
         return f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
     if commit_epoch is not None and content.committed_epoch > commit_epoch:
         return f"epoch {content.committed_epoch} is committed, which is later than {commit_epoch}"
-    if status is ClusterStatus.ACTIVE and (others := content.others_active(name)):
+    if status is ClusterStatus.ACTIVE and (others := content.list_other_active(name)):
         return f"{others[0]} is active"
     return None

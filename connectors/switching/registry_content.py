@@ -1,4 +1,4 @@
-"""The registry of a broker cluster as it was read: each znode with its version."""
+"""The content of a broker cluster's registry: each znode with its version."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -13,7 +13,7 @@ from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
 
 SWITCH_TARGET = "switch-target"
-"""Where the proposal has the directive; `directive` says the same to agents that were made for it."""
+"""The znode of the directive in the proposal's format; `directive` has the same content for our own agents."""
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
@@ -30,7 +30,7 @@ class ClusterDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What legacy references belong to. Whoever wrote it, it has one of the two names; ours has both."""
+    """The cluster of legacy references. Other writers use one of the two names; ours has both."""
 
     name: _Name | None = None
     bootstrap_cluster_name: _Name | None = msgspec.field(default=None, name="bootstrapClusterName")
@@ -38,37 +38,37 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def cluster(self) -> str | None:
-        """The one it names."""
+        """The named cluster."""
         return self.name or self.bootstrap_cluster_name
 
 
 class DirectiveDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Where brokers are to write."""
+    """The directive: the cluster that brokers must write to."""
 
     epoch: _Epoch
     target: _Name
 
 
 class SwitchTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The directive as the proposal has it."""
+    """The directive in the proposal's format."""
 
     target: _Name
     origin: str | None = None
-    """Who orchestrates the switch."""
+    """The orchestrator of the switch."""
     epoch: _Epoch = 0
     ts: int | None = None
-    """When it was written, in milliseconds since 1970."""
+    """Time of the write, in milliseconds since 1970."""
 
 
 class AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """What is committed, and since when a client may be closed."""
+    """The committed epoch, or the epoch of a permit to close a client."""
 
     epoch: _Epoch
 
 
 @dataclass(slots=True)
 class Content:
-    """All of it."""
+    """The whole registry."""
 
     directive: WrittenDirective | None
     committed: Node[AtEpoch] | None
@@ -78,29 +78,29 @@ class Content:
 
     @property
     def committed_epoch(self) -> int:
-        """Of the directive whose target became the active cluster."""
+        """Epoch of the directive whose target became the active cluster."""
         return 0 if self.committed is None else self.committed.value.epoch
 
     def active(self) -> list[str]:
-        """By our entries or by the proposal's: brokers may go by either."""
+        """Return the active clusters by entries in either format, because brokers may use either."""
         ours = [name for name, node in self.entries.items() if node.value.status is ClusterStatus.ACTIVE]
         return sorted({*ours, *self.proposed.active()})
 
-    def others_active(self, name: str) -> list[str]:
-        """Which are, but for one."""
+    def list_other_active(self, name: str) -> list[str]:
+        """Return the other active clusters."""
         return [other for other in self.active() if other != name]
 
 
 def read_content(nodes: JsonZnodes, root: str) -> Content:
-    """All that lies below a znode.
+    """Read the whole registry below a znode.
 
     Raises:
-        RegistryError: it cannot be read, or a znode is damaged; nothing is guessed.
+        RegistryError: it cannot be read, or a znode is damaged.
     """
-    # In this order: a commit between two of these reads shows either the directive as not committed yet, or the
-    # entries as they are after it, so that the view names the right active cluster all the same.
+    # The order matters. After a commit between two of these reads, either the directive looks uncommitted or the
+    # entries are the new ones; the active cluster is right in both cases.
     nodes.catch_up(root)
-    directive = standing(*read_directives(nodes, root))
+    directive = latest_directive(*read_directives(nodes, root))
     bootstrap = nodes.get(f"{root}/bootstrap", Bootstrap)
     if bootstrap is not None and bootstrap.value.cluster is None:
         raise RegistryError(f"{root}/bootstrap is damaged: it names no cluster")
@@ -114,19 +114,22 @@ def read_content(nodes: JsonZnodes, root: str) -> Content:
 
 
 def read_committed(nodes: JsonZnodes, root: str) -> Node[AtEpoch] | None:
-    """The epoch that is committed. Raises as `read_content` does."""
+    """Read the committed epoch. Raises as `read_content` does."""
     return nodes.get(f"{root}/committed", AtEpoch)
 
 
 def read_directives(nodes: JsonZnodes, root: str) -> tuple[Node[DirectiveDocument] | None, Node[SwitchTarget] | None]:
-    """As this registry has it, and as the proposal does. Raises as `read_content` does."""
+    """Read the directive in our format, and in the proposal's. Raises as `read_content` does."""
     return nodes.get(f"{root}/directive", DirectiveDocument), nodes.get(f"{root}/{SWITCH_TARGET}", SwitchTarget)
 
 
-def standing(found: Node[DirectiveDocument] | None, proposed: Node[SwitchTarget] | None) -> WrittenDirective | None:
-    """The later of the two. We write both at once, so where they differ the one written last is somebody else's.
+def latest_directive(
+    found: Node[DirectiveDocument] | None, proposed: Node[SwitchTarget] | None
+) -> WrittenDirective | None:
+    """Return the later of the two. One transaction writes both, so if they differ, another client wrote the last one.
 
-    A broker made to the proposal follows that, whatever epoch it has, if any: so it counts as of ours, and shows.
+    A broker that uses the proposal's format follows its directive whatever its epoch. So a later write there counts
+    with the epoch of ours.
     """
     written = [WrittenDirective(epoch=n.value.epoch, target=n.value.target) for n in (proposed, found) if n is not None]
     last = max(written, key=lambda each: each.epoch, default=None)

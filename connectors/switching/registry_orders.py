@@ -1,4 +1,4 @@
-"""Carries out orders about the registry: clusters, directive, statuses, clients to be closed."""
+"""Carries out orders about the registry: clusters, directive, statuses, permits to close clients."""
 
 import structlog
 
@@ -33,20 +33,20 @@ class RegistryOrders:
         self._cluster = cluster
         self._registry = registry
 
-    def show_as_proposed(self) -> None:
-        """What an earlier version wrote stands where PIP-477 has it, too. Raises RegistryError: try again."""
-        self._registry.show_as_proposed()
+    def write_proposed(self) -> None:
+        """Write missing entries in the format of PIP-477. Raises RegistryError: try again."""
+        self._registry.write_proposed()
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
-        """Do what is ordered; the result, where one is expected: else the next reading of the registry shows it.
+        """Carry out an order. Returns the result of a status; the next reading of the registry shows the others.
 
         Raises:
-            RegistryError: ZooKeeper does not answer, or what is there cannot be read: try again.
+            RegistryError: ZooKeeper does not answer, or a znode cannot be read: try again.
         """
         try:
             return self._carry_out(order)
         except RegistryConflictError as error:
-            # Somebody else wrote there, and the next reading shows what.
+            # Another client wrote there, and the next reading shows it.
             _log.warning("registry conflict", cluster=self._cluster, subject=order.subject, detail=str(error))
             return None
 
@@ -60,31 +60,31 @@ class RegistryOrders:
                     instance_id=str(args["instance_id"]),
                     root=str(args["root"]),
                     status=ClusterStatus(str(args["status"])),
-                    version=_version(order, "version"),
+                    version=_parse_version(order, "version"),
                     bootstrap=str(args["bootstrap"]) if args.get("bootstrap") else None,
                 )
             case SwitchVerdict.REMOVE_REGISTRY:
-                self._registry.remove_cluster(name, _version(order, "version"))
+                self._registry.remove_cluster(name, _parse_version(order, "version"))
             case SwitchVerdict.WRITE_DIRECTIVE:
-                self._direct(int(args["directive_epoch"] or 0), str(args["target"]))
+                self._write_directive(int(args["directive_epoch"] or 0), str(args["target"]))
             case SwitchVerdict.WRITE_STATUS:
                 return self._write_status(order, name)
             case SwitchVerdict.CLOSE_CLIENT:
                 self._registry.allow_close(name, order.epoch)
         return None
 
-    def _direct(self, epoch: int, target: str) -> None:
+    def _write_directive(self, epoch: int, target: str) -> None:
         written = self._registry.write_directive(epoch, target)
         if written.outcome is DirectiveOutcome.SUPERSEDED:
-            _log.warning("a later directive stands", cluster=self._cluster, epoch=epoch, detail=written.detail)
+            _log.warning("a later directive is in force", cluster=self._cluster, epoch=epoch, detail=written.detail)
 
     def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
         status = ClusterStatus(str(order.args["status"]))
         becomes_active = status is ClusterStatus.ACTIVE
         commit = order.epoch if becomes_active else None
-        written = self._registry.write_status(name, status, _version(order, "expected_version"), commit)
+        written = self._registry.write_status(name, status, _parse_version(order, "expected_version"), commit)
         if not written.done:
-            _log.warning("status not written", cluster=self._cluster, name=name, detail=written.detail)
+            _log.warning("a status cannot be written", cluster=self._cluster, name=name, detail=written.detail)
         return SwitchStatus(
             cluster=self._cluster,
             outcome=Outcome.OK,
@@ -95,6 +95,6 @@ class RegistryOrders:
         )
 
 
-def _version(order: SwitchDecision, name: str) -> int | None:
+def _parse_version(order: SwitchDecision, name: str) -> int | None:
     version = order.args.get(name)
     return version if isinstance(version, int) else None

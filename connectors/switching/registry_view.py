@@ -1,4 +1,4 @@
-"""The registry of a broker cluster as read, and the outcome of a write to it."""
+"""The content of a broker cluster's registry, and the outcome of a write to it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +10,7 @@ from policies.switching.state import ClusterStatus
 
 @dataclass(frozen=True, slots=True)
 class RegistryView:
-    """The registry as it was read."""
+    """The content of the registry."""
 
     clusters: tuple[RegisteredCluster, ...] = ()
     """By name, each with the version of its znode."""
@@ -18,24 +18,24 @@ class RegistryView:
     directive: WrittenDirective | None = None
     committed_epoch: int = 0
     active_as_proposed: tuple[str, ...] = ()
-    """Which clusters are active by the entries where the proposal has them."""
+    """The active clusters by the entries in the proposal's format."""
 
     def active(self) -> str | None:
-        """The one cluster brokers write to: the directive's while it is not committed, else the registry's."""
+        """Return the cluster that brokers write to: the directive's until it is committed, then the registry's."""
         if self.directive is not None and self.directive.epoch > self.committed_epoch:
             return self.directive.target
         return self.committed()
 
     def committed(self) -> str | None:
-        """The cluster that is active by the registry alone: where a switch begins."""
+        """Return the active cluster by the registry alone: the source of a switch."""
         return next((each.name for each in self.clusters if each.status is ClusterStatus.ACTIVE), None)
 
     def cluster(self, name: str) -> RegisteredCluster | None:
-        """A registered cluster by its name."""
+        """Return a registered cluster by its name."""
         return next((each for each in self.clusters if each.name == name), None)
 
-    def reading(self, cluster: str) -> SwitchRegistry:
-        """As an observation, for the broker cluster of this name."""
+    def make_reading(self, cluster: str) -> SwitchRegistry:
+        """Return the reading for the broker cluster of this name."""
         return SwitchRegistry(
             cluster=cluster,
             outcome=Outcome.OK,
@@ -49,37 +49,37 @@ class RegistryView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWrite:
-    """An entry that is there now."""
+    """The written entry."""
 
     version: int
     bootstrap: str | None
-    """The bootstrap cluster that is in force."""
+    """The bootstrap cluster in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusWrite:
-    """How a write ended that may be refused."""
+    """The outcome of a write that may be refused."""
 
     done: bool
-    """Also when it was there before."""
+    """Whether the status is as wanted, now or since before."""
     detail: str = ""
-    """Why not."""
+    """Why it was refused."""
 
 
 class DirectiveOutcome(StrEnum):
-    """How the writing of a directive ended."""
+    """The outcome of writing a directive."""
 
     WRITTEN = "written"
     ALREADY_THERE = "already_there"
     SUPERSEDED = "superseded"
-    """One of an equal or later epoch stands, and stays."""
+    """A directive of an equal or later epoch is in force, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectiveWrite:
-    """What came of a directive."""
+    """The outcome of writing a directive."""
 
     outcome: DirectiveOutcome
     standing: WrittenDirective | None
-    """The one that is in force now."""
+    """The directive in force now."""
     detail: str = ""

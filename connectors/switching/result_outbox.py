@@ -1,7 +1,7 @@
-"""The executor's results for the policy, sent again until a decision shows that they arrived.
+"""The executor's results for the policy, sent again until a decision acknowledges them.
 
-A publisher gives up a record when Kafka is away for too long, and an order whose result is lost would stay open. A
-repeated result changes nothing, because it quotes the number of its order.
+A publisher drops a record if Kafka is away for too long, and an order with a lost result would stay open. A repeated
+result is harmless, because it contains the number of its order.
 """
 
 import time
@@ -18,14 +18,14 @@ from policies.wire import observation_event
 SOURCE = "headgate/switch-executor"
 
 _GATHER_SECONDS = 1.0
-"""While the executor has plenty to do, results go out together so often: one batch of the query takes them all, and the
-processor that more batches would cost is left to the copies."""
+"""Interval of sending gathered results while the executor is busy. One batch of the query takes them all, which leaves
+more processor time to the copies."""
 _RESEND_SECONDS = 15.0
 _GIVE_UP_SECONDS = 600.0
-"""After that, whoever drives the switch on has the order carried out again."""
+"""Time after which a result is dropped; the policy repeats the order."""
 
 Send = Callable[[str, bytes], None]
-"""Takes a record's key and value."""
+"""Publishes a record (key, value)."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class _Unacknowledged:
 
 
 class ResultOutbox:
-    """The results of one broker cluster's executor. Safe to use from many threads.
+    """The results of one broker cluster's executor. Thread-safe.
 
     Args:
-        send: hands a record over to the loop's Kafka; must not block.
-        clock: seconds, never going backwards.
+        send: publishes to the loop's Kafka; must not block.
+        clock: seconds that never go backwards.
     """
 
     def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +53,7 @@ class ResultOutbox:
         self._gathered_since = clock()
 
     def send(self, reading: Reading, *, more_to_come: bool = False) -> None:
-        """Say what came of an order; where more will soon be said, all of it together."""
+        """Send the result of an order; with `more_to_come`, gather it with the next ones."""
         event_id, now = str(uuid.uuid4()), self._clock()
         event = observation_event(reading, id=event_id, source=SOURCE, time=datetime.now(UTC))
         with self._lock:
@@ -65,19 +65,19 @@ class ResultOutbox:
                 self._send_gathered()
 
     def acknowledge(self, decision: SwitchDecision) -> None:
-        """A decision rests on some of the results: those have arrived."""
+        """Drop the results that are a decision's evidence: they have arrived."""
         with self._lock:
             for event_id in decision.evidence:
                 self._unacknowledged.pop(event_id, None)
 
     def clear(self) -> None:
-        """Another executor has the lease from now on."""
+        """Drop all results: another executor has the lease."""
         with self._lock:
             self._unacknowledged.clear()
             self._gathered.clear()
 
     def resend_due(self) -> None:
-        """Send what was gathered long enough, and those again that no decision has acknowledged for a while."""
+        """Send gathered results that are due, and repeat those without an acknowledgement."""
         now = self._clock()
         with self._lock:
             if self._is_due(now):

@@ -1,9 +1,9 @@
 """Asks the owner of a cursor to continue in a new ledger, in the target of a switch.
 
-PIP-477 has a REST call for that, which no Pulsar implements yet. This endpoint stands in for it, and only the reference
+PIP-477 has a REST call for that, which no Pulsar implements yet. This endpoint replaces it, and only the reference
 agent serves it: `POST /headgate/v1/cursors/rollover` with `{"topic": …, "cursor": …, "target": "new", "epoch": 3}`
-answers 200 `{"ledger_id": 7}`, 404 `{"reason": "not_owned", "detail": …}` when the topic is not loaded there, and
-409 `{"detail": …}` when it cannot be done.
+answers 200 `{"ledger_id": 7}`, 404 `{"reason": "not_owned", "detail": …}` if the topic is not loaded there, and 409
+`{"detail": …}` if it cannot be done.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.server import HttpServer
 from connectors.pulsar.connection import BearerAuth, MemberUrl, PulsarAdmin, is_member, plain_client, url_of_member
 from connectors.pulsar.outcomes import detail_of as http_detail_of
-from connectors.switching.topic_owner import Cursor, cursor_of, owner_of_topic
+from connectors.switching.topic_owner import Cursor, find_topic_owner, parse_cursor
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
@@ -44,19 +44,19 @@ class NotOwnedError(Exception):
 
 
 class RolloverRefusedError(Exception):
-    """The cursor is not rolled over; the message says why in one short line."""
+    """The cursor is not rolled over. The message has the reason in one short line."""
 
 
 class RolloverRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cursor goes on in a new ledger, and where."""
+    """A request to continue a cursor in a new ledger of a cluster."""
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
-    """Its whole name: `persistent://tenant/namespace/topic`."""
+    """The full name: `persistent://tenant/namespace/topic`."""
     cursor: Annotated[str, msgspec.Meta(min_length=1)]
     """The subscription's name."""
     target: Annotated[str, msgspec.Meta(min_length=1)]
     epoch: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
-    """Of the directive that names the target."""
+    """The epoch of the directive with this target."""
 
 
 class _Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +72,13 @@ class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RolloverServer(HttpServer):
-    """The endpoint. It does what anybody asks who reaches it, and does not encrypt: let only the executor reach it.
+    """The endpoint. It has no authentication and no encryption: only the executor may reach it.
 
     Args:
-        roll_over: does it and gives the new ledger's id; raises NotOwnedError or RolloverRefusedError. Called from many
-            threads.
+        roll_over: rolls a cursor over and returns the new ledger's id; raises NotOwnedError or RolloverRefusedError.
+            Called from many threads.
         host: the address to listen on.
-        port: 0 for any that is free; `port` tells which.
+        port: 0 for any free port, which the attribute `port` then holds.
 
     Raises:
         UserError: it cannot listen there.
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Roll a cursor over."""
-        status, answer = self._outcome()
+        status, answer = self._respond()
         body = msgspec.json.encode(answer)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _outcome(self) -> tuple[HTTPStatus, _Done | _Refusal]:
+    def _respond(self) -> tuple[HTTPStatus, _Done | _Refusal]:
         if urlsplit(self.path).path != PATH:
             return HTTPStatus.NOT_FOUND, _Refusal(detail=f"only {PATH} is served")
         length = self.headers.get("Content-Length", "")
@@ -113,9 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
             request = read_json(self.rfile.read(int(length)), RolloverRequest)
         except UnreadableJsonError as error:
             return HTTPStatus.BAD_REQUEST, _Refusal(detail=f"no request of a rollover: {error}")
-        return self._asked(request)
+        return self._roll_over(request)
 
-    def _asked(self, request: RolloverRequest) -> tuple[HTTPStatus, _Done | _Refusal]:
+    def _roll_over(self, request: RolloverRequest) -> tuple[HTTPStatus, _Done | _Refusal]:
         try:
             return HTTPStatus.OK, _Done(ledger_id=self.roll_over(request))
         except NotOwnedError as error:
@@ -123,11 +123,11 @@ class _Handler(BaseHTTPRequestHandler):
         except RolloverRefusedError as error:
             return HTTPStatus.CONFLICT, _Refusal(detail=str(error))
         except Exception as error:  # the broker's own code
-            _log.exception("a cursor could not be rolled over", topic=request.topic, cursor=request.cursor)
+            _log.exception("rolling a cursor over failed", topic=request.topic, cursor=request.cursor)
             return HTTPStatus.INTERNAL_SERVER_ERROR, _Refusal(detail=f"the broker failed: {type(error).__name__}")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Say nothing on the console; who asked is told what came of it."""
+        """Write nothing to the console: the response has the outcome."""
 
 
 # --- at the executor
@@ -135,33 +135,33 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True)
 class RolledOver:
-    """The cursor goes on in another ledger."""
+    """The cursor continues in another ledger."""
 
     ledger_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNotOwned:
-    """Nobody has the topic loaded, or not the one who was asked."""
+    """No broker has loaded the topic, or not the one that was asked."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class RolloverFailed:
-    """It was not done, or nobody knows whether it was."""
+    """It was not done, or the result is unknown."""
 
     detail: str
 
 
 class OwnerClient:
-    """Asks owners. Safe to use from many threads.
+    """Asks the owners of topics. Thread-safe.
 
     Args:
-        session: of the brokers' ZooKeeper, where it stands who owns what.
-        owner_url: a broker's endpoint, of `{member}` or `{host}`.
-        admin: how to be let in; its own address is not used, its `timeout` is that of one request.
-        brokers_path: where live brokers are registered; nobody else is asked, or sent the token.
+        session: of the brokers' ZooKeeper, which has the owners.
+        owner_url: a broker's endpoint, with `{member}` or `{host}`.
+        admin: the credentials, and the `timeout` of a request; its address is not used.
+        brokers_path: the znode in which live brokers register; no other host gets a request or the token.
         transport: in place of the network, for tests.
     """
 
@@ -180,17 +180,17 @@ class OwnerClient:
         self._transport = transport
 
     def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
-        """Have a cursor rolled over by whoever has its topic loaded.
+        """Have the broker that has loaded the topic roll over a cursor.
 
         Args:
             path: of the cursor's znode.
             target: the BookKeeper cluster for its new ledger.
-            epoch: of the directive that names the target.
+            epoch: of the directive with this target.
         """
         try:
-            cursor = cursor_of(path)
+            cursor = parse_cursor(path)
             reader = self._session.reader(lambda: self._session.connection.timeout_seconds)
-            member = owner_of_topic(reader, cursor)
+            member = find_topic_owner(reader, cursor)
             is_registered = member is not None and self._is_registered(reader, member)
         except ValueError as error:
             return RolloverFailed(str(error))
@@ -211,15 +211,15 @@ class OwnerClient:
     def _ask(self, member: str, cursor: Cursor, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         request = RolloverRequest(topic=cursor.topic, cursor=cursor.name, target=target, epoch=epoch)
         try:
-            # A client of its own for each, as brokers and certificates come and go, and cursors are not many.
+            # A new client each time, because brokers and certificates change, and there are few such cursors.
             with plain_client(url_of_member(self._owner_url, member), self._admin, self._transport) as client:
                 auth = BearerAuth(self._admin.bearer_token)
-                return _rollover_result(member, client.post(PATH, json=msgspec.to_builtins(request), auth=auth))
+                return _parse_rollover(member, client.post(PATH, json=msgspec.to_builtins(request), auth=auth))
         except (httpx.HTTPError, httpx.InvalidURL, UserError) as error:
             return RolloverFailed(f"{member}: {http_detail_of(error)}"[:_DETAIL_LENGTH])
 
 
-def _rollover_result(member: str, response: httpx.Response) -> RolledOver | TopicNotOwned | RolloverFailed:
+def _parse_rollover(member: str, response: httpx.Response) -> RolledOver | TopicNotOwned | RolloverFailed:
     status, prefix = response.status_code, f"{member} answers with status {response.status_code}"
     try:
         if status == HTTPStatus.OK:
@@ -228,6 +228,6 @@ def _rollover_result(member: str, response: httpx.Response) -> RolledOver | Topi
     except UnreadableJsonError:
         return RolloverFailed(f"{prefix}, but not as one who rolls cursors over: owner_url may be another service's")
     detail = " ".join(f"{prefix}: {refusal.detail}".split())[:_DETAIL_LENGTH]
-    # Another service too says 404 of a path that it does not have.
+    # Another service answers 404, too, for an unknown path.
     not_owned = status == HTTPStatus.NOT_FOUND and refusal.reason == _NOT_OWNED
     return TopicNotOwned(detail) if not_owned else RolloverFailed(detail)

@@ -15,13 +15,13 @@ from policies.units import PositiveDuration, parse_duration
 
 
 class CopyReplication(BaseModel):
-    """On how many bookies of the target each copy is spread, written to and acknowledged."""
+    """Replication of the copies in the target."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ensemble_size: int = Field(ge=1, le=1000, description="Bookies a copy is spread over.")
-    write_quorum: int = Field(ge=1, le=1000, description="Bookies each entry is written to.")
-    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must have taken an entry.")
+    ensemble_size: int = Field(ge=1, le=1000, description="Bookies of a copy.")
+    write_quorum: int = Field(ge=1, le=1000, description="Bookies that store each entry.")
+    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must acknowledge each entry.")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -30,71 +30,74 @@ class CopyReplication(BaseModel):
         return self
 
     def sizes(self) -> Replication:
-        """As the copier takes them."""
+        """Return them for the copier."""
         return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
 
 class SwitchAdminApi(HttpAccess):
-    """The REST verbs of PIP-477, below `/admin/v2/bookie-clusters`, served by whoever carries the switch out."""
+    """The REST verbs of PIP-477, below `/admin/v2/bookie-clusters`, served by the executor of the switch."""
 
     place: ClassVar[str] = "switching.admin_api"
 
     host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(default=8089, ge=0, le=65_535, description="The port; 0 for any that is free.")
     timeout: PositiveDuration = Field(
-        default=parse_duration("1m"), description="How long the loop's answer to a command is awaited."
+        default=parse_duration("1m"), description="Time limit for the loop's answer to a command."
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """See `RedactedBlock`."""
+        """Yield mistakes, see `RedactedBlock`."""
         if (self.token is None) == (self.token_file is None):
-            yield "token", "give either token or token_file: whoever has it may move brokers"
+            yield "token", "give either token or token_file: its holder may move brokers"
         if self.cert_file is None and self.host not in LOOPBACK:
             yield "cert_file", "beyond this machine the token must be encrypted: give cert_file and key_file"
         yield from ((field, why) for field, why in super().problems() if field != "token")
 
 
 class SwitchExecution(RedactedBlock):
-    """A switch's orders are carried out; the block's presence allows it."""
+    """Settings of the executor of switches. If the block is present, orders are carried out."""
 
     poll_interval: PositiveDuration = Field(
         default=parse_duration("2s"),
-        description="How often registry, live brokers and id generators are read, and the lease is renewed.",
+        description="Interval of reading registry, live brokers and id generators, and of renewing the lease.",
     )
     inventory_interval: PositiveDuration = Field(
         default=parse_duration("10m"),
-        description="How often all schema locators and cursors are listed when nobody asks for it.",
+        description="Interval of listing all schema locators and cursors without a request.",
     )
     brokers_path: ZnodePath = Field(
-        default="/loadbalance/brokers", description="Where live brokers are registered, one znode each."
+        default="/loadbalance/brokers", description="The znode in which live brokers register, one child each."
     )
     copy_timeout: PositiveDuration = Field(
-        default=parse_duration("30s"), description="How long one request of the BookKeeper client may take."
+        default=parse_duration("30s"), description="Time limit of one request of the BookKeeper client."
     )
-    replication: CopyReplication | None = Field(default=None, description="Of the copies. Default: as in the source.")
+    replication: CopyReplication | None = Field(
+        default=None, description="Replication of the copies. Default: as in the source."
+    )
     heap_mebibytes: int = Field(default=256, ge=64, description="Java heap of the BookKeeper client.")
     ledger_password: SecretStr | None = Field(
-        default=None, description="Of the ledgers: the brokers' `managedLedgerPassword`. Default: none, as theirs."
+        default=None,
+        description="Password of the ledgers: the brokers' `managedLedgerPassword`. Default: none, as theirs.",
     )
-    ledger_password_file: Path | None = Field(default=None, description="The same in a file.")
+    ledger_password_file: Path | None = Field(default=None, description="File with the password.")
     owner_url: MemberUrl | None = Field(
         default=None,
-        description="Where a broker's agent is asked to roll a loaded topic's cursor over; `{member}` is `host:port` "
-        "as the broker registers, `{host}` the host. Default: nobody is asked, and such cursors wait until unloaded.",
+        description="Address of a broker's agent, which rolls over the cursors of loaded topics; `{member}` is "
+        "`host:port` as the broker registers, `{host}` the host. Default: such cursors wait until they are unloaded.",
     )
 
     admin_api: SwitchAdminApi | None = Field(
-        default=None, description="Present: commands are also taken over HTTP, by the verbs of PIP-477."
+        default=None, description="If present, commands are also accepted over HTTP, by the verbs of PIP-477."
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """See `RedactedBlock`."""
+        """Yield mistakes, see `RedactedBlock`."""
         if self.ledger_password is not None and self.ledger_password_file is not None:
             yield "ledger_password", "give either ledger_password or ledger_password_file, not both"
         yield from unreadable_files({"ledger_password_file": self.ledger_password_file})
 
     def password(self) -> bytes:
-        """Of the ledgers; empty where none is set.
+        """Return the password of the ledgers; empty if none is set.
 
         Raises:
             UserError: its file cannot be read.

@@ -1,8 +1,8 @@
-"""Finds which broker has a topic loaded, from the brokers' ZooKeeper.
+"""Finds the broker that has loaded a topic, in the brokers' ZooKeeper.
 
-A topic belongs to the bundle of its namespace whose range holds the CRC32 of its name, and the owner of a bundle has an
-ephemeral znode of it (`NamespaceBundles` and `OwnershipCache` of Pulsar 4.2). Brokers with the extensible load manager
-keep ownership elsewhere: there every topic looks as if nobody owned it.
+A topic belongs to the bundle of its namespace whose range contains the CRC32 of its name. The owner of a bundle has an
+ephemeral znode (`NamespaceBundles` and `OwnershipCache` of Pulsar 4.2). Brokers with the extensible load manager keep
+ownership elsewhere, so every topic of theirs seems to have no owner.
 """
 
 import re
@@ -28,18 +28,18 @@ class Cursor:
     """A subscription's cursor."""
 
     namespace: str
-    """`tenant/namespace`, in Pulsar's first topic names `tenant/cluster/namespace`."""
+    """`tenant/namespace`; in Pulsar's first topic names `tenant/cluster/namespace`."""
     topic: str
-    """Its whole name: `persistent://tenant/namespace/topic`."""
+    """The full name: `persistent://tenant/namespace/topic`."""
     name: str
-    """The subscription's."""
+    """The subscription's name."""
 
 
-def cursor_of(path: str) -> Cursor:
-    """The cursor whose znode this is; the names of topic and subscription are URL-encoded in it.
+def parse_cursor(path: str) -> Cursor:
+    """Return the cursor of a znode's path, in which the names of topic and subscription are URL-encoded.
 
     Raises:
-        ValueError: it is no cursor's.
+        ValueError: the path is not a cursor's.
     """
     match = _CURSOR.fullmatch(path)
     if match is None:
@@ -48,10 +48,10 @@ def cursor_of(path: str) -> Cursor:
     return Cursor(match["namespace"], topic, unquote_plus(match["name"]))
 
 
-def bundle_of(topic: str, bundles: Iterable[str]) -> str | None:
-    """The bundle that a topic belongs to, of those given, as `0x40000000_0x80000000`; None when none is its.
+def find_bundle(topic: str, bundles: Iterable[str]) -> str | None:
+    """Return the bundle of a topic, such as `0x40000000_0x80000000`; None if none of the bundles contains it.
 
-    While one is being split, it and its halves are there; they have the same owner.
+    During a split, a bundle and its halves exist together; they have the same owner.
     """
     hashed = zlib.crc32(topic.encode())
     ranges = (
@@ -59,20 +59,20 @@ def bundle_of(topic: str, bundles: Iterable[str]) -> str | None:
         for match in map(_BUNDLE.fullmatch, bundles)
         if match is not None
     )
-    # The upper end belongs to the next one, but for the last, which has none after it.
+    # The upper end belongs to the next bundle, except for the last bundle.
     fitting = [(upper - lower, name) for lower, upper, name in ranges if lower <= hashed < upper + (upper == _LAST)]
     return min(fitting)[1] if fitting else None
 
 
-def owner_of_topic(reader: Reader, cursor: Cursor) -> str | None:
-    """The broker that has a cursor's topic loaded, or may load it any time, as `host:port`; None: nobody.
+def find_topic_owner(reader: Reader, cursor: Cursor) -> str | None:
+    """Return the broker that has loaded a cursor's topic, or may load it any time, as `host:port`; None if none.
 
     Raises:
         UnreadError: it cannot be read.
-        ValueError: its bundle has an owner who does not say who it is.
+        ValueError: the bundle's znode does not name its owner.
     """
     folder = f"{NAMESPACES}/{cursor.namespace}"
-    bundle = bundle_of(cursor.topic, reader.one(reader.client.get_children_async, folder) or ())
+    bundle = find_bundle(cursor.topic, reader.one(reader.client.get_children_async, folder) or ())
     answer = None if bundle is None else reader.one(reader.client.get_async, f"{folder}/{bundle}")
     if answer is None:
         return None

@@ -12,27 +12,28 @@ from policies.switching.state import ENDED, LedgerStage, SwitchStage
 
 STAGE = Family(
     "headgate_switch_stage",
-    "1 for the stage at which the cluster's last switch stands; absent before the first one.",
+    "1 for the stage of the cluster's last switch; absent before the first one.",
     ("cluster", "source", "target", "stage"),
 )
 LEDGERS = Family(
     "headgate_switch_ledgers",
-    "Ledgers of the last switch's plan by the stage at which each stands; absent before the first switch.",
+    "Ledgers of the last switch's plan by stage; absent before the first switch.",
     ("cluster", "stage"),
 )
 EPOCH = Family(
     "headgate_switch_epoch",
-    "The greatest epoch ever directed: it grows whenever brokers are sent anywhere.",
+    "The greatest epoch of a directive: it grows with each directive to the brokers.",
     ("cluster",),
 )
 BROKERS = Family(
     "headgate_switch_brokers",
-    "Brokers: live, as last read (absent while not known), and acked, those that follow the directive in force.",
+    "Brokers by state: live (absent while unknown), and acked (those that follow the directive in force).",
     ("cluster", "state"),
 )
 HALTED = Family(
     "headgate_switch_halted",
-    "1 while nothing is ordered because an invariant is breached, or a promotion changed too much: a person must look.",
+    "1 while no orders are given because an invariant is broken, or a promotion changed too much. An operator must "
+    "look.",
     ("cluster",),
 )
 BLOCKED = Family(
@@ -40,12 +41,12 @@ BLOCKED = Family(
 )
 DEGRADED = Family(
     "headgate_switch_degraded",
-    "1 while a broker cannot reach the target to which others already write.",
+    "1 while a broker cannot reach the target that others already write to.",
     ("cluster",),
 )
 ACTIVE = Family(
     "headgate_bookkeeper_cluster_active",
-    "Of the BookKeeper clusters that are registered: 1 for the one that brokers write to, 0 for the others.",
+    "1 for the registered BookKeeper cluster that brokers write to, 0 for the other registered ones.",
     ("cluster", "name"),
 )
 
@@ -53,29 +54,29 @@ _OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
 
 
 class SwitchingView:
-    """The present picture of all clusters.
+    """The present state of all clusters.
 
     Args:
-        settings: the policy's block; nothing of it matters here.
+        settings: the policy's settings, which are not used.
     """
 
     families: tuple[Family, ...] = (STAGE, LEDGERS, EPOCH, BROKERS, HALTED, BLOCKED, DEGRADED, ACTIVE)
     of_decisions: tuple[Family, ...] = families
     histograms: tuple[Histogram, ...] = ()
 
-    def __init__(self, settings: SwitchingSettings) -> None:  # noqa: ARG002 - as every view is made
+    def __init__(self, settings: SwitchingSettings) -> None:  # noqa: ARG002 - required of every view
         self._records: dict[str, SwitchRecord] = {}
 
     @property
     def history(self) -> timedelta:
-        """Nothing: what was heard is in the record."""
+        """Zero: readings are not used."""
         return timedelta(0)
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Nothing here comes from what is heard."""
+        """Do nothing: all metrics come from the record."""
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
-        """Take a cluster's next record; a step names what it follows from, unless time alone made it due."""
+        """Fold the next record of a cluster. A step has its cause as evidence, unless time alone caused it."""
         if isinstance(decision, SwitchRecord):
             self._records[decision.record_key()] = decision
         return isinstance(decision, SwitchDecision) and bool(decision.evidence)
@@ -85,31 +86,31 @@ class SwitchingView:
         self._records.pop(key, None)
 
     def forget_cluster(self, cluster: str) -> None:
-        """Drop all that is shown of it."""
+        """Drop the records of a cluster."""
         self._records = {key: record for key, record in self._records.items() if record.cluster != cluster}
 
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a record holds until the next one
-        """Every series of every cluster."""
+        """Yield the samples of all clusters."""
         for _, record in sorted(self._records.items()):
-            yield from _of_switch(record)
-            yield from _of_brokers(record)
+            yield from _switch_samples(record)
+            yield from _broker_samples(record)
 
 
-def _of_switch(record: SwitchRecord) -> Iterator[Sample]:
-    """What there is only once there was a switch, and what may be wrong with it."""
+def _switch_samples(record: SwitchRecord) -> Iterator[Sample]:
+    """Yield the samples of the last switch and its problems."""
     cluster, stage = record.cluster, record.verdict
     if record.source is not None and record.target is not None:
         yield Sample(STAGE, (cluster, record.source, record.target, stage.value), 1)
         for one in LedgerStage:
             yield Sample(LEDGERS, (cluster, one.value), record.ledgers.get(one, 0))
-    # As the alerts have it: what was in the way of a switch that has gone on, or is over, is so no more.
+    # Like the alerts: a problem of a switch that has gone on, or is over, does not count any more.
     yield Sample(HALTED, (cluster,), bool(record.halted))
     yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is SwitchStage.TRIGGERED)
     yield Sample(DEGRADED, (cluster,), record.degraded and stage not in _OVER)
 
 
-def _of_brokers(record: SwitchRecord) -> Iterator[Sample]:
-    """Where brokers write, and how many of them follow."""
+def _broker_samples(record: SwitchRecord) -> Iterator[Sample]:
+    """Yield the samples of the brokers."""
     cluster = record.cluster
     yield Sample(EPOCH, (cluster,), record.epoch)
     if record.brokers.live is not None:

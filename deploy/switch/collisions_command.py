@@ -62,7 +62,7 @@ def _question(settings: Settings, cluster: str, inventory: str | None) -> Questi
         try:
             instance = sessions.read_cluster(clusters.source).instance_id
         except (UnreadError, NotConnectedError) as error:
-            name = sessions.metadata_of(clusters.source).session.name
+            name = sessions.find_metadata(clusters.source).session.name
             typer.echo(f"{name}: {error}; so no ledger counts as Headgate's own copy", err=True)
     return Question(
         cluster=cluster,

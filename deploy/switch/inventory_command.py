@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.topic_admin import check_topics
-from connectors.switching.inventory import inventory_readings
+from connectors.switching.inventory import make_inventory
 from deploy.settings.application import Settings
 from deploy.switch.clusters import bookkeeper_clusters
 from deploy.switch.loop_kafka import loop_connection
@@ -72,7 +72,7 @@ def _readings(cluster: str, target: str, seen: PrecheckSnapshot, took_ms: int) -
     if existing is None:
         raise ValueError("the target's ledgers are unknown")
     ids = existing.ids if existing.listed else None
-    return inventory_readings(
+    return make_inventory(
         cluster, name, seen.references, existing.facts, target, took_ms,
         target_ids=ids, staying=seen.staying, left_out=seen.left_out,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from connectors.switching.cluster_sessions import ClusterSessions, within
+from connectors.switching.cluster_sessions import ClusterSessions, time_limit
 from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from deploy.commands.console import SafeConsole
@@ -132,7 +132,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
 def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tuple[str, ...] | None:
     path = (execution or SwitchExecution()).brokers_path
     try:
-        reader = sessions.brokers.reader(within(_READ_SECONDS))
+        reader = sessions.brokers.reader(time_limit(_READ_SECONDS))
         return tuple(sorted(reader.one(reader.client.get_children_async, path) or ()))
     except (UnreadError, NotConnectedError) as error:
         typer.echo(f"not read: {path}: {detail_of(error)}", err=True)

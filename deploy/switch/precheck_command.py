@@ -57,7 +57,7 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
     rules = settings.policies.switching.for_cluster(cluster).rules
     with ClusterSessions(cluster, brokers, clusters) as sessions:
         try:
-            metadata = sessions.metadata_of(target)
+            metadata = sessions.find_metadata(target)
         except UserError as error:
             raise UserError(f"--target: {error}") from None
         view, trouble = RegistryView(), tuple[str, ...]()
@@ -67,7 +67,7 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
             trouble = (f"the registry: {error}",)
         taken = take_snapshot(
             sessions.brokers,
-            sessions.metadata_of(view.committed() or clusters.source),
+            sessions.find_metadata(view.committed() or clusters.source),
             metadata,
             view.bootstrap or clusters.bootstrap,
             rules,

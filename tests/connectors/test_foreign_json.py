@@ -11,7 +11,7 @@ from connectors.canary.canary import _evidence
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.pulsar.probes import role_of
 from connectors.switching.json_znodes import DamagedZnodeError, JsonZnodes
-from connectors.switching.rollover import RolloverFailed, _rollover_result
+from connectors.switching.rollover import RolloverFailed, _parse_rollover
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError
 from tests.connectors.switching.memory_zookeeper import Server
@@ -60,7 +60,7 @@ def ask_server(document: bytes) -> None:
 
 def ask_owner(document: bytes) -> None:
     for status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        assert isinstance(_rollover_result("m:1", httpx.Response(status, content=document)), RolloverFailed)
+        assert isinstance(_parse_rollover("m:1", httpx.Response(status, content=document)), RolloverFailed)
 
 
 def read_znode(document: bytes) -> None:

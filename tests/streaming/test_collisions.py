@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.switching.inventory import inventory_readings
+from connectors.switching.inventory import make_inventory
 from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.observations import Outcome, Reading
 from policies.switching.clusters import ClusterSnapshot
@@ -74,7 +74,7 @@ def told(
     inventory: str = "i1",
     target: str = "new",
 ) -> list[Reading]:
-    return list(inventory_readings(CLUSTER, inventory, references, existing or {}, target, 0, target_ids=target_ids))
+    return list(make_inventory(CLUSTER, inventory, references, existing or {}, target, 0, target_ids=target_ids))
 
 
 def small_parts(readings: Sequence[Reading], size: int) -> list[Reading]:

@@ -136,8 +136,8 @@ def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, ref
     entries = [position(7 + n % 2, n, entry_of("n", str(n)), unknown=chunk(9, b"x")) for n in range(1000)]
     put(tree, SCHEMA, locator(*entries))
     assert to_new(references, SCHEMA, LedgerKind.SCHEMA) == DONE
-    assert references.owners_of([SCHEMA], LedgerKind.SCHEMA, 7) == {"new"}
-    assert references.owners_of([SCHEMA], LedgerKind.SCHEMA, 8) == {None}
+    assert references.read_owners([SCHEMA], LedgerKind.SCHEMA, 7) == {"new"}
+    assert references.read_owners([SCHEMA], LedgerKind.SCHEMA, 8) == {None}
 
 
 def test_it_is_taken_back(tree: KazooClient, references: ReferenceZnodes) -> None:
@@ -253,7 +253,7 @@ def test_a_ledger_that_nothing_names_any_more_is_gone(
         put(tree, path, data)
     found = to_new(references, path, kind)
     assert (found.outcome, found.changed) == (AttributionOutcome.GONE, ())
-    assert references.owners_of([path], kind, 7) == frozenset()
+    assert references.read_owners([path], kind, 7) == frozenset()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -288,10 +288,10 @@ def test_the_order_again_completes_what_a_conflict_left_undone(
     session.before = lambda: tree.set(paths[0], schema_locator(7, 8))
     found = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
     assert (found.outcome, found.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION,))
-    assert [references.owners_of([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
-    assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
+    assert [references.read_owners([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
+    assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
     assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
-    assert references.owners_of(paths, LedgerKind.SCHEMA, 7) == {"new"}
+    assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {"new"}
 
 
 def test_one_znode_that_is_gone_does_not_hide_the_others(tree: KazooClient, references: ReferenceZnodes) -> None:
@@ -344,7 +344,7 @@ def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, 
         AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us write it"
     )
     assert tree.get(CURSOR)[0] == before
-    assert references.owners_of([CURSOR], LedgerKind.CURSOR, 7) == {None}
+    assert references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == {None}
 
 
 def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
@@ -354,7 +354,7 @@ def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, r
         AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us read it"
     )
     with pytest.raises(ReferenceZnodeError, match="its ACL does not let us read it"):
-        references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
+        references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
 
 
 def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
@@ -363,7 +363,7 @@ def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
     put(tree, CURSOR, b"\xff")
     assert to_new(references) == Attribution(AttributionOutcome.FAILED, detail=f"{CURSOR}: it is no ManagedCursorInfo")
     with pytest.raises(ReferenceZnodeError, match=f"{CURSOR}: it is no"):
-        references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
+        references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
 
 
 def test_without_zookeeper_nothing_is_known() -> None:
@@ -375,7 +375,7 @@ def test_without_zookeeper_nothing_is_known() -> None:
         found = references.attribute([CURSOR, SCHEMA], LedgerKind.CURSOR, 7, LEGACY, "new")
         assert (found.outcome, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (AttributionOutcome.FAILED, True)
         with pytest.raises(ReferenceZnodeError):
-            references.owners_of([CURSOR], LedgerKind.CURSOR, 7)
+            references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
     finally:
         session.close()
 

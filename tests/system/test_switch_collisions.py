@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from connectors.switching.inventory import inventory_readings
+from connectors.switching.inventory import make_inventory
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
@@ -179,7 +179,7 @@ def test_a_newer_inventory_counts_and_one_that_is_not_whole_says_nothing(
     free, said = asked()
     assert free, said
     assert "no collision" in said
-    part, _manifest = inventory_readings(CLUSTER, "newest", [], {}, "new", 0)
+    part, _manifest = make_inventory(CLUSTER, "newest", [], {}, "new", 0)
     record = observation_event(part, id="e", source="test", time=datetime.now(UTC))
     produce(fleet.kafka, f"{fleet.prefix}.observed.switches", (CLUSTER, record))
     free, said = asked(as_json=True)

@@ -132,7 +132,7 @@ def statuses(view: RegistryView) -> dict[str, str]:
 
 def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> None:
     assert registry.read() == RegistryView()
-    assert registry.closable() == {}
+    assert registry.read_permits() == {}
 
 
 def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tree: KazooClient) -> None:
@@ -143,7 +143,7 @@ def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tre
     assert document(tree, f"{REGISTRY_ROOT}/clusters/old") == entry
     view = registry.read()
     assert (view.bootstrap, view.active(), view.committed_epoch, view.directive) == ("old", "old", 0, None)
-    assert view.reading("c1").clusters[0].version == 0
+    assert view.make_reading("c1").clusters[0].version == 0
 
 
 def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:
@@ -204,7 +204,7 @@ def test_any_name_may_be_registered(registry: Registry, name: str) -> None:
     registry.allow_close(name, 1)
     view = registry.read()
     assert ([each.name for each in view.clusters], view.bootstrap, view.active()) == ([name], name, name)
-    assert registry.closable() == {name: 1}
+    assert registry.read_permits() == {name: 1}
 
 
 def test_a_removed_entry_takes_the_permit_to_close_its_client_with_it(both: Registry) -> None:
@@ -212,7 +212,7 @@ def test_a_removed_entry_takes_the_permit_to_close_its_client_with_it(both: Regi
     both.remove_cluster("new", 0)
     both.remove_cluster("new", 0)
     assert statuses(both.read()) == {"old": "active"}
-    assert both.closable() == {}
+    assert both.read_permits() == {}
 
 
 def test_an_entry_that_is_active_or_another_one_is_not_removed(both: Registry) -> None:
@@ -226,7 +226,7 @@ def test_an_entry_that_is_active_or_another_one_is_not_removed(both: Registry) -
 def test_a_permit_to_close_a_client_only_grows(registry: Registry) -> None:
     for epoch in (3, 2, 4):
         registry.allow_close("old", epoch)
-    assert registry.closable() == {"old": 4}
+    assert registry.read_permits() == {"old": 4}
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ class MemorySessions(ClusterSessions):
     def brokers(self) -> ZooKeeperSession:
         return self._memory["brokers"]
 
-    def metadata_of(self, name: str) -> ClusterMetadata:
-        known = super().metadata_of(name)
+    def find_metadata(self, name: str) -> ClusterMetadata:
+        known = super().find_metadata(name)
         return ClusterMetadata(name, self._memory[name], known.ledgers_root)
 
     def subscribe(self, *ledger_ids: int, attribution: str | None = None) -> None:

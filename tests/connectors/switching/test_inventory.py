@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.inventory import MAX_PART_BYTES, MAX_PART_REFERENCES, inventory_readings
+from connectors.switching.inventory import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
 from policies.errors import UserError
 from policies.observations import Observation, Reading
 from policies.switching.events import InventorySeen
@@ -38,7 +38,7 @@ def told(
     existing: Mapping[int, Ledger] | None = None,
     target_ids: Iterable[int] | None = None,
 ) -> list[Reading]:
-    given = inventory_readings("c1", "i1", references, existing or {}, "new", 42, target_ids=target_ids)
+    given = make_inventory("c1", "i1", references, existing or {}, "new", 42, target_ids=target_ids)
     return list(given)
 
 
@@ -124,7 +124,7 @@ def test_references_are_read_only_as_parts_are_taken() -> None:
             read.append(number)
             yield cursor(number)
 
-    readings = inventory_readings("c1", "i1", reading(), {}, "new", 0)
+    readings = make_inventory("c1", "i1", reading(), {}, "new", 0)
     next(readings)
     assert len(read) == MAX_PART_REFERENCES
 

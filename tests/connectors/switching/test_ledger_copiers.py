@@ -59,15 +59,15 @@ def world() -> World:
 
 
 def test_a_move_has_one_copier_and_the_way_back_another(world: World) -> None:
-    there, back = world.copiers.between("old", "new"), world.copiers.between("new", "old")
-    assert there is world.copiers.between("old", "new")
+    there, back = world.copiers.get("old", "new"), world.copiers.get("new", "old")
+    assert there is world.copiers.get("old", "new")
     assert there is not back
     assert world.jvms == 2
     assert world.jvm.made == [], "nothing is opened before something is copied"
 
 
 def test_a_copier_knows_both_clusters_by_identity_and_address(world: World) -> None:
-    move = world.copiers.between("old", "new")
+    move = world.copiers.get("old", "new")
     move.copier.copy(7)
     (settings,) = world.jvm.made
     addresses = [settings[side]["properties"]["metadataServiceUri"] for side in ("source", "target")]  # type: ignore[index]
@@ -78,31 +78,31 @@ def test_a_copier_knows_both_clusters_by_identity_and_address(world: World) -> N
 
 
 def test_a_limit_holds_for_all_that_are_there_and_all_to_come(world: World) -> None:
-    world.copiers.between("old", "new").copier.copy(7)
+    world.copiers.get("old", "new").copier.copy(7)
     world.copiers.limit(5_000)
-    world.copiers.between("new", "old").copier.copy(8)
+    world.copiers.get("new", "old").copier.copy(8)
     assert world.jvm.limits == [5_000]
     assert [settings["bytes_per_second"] for settings in world.jvm.made] == [0, 5_000]
 
 
 def test_closed_they_are_made_anew_when_needed(world: World) -> None:
-    before = world.copiers.between("old", "new")
+    before = world.copiers.get("old", "new")
     before.copier.copy(7)
     world.copiers.close()
     world.copiers.close()
     assert world.jvm.closed == 1
-    assert world.copiers.between("old", "new") is not before
+    assert world.copiers.get("old", "new") is not before
 
 
 def test_a_move_within_one_cluster_is_refused(world: World) -> None:
     world.sessions.servers["new"].write("/ledgers/INSTANCEID", b"i-old")
     with pytest.raises(UserError, match="the same BookKeeper cluster"):
-        world.copiers.between("old", "new")
+        world.copiers.get("old", "new")
 
 
 def test_a_cluster_that_nobody_named_is_the_users_mistake(world: World) -> None:
     with pytest.raises(UserError, match="names no cluster third; it names old, new"):
-        world.copiers.between("old", "third")
+        world.copiers.get("old", "third")
 
 
 @pytest.mark.parametrize("node", ["INSTANCEID", "LAYOUT"])
@@ -110,12 +110,12 @@ def test_without_identity_or_layout_there_is_no_copier_and_it_is_tried_again(wor
     before = dict(world.sessions.servers["new"].tree)
     del world.sessions.servers["new"].tree[f"/ledgers/{node}"]
     with pytest.raises(UnreadError, match="/ledgers/INSTANCEID"):
-        world.copiers.between("old", "new")
+        world.copiers.get("old", "new")
     world.sessions.servers["new"].tree = before
-    assert world.copiers.between("old", "new") is world.copiers.between("old", "new")
+    assert world.copiers.get("old", "new") is world.copiers.get("old", "new")
 
 
 def test_one_that_is_away_is_unread(world: World) -> None:
     world.sessions.servers["old"].away = ConnectionLoss()
     with pytest.raises(UnreadError):
-        world.copiers.between("old", "new")
+        world.copiers.get("old", "new")

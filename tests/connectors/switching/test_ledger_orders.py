@@ -75,7 +75,7 @@ class _Copiers:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def between(self, source: str, target: str) -> JournaledCopier:
+    def get(self, source: str, target: str) -> JournaledCopier:
         assert (source, target) == ("old", "new")
         return JournaledCopier(_Copier(self._world), _Journal(self._world))
 
@@ -106,7 +106,7 @@ class _References:
         self._world.owners_expected = owners
         return self._world.attributed
 
-    def owners_of(self, _paths: Iterable[str], _kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
+    def read_owners(self, _paths: Iterable[str], _kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         if self._world.unreadable:
             raise ReferenceZnodeError("/x: cannot be read")
         return self._world.owners if ledger_id == self._world.named else frozenset()

@@ -29,9 +29,9 @@ def test_what_is_not_done_is_in_hand() -> None:
     queue.begin(first)
     queue.begin(order(COPY, 3, 8))
     queue.begin(second)
-    assert queue.in_hand == 2
-    assert (queue.finish(first), queue.in_hand) == (second, 2)
-    assert (queue.finish(second), queue.in_hand) == (None, 1)
+    assert queue.open_count == 2
+    assert (queue.finish(first), queue.open_count) == (second, 2)
+    assert (queue.finish(second), queue.open_count) == (None, 1)
 
 
 def test_a_repeated_or_earlier_order_is_dropped_also_when_nothing_is_under_way() -> None:
@@ -58,5 +58,5 @@ def test_failures_in_a_row_are_published_later_and_later_up_to_half_a_minute() -
     queue = LedgerOrderQueue()
     assert [queue.backoff_seconds(failed(7)) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert queue.backoff_seconds(failed(8)) == 1
-    queue.succeeded(failed(7))
+    queue.reset_backoff(failed(7))
     assert queue.backoff_seconds(failed(7)) == 1

@@ -69,7 +69,7 @@ class FakeRegistry:
         self.directives: list[tuple[int, str]] = []
         self.shown = 0
 
-    def show_as_proposed(self) -> None:
+    def write_proposed(self) -> None:
         if self.error is not None:
             raise self.error
         self.shown += 1

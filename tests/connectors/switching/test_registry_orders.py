@@ -129,10 +129,10 @@ def test_a_registry_of_an_earlier_version_is_shown_as_proposed_once_somebody_car
     world = World()
     for name in ("old", "new"):
         del world.server.tree[f"{REGISTRY_ROOT}/{name}"]
-    world.orders.show_as_proposed()
+    world.orders.write_proposed()
     assert set(as_proposed(world)) == {"old", "new"}
     before = dict(world.server.tree)
-    world.orders.show_as_proposed()
+    world.orders.write_proposed()
     assert world.server.tree == before, "what stands there stays"
 
 
@@ -143,7 +143,7 @@ def test_what_somebody_else_made_active_is_read_and_none_of_ours_becomes_active_
     with pytest.raises(RegistryError, match="old and third are both active"):
         world.registry.read()
     view = world.registry.read(contested_too=True)
-    assert view.reading("c1").active_as_proposed == ("old", "third")
+    assert view.make_reading("c1").active_as_proposed == ("old", "third")
     assert world.statuses_of(view) == {"new": "standby", "old": "active"}, "it is not one of ours"
 
 
@@ -223,7 +223,7 @@ def test_a_client_may_be_closed_from_an_epoch_on_and_never_from_an_earlier_one_a
     world = World()
     for epoch in (3, 2):
         world.carry_out(SwitchVerdict.CLOSE_CLIENT, epoch, name="old")
-    assert world.registry.closable() == {"old": 3}
+    assert world.registry.read_permits() == {"old": 3}
 
 
 def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_stays() -> None:
@@ -231,7 +231,7 @@ def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_sta
     world.carry_out(SwitchVerdict.CLOSE_CLIENT, name="new")
     for name in ("new", "old", "never"):
         world.carry_out(SwitchVerdict.REMOVE_REGISTRY, name=name, version=0)
-    assert (world.statuses(), world.registry.closable()) == ({"old": "active"}, {})
+    assert (world.statuses(), world.registry.read_permits()) == ({"old": "active"}, {})
 
 
 @pytest.mark.parametrize("verdict", sorted(REGISTRY_ORDERS))

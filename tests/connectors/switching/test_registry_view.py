@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.json_znodes import quoted
+from connectors.switching.json_znodes import quote_name
 from connectors.switching.registry_view import RegistryView
 from policies.switching.readings import RegisteredCluster, WrittenDirective
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState
@@ -66,7 +66,7 @@ def test_the_policy_and_the_brokers_agree(
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_name_is_one_part_of_a_path_and_comes_back(name: str) -> None:
-    part = quoted(name)
+    part = quote_name(name)
     assert unquote(part) == name
     assert part not in (".", "..")
     assert "/" not in part

@@ -1,4 +1,4 @@
-"""The settings of the executor: what does not fit is refused where it stands, and no secret is quoted."""
+"""The settings of the executor: what does not fit is refused where it stands, and no secret is quote_name."""
 
 from pathlib import Path
 from typing import Any

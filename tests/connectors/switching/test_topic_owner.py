@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.topic_owner import Cursor, bundle_of, cursor_of
+from connectors.switching.topic_owner import Cursor, find_bundle, parse_cursor
 
 SIXTEEN = [f"0x{i << 28:08x}_0x{min((i + 1) << 28, 0xFFFFFFFF):08x}" for i in range(16)]
 
@@ -31,20 +31,20 @@ CAPTURED = [
 def test_a_topic_belongs_to_the_bundle_that_a_real_broker_says(
     znode: str, subscription: str, topic: str, bundle: str
 ) -> None:
-    cursor = cursor_of(f"/managed-ledgers/t/n/persistent/{znode}")
+    cursor = parse_cursor(f"/managed-ledgers/t/n/persistent/{znode}")
     assert cursor.namespace == "t/n"
     assert cursor.topic == f"persistent://t/n/{topic}"
-    assert bundle_of(cursor.topic, SIXTEEN) == bundle
+    assert find_bundle(cursor.topic, SIXTEEN) == bundle
     if subscription == "s1":
         assert cursor.name == subscription
 
 
 def test_a_subscriptions_name_is_decoded() -> None:
-    assert cursor_of("/managed-ledgers/t/n/persistent/topic/s+1%2Fx%2B%C3%A9").name == "s 1/x+é"
+    assert parse_cursor("/managed-ledgers/t/n/persistent/topic/s+1%2Fx%2B%C3%A9").name == "s 1/x+é"
 
 
 def test_pulsars_first_topic_names_have_a_cluster() -> None:
-    cursor = cursor_of("/managed-ledgers/t/c/n/persistent/topic/s1")
+    cursor = parse_cursor("/managed-ledgers/t/c/n/persistent/topic/s1")
     assert cursor == Cursor("t/c/n", "persistent://t/c/n/topic", "s1")
 
 
@@ -54,14 +54,14 @@ def test_pulsars_first_topic_names_have_a_cluster() -> None:
 )
 def test_what_is_no_cursor_is_named(path: str) -> None:
     with pytest.raises(ValueError, match="is not the znode of a cursor"):
-        cursor_of(path)
+        parse_cursor(path)
 
 
 @given(st.text(min_size=1), st.sets(st.integers(1, 0xFFFFFFFE), max_size=8))
 def test_each_topic_belongs_to_exactly_one_bundle(topic: str, borders: set[int]) -> None:
     ends = [0, *sorted(borders), 0xFFFFFFFF]
     bundles = [f"0x{lower:08x}_0x{upper:08x}" for lower, upper in pairwise(ends)]
-    assert sum(bundle_of(topic, [bundle]) is not None for bundle in bundles) == 1
+    assert sum(find_bundle(topic, [bundle]) is not None for bundle in bundles) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,19 @@ def test_each_topic_belongs_to_exactly_one_bundle(topic: str, borders: set[int])
     ],
 )
 def test_a_range_holds_its_lower_end_and_not_its_upper_one(bundle: str, is_its: bool) -> None:
-    assert (bundle_of("persistent://t/n/topic", [bundle]) is not None) == is_its
+    assert (find_bundle("persistent://t/n/topic", [bundle]) is not None) == is_its
 
 
 def test_of_a_bundle_and_its_halves_the_half_counts() -> None:
     halves = ["0x00000000_0x80000000", "0x80000000_0xffffffff"]
-    assert bundle_of("persistent://t/n/topic", ["0x00000000_0xffffffff", *halves]) == "0x80000000_0xffffffff"
+    assert find_bundle("persistent://t/n/topic", ["0x00000000_0xffffffff", *halves]) == "0x80000000_0xffffffff"
 
 
 def test_a_topic_of_no_bundle_given_has_none() -> None:
-    assert bundle_of("persistent://t/n/topic", []) is None
+    assert find_bundle("persistent://t/n/topic", []) is None
 
 
 def test_the_greatest_hash_belongs_to_the_last_bundle() -> None:
     topic = "persistent://t/n/acccccacacacaaaaaacaccccaaaaaacaaa"
     assert zlib.crc32(topic.encode()) == 0xFFFFFFFF
-    assert bundle_of(topic, SIXTEEN) == "0xf0000000_0xffffffff"
+    assert find_bundle(topic, SIXTEEN) == "0xf0000000_0xffffffff"
