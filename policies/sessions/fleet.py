@@ -13,6 +13,7 @@ from functools import cached_property
 
 from msgspec.structs import replace as update
 
+from policies.comparison import Comparison, Relation
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.settings import SessionsSettings
@@ -27,24 +28,10 @@ FEWEST = 2
 """The loss of a single session is never fleet-wide."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossCount:
-    """The number of a role's members that are without a session or cut off."""
-
-    lost: int
-    members: int
-    ratio: float
-
-    @property
-    def needed(self) -> int:
-        """The number that makes a loss fleet-wide."""
-        # The product of a decimal ratio may lie slightly above the intended whole number.
-        return max(FEWEST, math.ceil(self.ratio * self.members - 1e-9))
-
-    @property
-    def is_fleet_wide(self) -> bool:
-        """Whether enough sessions are lost to blame ZooKeeper."""
-        return self.lost >= self.needed
+def compare_losses(lost: int, members: int, ratio: float) -> Comparison:
+    """Compare the members without a session or cut off with the number that makes their loss fleet-wide."""
+    # The product of a decimal ratio may lie slightly above the intended whole number.
+    return Comparison(lost, Relation.AT_LEAST, max(FEWEST, math.ceil(ratio * members - 1e-9)))
 
 
 @dataclass(frozen=True)
@@ -74,26 +61,26 @@ class RoleFacts:
         return tuple(m for m in self.members if m.track is not None and m.track.status is lost)
 
     @property
-    def count(self) -> LossCount:
+    def losses(self) -> Comparison:
         """The members without a session or cut off now, in whatever order they were lost."""
-        return LossCount(len(self.lost) + len(self.cut_off), len(self.members), self.ratio)
+        return compare_losses(len(self.lost) + len(self.cut_off), len(self.members), self.ratio)
 
     @property
     def is_lost_together(self) -> bool:
         """Whether some members are without a session, and that loss is fleet-wide."""
-        return bool(self.lost) and self.count.is_fleet_wide
+        return bool(self.lost) and self.losses.holds
 
     @property
     def is_known_lost_together(self) -> bool:
         """The same if unread members count as having a session, for alerts: a stale reading is no loss."""
-        everyone = replace(self.count, members=len(self.members) + self.unread)
-        return bool(self.lost) and everyone.is_fleet_wide
+        members = len(self.members) + self.unread
+        return bool(self.lost) and compare_losses(len(self.lost) + len(self.cut_off), members, self.ratio).holds
 
     @property
     def may_lose_another(self) -> bool:
         """Whether one more may be shut down: the loss is not fleet-wide, and most of the fleet is up."""
-        down, everyone = self.count.lost + self.closed, len(self.members) + self.closed
-        return not self.count.is_fleet_wide and (down < FEWEST or down <= max(MOST, self.ratio) * everyone)
+        down, everyone = self.losses.value + self.closed, len(self.members) + self.closed
+        return not self.losses.holds and (down < FEWEST or down <= max(MOST, self.ratio) * everyone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,10 @@ def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]
 
 def explain_losses(member: MemberFacts) -> str:
     """How many members of its role are without a session, and how many would be fleet-wide."""
-    count, closed = member.role.count, member.role.closed
-    ended = f", and {closed} more {agreeing(closed, 'has', 'have')} ended theirs" if closed else ""
+    role = member.role
+    lost = len(role.lost) + len(role.cut_off)
+    ended = f", and {role.closed} more {agreeing(role.closed, 'has', 'have')} ended theirs" if role.closed else ""
     return (
-        f"{count.lost} of {count.members} {agreeing(count.lost, 'is', 'are')} without a session or cut off{ended}, "
-        f"where {count.needed} would be fleet-wide"
+        f"{lost} of {len(role.members)} {agreeing(lost, 'is', 'are')} without a session or cut off{ended}, "
+        f"where {role.losses.threshold} would be fleet-wide"
     )
