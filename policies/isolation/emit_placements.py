@@ -43,7 +43,7 @@ def emit_placements(
     publication: Publication,
 ) -> tuple[tuple[Decision, ...], tuple[PublishedPlacements, ...]]:
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
-    if not facts.all_fresh:
+    if not facts.is_fresh:
         return (), published
     compared = list(_compare(judgement, facts, published))
     changed = [each.namespace for each in compared if each.changed]

@@ -35,12 +35,12 @@ class IsolationFacts:
     """The ids of the good readings behind these facts, newest first."""
 
     @property
-    def registrations_fresh(self) -> bool:
+    def has_fresh_registrations(self) -> bool:
         """Whether the readings of bookies and groups are valid."""
         return "bookies" not in self.stale and "racks" not in self.stale
 
     @property
-    def all_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether all readings are valid. Without the namespaces, the effect of a quarantine is unknown."""
         return not self.stale
 

@@ -23,12 +23,7 @@ NAME = "isolation"
 
 
 class IsolationPolicy:
-    """Decides for the namespaces and bookies of one cluster.
-
-    Args:
-        cluster: the cluster's name.
-        settings: the settings in force for it.
-    """
+    """Decides for the namespaces and bookies of one cluster, by the settings in force for it."""
 
     name = NAME
 
@@ -74,6 +69,6 @@ def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
     schedule = order_schedule(facts.settings)
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
-    if facts.all_fresh:
+    if facts.is_fresh:
         schedule = placement_schedule(facts.settings)
         yield from (schedule.due_ms(each.published_ms, each.repeat_at_ms) for each in emitted.published)

@@ -164,7 +164,6 @@ class QuarantineOrder(Struct, array_like=True, frozen=True):
     since_ms: InstantMs
     """When it was first decided."""
     published_ms: InstantMs
-    """When it was last published."""
     carried_out: bool = False
     """Whether the bookie has been in the quarantine group since."""
     starved: str = ""

@@ -27,7 +27,7 @@ class HypotheticalChange:
 
     kind: ChangeKind
     name: str
-    """The name of the bookie or the group."""
+    """The bookie or the group."""
     group: str | None = None
 
 

@@ -47,7 +47,6 @@ class Published:
     rulings: Mapping[tuple[str, str], LastPublishedRuling]
     """The rulings published now, by path and member."""
     sequence: int
-    """The last sequence."""
 
 
 class DecisionPublisher:

@@ -90,7 +90,7 @@ class Facts:
     members: Mapping[str, MemberFacts]
     fleet: FleetFacts
     nodes: Mapping[str, NodeRecord]
-    """The nodes of bundles and registrations, by path."""
+    """By path."""
     sources: Mapping[str, SourceRecord]
     budget: Budget
 

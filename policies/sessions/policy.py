@@ -22,12 +22,7 @@ from policies.units import millis_of, to_millis
 
 
 class SessionsPolicy:
-    """Decides for the members of one cluster.
-
-    Args:
-        cluster: the cluster's name.
-        settings: the settings in force for it.
-    """
+    """Decides for the members of one cluster, by the settings in force for it."""
 
     name = NAME
 

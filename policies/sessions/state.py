@@ -21,13 +21,15 @@ SESSIONS = ""
 
 
 class SessionTrack(Struct, array_like=True, frozen=True):
-    """The known state of one member's session."""
+    """The known state of one member's session.
+
+    Here and below, `read_ms` (or `at_ms`) is the time of the last reading, and `before_ms` that of the one before it.
+    """
 
     status: SessionStatus
     since_ms: InstantMs
-    """When its status began."""
+    """Since when it has this status."""
     read_ms: InstantMs
-    """When it was last read."""
     state: SessionState
     """Its state in the last reading."""
     session: str | None = None
@@ -47,7 +49,6 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     unsettled: bool = False
     """Whether it flaps: until its status has stayed the same for `settle`."""
     before_ms: InstantMs = NEVER
-    """The time of the reading before the last."""
 
     @property
     def is_lost(self) -> bool:
@@ -80,11 +81,9 @@ class Health(Struct, array_like=True, frozen=True):
     down_ms: InstantMs = NEVER
     """When it last did not answer that it is healthy."""
     before_ms: InstantMs = NEVER
-    """The time of the reading before the last."""
     answered_ms: InstantMs = NEVER
     """When it last did not refuse a connection. A process that does not answer in time is slow, not dead."""
     listed_ms: InstantMs = NEVER
-    """When the cluster last listed it."""
     unlisted_ms: InstantMs = NEVER
     """Since when the cluster has not listed it; `NEVER` while it does, or that is not known."""
 
@@ -99,7 +98,6 @@ class LastPublishedOrder(Struct, array_like=True, frozen=True):
     lost_ms: InstantMs | None = None
     """The time of the loss behind it."""
     is_shadow: bool = False
-    """Whether it was published in shadow mode."""
 
 
 class Member(Struct, array_like=True, frozen=True):
@@ -170,7 +168,6 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     """The last owner other than the present one."""
     unreadable_times: int = 0
     before_ms: InstantMs = NEVER
-    """The time of the reading before the last."""
 
 
 class LastPublishedRuling(Struct, array_like=True, frozen=True):
@@ -223,7 +220,6 @@ class SpentShutdown(Struct, array_like=True, frozen=True):
     back_ms: InstantMs = NEVER
     """When the member was back, or gone for good; until then the decision keeps it down."""
     is_shadow: bool = False
-    """Whether it was decided in shadow mode."""
 
 
 class SessionsState(Struct, array_like=True, frozen=True):
@@ -232,7 +228,6 @@ class SessionsState(Struct, array_like=True, frozen=True):
     started_ms: InstantMs
     members: tuple[Member, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
-    """The nodes of bundles and registrations."""
     claims: tuple[Claim, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
     spent: tuple[SpentShutdown, ...] = ()

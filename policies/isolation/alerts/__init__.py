@@ -39,11 +39,11 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     yield from _check_readings(context)
     yield from _check_vanished(context)
     kept: frozenset[str] = frozenset()
-    if context.facts.registrations_fresh:
+    if context.facts.has_fresh_registrations:
         yield from bookies.conditions(context)
     else:
         kept |= ABOUT_BOOKIES
-    if context.facts.all_fresh:
+    if context.facts.is_fresh:
         yield from _check_namespaces(context)
     else:
         kept |= ABOUT_NAMESPACES

@@ -28,7 +28,6 @@ class IsolationJudgement:
     confirmed: tuple[PlacementJudgement, ...]
     """The same by `facts.confirmed`, for alerts."""
     without_affinity: PlacementJudgement
-    """The verdict on namespaces without an affinity."""
     ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
     """The quarantine orders that end now, and why."""
     standing: dict[str, QuarantineOrder]
@@ -42,9 +41,6 @@ class IsolationJudge:
 
     The verdicts on namespaces are a pure function of their affinities, the promises, the membership and the settings.
     Most readings change none of these, so the last verdicts are cached: a step that changes nothing then costs a tenth.
-
-    Args:
-        settings: the settings in force for the cluster.
     """
 
     def __init__(self, settings: IsolationSettings) -> None:

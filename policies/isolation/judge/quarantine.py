@@ -45,7 +45,7 @@ def judge_ends(
 def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
     if facts.settings.quarantine is Quarantine.OFF:
         return QuarantineReason.SWITCHED_OFF
-    if not facts.registrations_fresh:
+    if not facts.has_fresh_registrations:
         return None
     is_put_there = order.verdict is QuarantineVerdict.WITHHOLD and order.bookie in facts.quarantined
     if bookie is not None and (bookie.assigned or is_put_there):
@@ -63,7 +63,7 @@ def judge_quarantines(
         facts: the cluster as of now.
         placements: the verdicts on namespaces.
     """
-    if facts.settings.quarantine is Quarantine.OFF or not facts.all_fresh:
+    if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
         return ()
     return tuple(_judge_bookies(standing, facts, placements))
 

@@ -21,7 +21,7 @@ def read(bookies_at: float, racks_at: float, affinity_at: float) -> tuple[Observ
 
 
 @pytest.mark.parametrize(
-    ("observations", "stale", "registrations_fresh"),
+    ("observations", "stale", "has_fresh_registrations"),
     [
         pytest.param(read(40, 40, 40), set(), True, id="all fresh"),
         pytest.param(read(40, 40, 39.999), set(), True, id="just within validity"),
@@ -33,11 +33,11 @@ def read(bookies_at: float, racks_at: float, affinity_at: float) -> tuple[Observ
     ],
 )
 def test_a_reading_counts_for_its_validity(
-    observations: tuple[Observation, ...], stale: set[str], registrations_fresh: bool
+    observations: tuple[Observation, ...], stale: set[str], has_fresh_registrations: bool
 ) -> None:
     found = facts(99, *observations)
     assert set(found.stale) == stale
-    assert (found.registrations_fresh, found.all_fresh) == (registrations_fresh, not stale)
+    assert (found.has_fresh_registrations, found.is_fresh) == (has_fresh_registrations, not stale)
 
 
 def test_a_bookie_in_the_quarantine_group_is_quarantined() -> None:

@@ -198,7 +198,7 @@ def test_no_more_are_on_their_way_into_quarantine_than_allowed(course: list[Batc
         facts = facts_of(run, second)
         inside = facts.quarantined
         coming = {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} - inside
-        if facts.all_fresh and coming & facts.membership.writable:
+        if facts.is_fresh and coming & facts.membership.writable:
             assert len(coming | inside) <= block["max_quarantined"]
 
 
@@ -211,7 +211,7 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
         coming = (
             {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} if run.state else set()
         )
-        if not (facts.all_fresh and facts.membership.groups and coming):
+        if not (facts.is_fresh and facts.membership.groups and coming):
             continue
         groups = dict(facts.membership.groups) | {"headgate-quarantine": facts.quarantined | coming}
         then = BookieMembership(facts.membership.writable, groups)
