@@ -27,7 +27,7 @@ def sentence_console(*, stderr: bool = False) -> SafeConsole:
     return console
 
 
-def hanging(console: Console, head: Text, body: Text) -> RenderableType:
+def indent_body(console: Console, head: Text, body: Text) -> RenderableType:
     """Return a head and a sentence, whose wrapped lines are indented to its first word."""
     if console.soft_wrap:
         return Text.assemble(head, body)

@@ -126,9 +126,9 @@ def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
-    from deploy.processes import components as parts
+    from deploy.processes import separate
 
-    parts.run_collectors(given)
+    separate.run_collectors(given)
 
 
 @app.command()
@@ -147,9 +147,9 @@ def decide(
 
         typer.echo(submit_line(given, settings))
         return
-    from deploy.processes import components as parts
+    from deploy.processes import separate
 
-    parts.run_query(given)
+    separate.run_query(given)
 
 
 @app.command()
@@ -157,9 +157,9 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the exporter: metrics, status page and notifications to Alertmanager."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
-    from deploy.processes import components as parts
+    from deploy.processes import separate
 
-    parts.run_exporter(given)
+    separate.run_exporter(given)
 
 
 @app.command()
@@ -173,13 +173,13 @@ def act(
     """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
     set_up_logging(verbose=verbose)
     given = _load_with_kafka(settings)
-    from deploy.processes import components as parts
+    from deploy.processes import separate
 
     if release:
-        parts.release(given)
+        separate.release(given)
         print_sentence("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
     else:
-        parts.run_actuators(given)
+        separate.run_actuators(given)
 
 
 @app.command()

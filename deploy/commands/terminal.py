@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from deploy.commands.console import hanging, sentence_console
+from deploy.commands.console import indent_body, sentence_console
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.printable import printable_line
 from policies.units import format_instant
@@ -70,7 +70,7 @@ class Terminal:
 
     def _print(self, head: Text, body: Text) -> None:
         with self._lock:
-            self._console.print(hanging(self._console, head, body))
+            self._console.print(indent_body(self._console, head, body))
 
 
 def _line(decision: Decision) -> tuple[Text, Text]:

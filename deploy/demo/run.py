@@ -32,8 +32,8 @@ from deploy.processes.act import Actuators
 from deploy.processes.connections import Connections
 from deploy.processes.exporting import exporting
 from deploy.processes.logs import set_up_logging
-from deploy.processes.running import new_registry, publishing, run_parts, serving
-from deploy.query.components import query_parts
+from deploy.processes.running import new_registry, publishing, run_components, serving
+from deploy.query.components import query_components
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
 from policies.errors import UserError
@@ -126,19 +126,19 @@ def _run_story(
         director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
         export = exporting(settings, registry, publisher, director.show_decision)
         actuators = Actuators(settings, registry, publisher, connections)
-        parts = [
+        components = [
             Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
             _collector(settings, registry, publisher, volume),
-            *query_parts(settings, registry, sessions, publisher, _is_alone),
-            *actuators.parts_of("throttle", frozenset({CLUSTER}), registry, _is_alone),
-            *export.parts,
+            *query_components(settings, registry, sessions, publisher, _is_alone),
+            *actuators.components_of("throttle", frozenset({CLUSTER}), registry, _is_alone),
+            *export.components,
             Component("quota follower", quota.run),
             Component("audit follower", audit.run),
         ]
-        server = stack.enter_context(serving(settings, registry, parts, export.site))
+        server = stack.enter_context(serving(settings, registry, components, export.site))
         screen.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
         shutdown.in_order = True
-        run_parts(parts, shutdown.stop, on_ready=director.start_producers)
+        run_components(components, shutdown.stop, on_ready=director.start_producers)
         return director.is_over
 
 

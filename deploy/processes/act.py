@@ -52,7 +52,7 @@ class Actuators:
         """By policy, the clusters that its actuators act on."""
 
     def work(self) -> Work | None:
-        """Return the actuators as work for `SharedParts`; None if the settings ask for none."""
+        """Return the actuators as work for `SharedComponents`; None if the settings ask for none."""
         all_of_them = frozenset[str]().union(*self._clusters.values())
         if not all_of_them:
             return None
@@ -62,7 +62,7 @@ class Actuators:
             group=Group(topic("act" if name is None else f"act.{name}"), topic(SHARES_TOPIC)),
             of_shares=partial(clusters_in, clusters=all_of_them),
             units=self._units,
-            open=self._opened,
+            open=self._open,
         )
 
     def _units(self, held: Held) -> Mapping[str, Held]:
@@ -70,11 +70,11 @@ class Actuators:
         return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
 
     @contextmanager
-    def _opened(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
+    def _open(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
         with passing_registry(self._registry) as registry, self._connections.used(clusters):
-            yield self.parts_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
+            yield self.components_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
 
-    def parts_of(
+    def components_of(
         self, policy: str, clusters: Held, registry: CollectorRegistry, may_act: Callable[[str], bool]
     ) -> list[Component]:
         """Make a policy's actuators for some clusters."""

@@ -45,14 +45,16 @@ class Collectors:
         self._connections = connections
 
     def work(self) -> Work:
-        """Return the collectors as work for `SharedParts`.
+        """Return the collectors as work for `SharedComponents`.
 
         Raises:
             UserError: the settings name nothing to watch.
         """
         with self._connections.used(self._settings.clusters):
-            found = {cluster: self.parts_of(cluster) for cluster in self._settings.clusters}
-        names = {cluster: [part.name for part in parts] for cluster, parts in found.items() if parts}
+            found = {cluster: self.components_of(cluster) for cluster in self._settings.clusters}
+        names = {
+            cluster: [component.name for component in components] for cluster, components in found.items() if components
+        }
         if not names:
             raise UserError(
                 "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers, "
@@ -61,29 +63,29 @@ class Collectors:
         topic = self._settings.topics.topic
         return Work(
             name="collectors",
-            group=Group(topic(f"collect.{_alike(names.values())}"), topic(SHARES_TOPIC)),
+            group=Group(topic(f"collect.{_group_suffix(names.values())}"), topic(SHARES_TOPIC)),
             of_shares=partial(clusters_in, clusters=tuple(names)),
             units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
-            open=self._opened,
+            open=self._open,
         )
 
-    def parts_of(self, cluster: str) -> list[Component]:
+    def components_of(self, cluster: str) -> list[Component]:
         """Make the collectors of one cluster, those of all policies."""
         context = CollectorContext(
             cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._history
         )
         return [
-            part
+            component
             for kind in POLICIES.values()
-            for part in connectors_of(kind).collectors(
+            for component in connectors_of(kind).collectors(
                 replace(context, settings=self._blocks[kind.name].for_cluster(cluster))
             )
         ]
 
     @contextmanager
-    def _opened(self, cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
+    def _open(self, cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
         with self._connections.used([cluster]):
-            yield self.parts_of(cluster)
+            yield self.components_of(cluster)
         self._metrics.forget(cluster)
 
     def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
@@ -94,7 +96,7 @@ class Collectors:
         return lambda history, stop: last_readings(self._settings.loop_kafka(), topic, reading, history, stop)
 
 
-def _alike(names: Collection[Sequence[str]]) -> str:
+def _group_suffix(names: Collection[Sequence[str]]) -> str:
     """Make a group name that is equal for processes with the same collectors; others get a group of their own.
 
     While new settings are rolled out, both groups read, which does no harm; and no process is assigned a cluster that

@@ -48,7 +48,7 @@ class Connections:
         try:
             yield
         finally:
-            for ended in self._ended(clusters):
+            for ended in self._release(clusters):
                 ended.close()
 
     def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
@@ -56,22 +56,22 @@ class Connections:
         connection = self._settings.clusters[cluster].zookeeper
         if connection is None:
             return None
-        return self._kept(self._zookeepers, cluster, lambda: ZooKeeperSession(cluster, connection))
+        return self._get_or_open(self._zookeepers, cluster, lambda: ZooKeeperSession(cluster, connection))
 
     def pulsar(self, cluster: str) -> AdminApi | None:
         """Return the cluster's admin client; None if the settings name no admin REST API."""
         connection = self._settings.clusters[cluster].pulsar
         if connection is None:
             return None
-        return self._kept(self._admins, cluster, lambda: AdminApi(connection))
+        return self._get_or_open(self._admins, cluster, lambda: AdminApi(connection))
 
-    def _kept(self, kept: dict[str, Connection], cluster: str, make: Callable[[], Connection]) -> Connection:
+    def _get_or_open(self, kept: dict[str, Connection], cluster: str, make: Callable[[], Connection]) -> Connection:
         with self._lock:
             if cluster not in kept:
                 kept[cluster] = make()
             return kept[cluster]
 
-    def _ended(self, clusters: Collection[str]) -> list[_Closeable]:
+    def _release(self, clusters: Collection[str]) -> list[_Closeable]:
         """Close the connections of clusters without users."""
         with self._lock:
             self._users.subtract(list(clusters))

@@ -14,9 +14,9 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport
 from connectors.partitions.lease import PartitionLease
 from connectors.partitions.membership import Group
-from deploy.processes.running import run_parts
+from deploy.processes.running import run_components
 from deploy.processes.shared_components import Held, Work, passing_registry
-from deploy.query.components import query_parts, require_own_checkpoint, take_checkpoint, warm_up
+from deploy.query.components import query_components, require_own_checkpoint, take_checkpoint, warm_up
 from deploy.query.sole_use import sole_query_in_turn
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
@@ -56,7 +56,7 @@ class Decider:
         sessions.while_untaken(partial(warm_up, settings))
 
     def work(self) -> Work:
-        """Return the query as work for `SharedParts`: a single unit, held with the decider's share."""
+        """Return the query as work for `SharedComponents`: a single unit, held with the decider's share."""
         topic, place = self._settings.topics.topic, self._settings.checkpoint()
         checkpoint = str(place.folder or place.uri)
         name = hashlib.sha256(checkpoint.encode()).hexdigest()[:12]
@@ -65,11 +65,11 @@ class Decider:
             group=Group(topic(f"decide.{name}"), topic(DECIDER_TOPIC)),
             of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
             units=lambda held: {"query": held} if held else {},
-            open=self._opened,
+            open=self._open,
         )
 
     @contextmanager
-    def _opened(self, _unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
+    def _open(self, _unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
         tenure = _Tenure(self, lease)
         with passing_registry(self._registry) as registry:
             yield [Component("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
@@ -77,10 +77,10 @@ class Decider:
                 self._sessions.start_ahead()
                 self._sessions.while_untaken(partial(warm_up, self._settings))
 
-    def parts(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
-        """Make the query's parts on the present checkpoint, while this process holds the share."""
+    def components(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
+        """Make the query's components on the present checkpoint, while this process holds the share."""
         take_checkpoint(self._settings, self._report)
-        return query_parts(
+        return query_components(
             self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
         )
 
@@ -96,22 +96,22 @@ class _Tenure:
     def __init__(self, decider: Decider, lease: PartitionLease) -> None:
         self._decider = decider
         self._lease = lease
-        self._parts: Sequence[Component] | None = None
+        self._components: Sequence[Component] | None = None
 
     def run(self, stop: threading.Event, registry: CollectorRegistry) -> None:
         """Decide until `stop` is set."""
         with sole_query_in_turn(self._decider.settings, stop) as is_ours:
             if is_ours:
                 _log.info("this process decides from now on")
-                self._parts = self._decider.parts(registry, self._lease)
-                run_parts(self._parts, stop)
+                self._components = self._decider.components(registry, self._lease)
+                run_components(self._components, stop)
 
     def healthy(self) -> str | None:
         """Return the problem of the query; None without one."""
-        return first_problem(part.healthy for part in self._parts or ())
+        return first_problem(component.healthy for component in self._components or ())
 
     def ready(self) -> str | None:
         """Return why the query does not decide yet; None when it does."""
-        if self._parts is None:
+        if self._components is None:
             return "waiting until the previous query has ended"
-        return first_problem(part.ready for part in self._parts)
+        return first_problem(component.ready for component in self._components)

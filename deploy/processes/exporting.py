@@ -1,4 +1,4 @@
-"""The parts of a process that exports: metrics, status page, canary, and notifications to Alertmanager."""
+"""The components of a process that exports: metrics, status page, canary, and notifications to Alertmanager."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,14 +20,14 @@ from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision
 
 
-def _unheard(decision: Decision, caught_up: bool) -> None:
+def _ignore(decision: Decision, caught_up: bool) -> None:
     """The default callback: there is no terminal."""
 
 
 class Exporting(NamedTuple):
-    """The exporter's parts, and the status page that its HTTP server shows."""
+    """The exporter's components, and the status page that its HTTP server shows."""
 
-    parts: list[Component]
+    components: list[Component]
     site: StatusSite
 
 
@@ -35,9 +35,9 @@ def exporting(
     settings: Settings,
     registry: CollectorRegistry,
     publisher: Publisher | None,
-    on_decision: Callable[[Decision, bool], None] = _unheard,
+    on_decision: Callable[[Decision, bool], None] = _ignore,
 ) -> Exporting:
-    """Make the parts of the exporter: metrics, the status page, and the canary if the settings have it.
+    """Make the components of the exporter: metrics, the status page, and the canary if the settings have it.
 
     Args:
         settings: of the application.
@@ -70,12 +70,12 @@ def exporting(
         return replace(exporter.snapshot(), answers=None if canary is None else canary.answers())
 
     site = StatusSite(snapshot, version=VERSION, settings_hash=settings_hash)
-    parts = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
-    return Exporting([*parts, *([] if canary is None else [Component("canary", canary.run)])], site)
+    components = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
+    return Exporting([*components, *([] if canary is None else [Component("canary", canary.run)])], site)
 
 
-def notifier_parts(settings: Settings, registry: CollectorRegistry) -> list[Component]:
-    """Make the part that sends alerts to Alertmanager; none if the settings do not name one."""
+def notifier_components(settings: Settings, registry: CollectorRegistry) -> list[Component]:
+    """Make the component that sends alerts to Alertmanager; none if the settings do not name one."""
     if settings.alertmanager is None:
         return []
     topic = f"{settings.topics.prefix}.{Alert.topic}"

@@ -31,19 +31,19 @@ _TOLD_AT_THE_END = {"headgate.librdkafka": logging.CRITICAL, "connectors.kafka.t
 """For commands with an answer, only errors are logged: the command prints its own problem at its end."""
 
 
-def _shown(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def _clean_event(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Escape control characters, and mask secrets that libraries quote; each event is one line, except tracebacks."""
-    return {name: _shown_value(name, value) for name, value in event.items()}
+    return {name: _clean_value(name, value) for name, value in event.items()}
 
 
-def _shown_value(name: str, value: Any) -> Any:
+def _clean_value(name: str, value: Any) -> Any:
     match value:
         case str():
             return shown_error(value) if name == "exception" else printable_line(shown_error(value))
         case list() | tuple():
-            return [_shown_value("", each) for each in value]
+            return [_clean_value("", each) for each in value]
         case dict():
-            return {str(key): _shown_value("", each) for key, each in value.items()}
+            return {str(key): _clean_value("", each) for key, each in value.items()}
         case bool() | int() | float() | None:
             return value
     return printable_line(shown_error(str(value)))
@@ -83,7 +83,7 @@ def set_up_logging(*, verbose: bool = False, to: TextIO | None = None, answers: 
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            _shown,
+            _clean_event,
             rendering,
         ],
     )

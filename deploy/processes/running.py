@@ -1,7 +1,7 @@
-"""Runs the parts of a process: starts them together, serves their metrics and health, and stops them in order.
+"""Runs the components of a process: starts them together, serves their metrics and health, and stops them in order.
 
-Each part runs on its own thread until its stop event is set. The first part that fails ends the whole process, so that
-its supervisor (systemd, Kubernetes, a person) notices and restarts it.
+Each component runs on its own thread until its stop event is set. The first component that fails ends the whole
+process, so that its supervisor (systemd, Kubernetes, a person) notices and restarts it.
 """
 
 import threading
@@ -28,7 +28,7 @@ _SIGNAL_CHECK_SECONDS = 0.5
 _disable_created_metrics: Callable[[], None] = disable_created_metrics
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """The default callback."""
 
 
@@ -44,15 +44,15 @@ def new_registry() -> CollectorRegistry:
 
 @contextmanager
 def serving(
-    settings: Settings, registry: CollectorRegistry, parts: Sequence[Component], site: StatusSite | None = None
+    settings: Settings, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
 ) -> Iterator[MetricsServer]:
-    """Serve /metrics, /-/healthy and /-/ready for these parts, and the status page if there is one."""
+    """Serve /metrics, /-/healthy and /-/ready for these components, and the status page if there is one."""
     server = MetricsServer(
         registry,
         host=settings.http.host,
         port=settings.http.port,
-        healthy=_checks(parts, lambda part: part.healthy),
-        ready=_checks(parts, lambda part: part.ready),
+        healthy=_checks(components, lambda component: component.healthy),
+        ready=_checks(components, lambda component: component.ready),
         setting="http.port",
         site=None if site is None else site.respond,
         access=settings.http.access,
@@ -61,55 +61,56 @@ def serving(
         yield server
 
 
-def _checks(parts: Sequence[Component], of: Callable[[Component], Check | None]) -> Mapping[str, Check]:
-    return {part.name: check for part in parts if (check := of(part)) is not None}
+def _checks(components: Sequence[Component], of: Callable[[Component], Check | None]) -> Mapping[str, Check]:
+    return {component.name: check for component in components if (check := of(component)) is not None}
 
 
-def run_parts(
-    parts: Sequence[Component],
+def run_components(
+    components: Sequence[Component],
     stop: threading.Event,
     *,
-    on_ready: Callable[[], None] = _nothing,
-    on_stop: Callable[[], None] = _nothing,
+    on_ready: Callable[[], None] = _do_nothing,
+    on_stop: Callable[[], None] = _do_nothing,
 ) -> None:
-    """Run parts until `stop` is set or one of them fails, then stop them in order, each before the next.
+    """Run components until `stop` is set or one of them fails, then stop them in order, each before the next.
 
     Args:
-        parts: in the order in which they are to be stopped.
+        components: in the order in which they are to be stopped.
         stop: set to stop them.
-        on_ready: called once, when all parts are ready.
-        on_stop: called once, before the first part is stopped.
+        on_ready: called once, when all components are ready.
+        on_stop: called once, before the first component is stopped.
 
     Raises:
-        UserError: a part failed or ended by itself. Any other exception of a part is raised unchanged.
+        UserError: a component failed or ended by itself. Any other exception of a component is raised unchanged.
     """
     failures: list[BaseException] = []
-    # Daemons: a second Ctrl-C ends the process at once, whatever a part is waiting for.
+    # Daemons: a second Ctrl-C ends the process at once, whatever a component is waiting for.
     threads = [
-        threading.Thread(target=_guarded, args=(part, failures, stop), name=part.name, daemon=True) for part in parts
+        threading.Thread(target=_run_to_end, args=(component, failures, stop), name=component.name, daemon=True)
+        for component in components
     ]
     for thread in threads:
         thread.start()
-    _await_ready(parts, stop, on_ready)
+    _await_ready(components, stop, on_ready)
     while not stop.wait(_SIGNAL_CHECK_SECONDS):
         pass  # Python runs signal handlers on this thread, and only while it is awake
     on_stop()
-    for part, thread in zip(parts, threads, strict=True):
-        part.stop.set()
+    for component, thread in zip(components, threads, strict=True):
+        component.stop.set()
         thread.join()
     if failures:
         raise failures[0]
 
 
-def _await_ready(parts: Sequence[Component], stop: threading.Event, on_ready: Callable[[], None]) -> None:
+def _await_ready(components: Sequence[Component], stop: threading.Event, on_ready: Callable[[], None]) -> None:
     while not stop.wait(_READY_CHECK_SECONDS):
-        if all(part.ready() is None for part in parts if part.ready is not None):
+        if all(component.ready() is None for component in components if component.ready is not None):
             on_ready()
             return
 
 
-def _guarded(part: Component, failures: list[BaseException], stop: threading.Event) -> None:
-    if (failure := part.run_to_end()) is not None:
+def _run_to_end(component: Component, failures: list[BaseException], stop: threading.Event) -> None:
+    if (failure := component.run_to_end()) is not None:
         failures.append(failure)
     stop.set()
 

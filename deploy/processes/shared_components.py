@@ -30,18 +30,18 @@ class Work:
     """A kind of work that processes share, and how a process does the part that it holds."""
 
     name: str
-    """The name of the part that does it, for logs and metrics."""
+    """The name of the component that does it, for logs and metrics."""
     group: Group
     of_shares: Callable[[frozenset[int]], Held]
     """Returns what belongs to the shares that this process holds."""
     units: Callable[[Held], Mapping[str, Held]]
     """Divides what is held into units that start and stop together, by name; a unit whose content changes restarts."""
     open: Callable[[str, Held, PartitionLease], AbstractContextManager[Sequence[Component]]]
-    """Makes the parts of a unit; the context closes their resources afterwards."""
+    """Makes the components of a unit; the context closes their resources afterwards."""
 
 
-class SharedParts:
-    """A part of the loop that runs other parts: those for the shares that this process holds.
+class SharedComponents:
+    """A component of the loop that runs other components: those for the shares that this process holds.
 
     Args:
         connection: how to reach the loop's own Kafka.
@@ -63,7 +63,7 @@ class SharedParts:
         self._running = _Running()
         self._held: Held = frozenset()
 
-    def part(self) -> Component:
+    def component(self) -> Component:
         """Return it as a part of the loop."""
         return Component(self._work.name, self.run, self.healthy, self.ready)
 
@@ -71,7 +71,7 @@ class SharedParts:
         """Do this process's share of the work until `stop` is set, then stop in order while still a group member.
 
         Raises:
-            UserError: Kafka refuses the membership, or a part raised it.
+            UserError: Kafka refuses the membership, or a component raised it.
         """
         with Membership(self._connection, self._work.group, self._settings, self._on_change) as member:
             self._member = member
@@ -85,18 +85,18 @@ class SharedParts:
         self._running.raise_failure()
 
     def healthy(self) -> str | None:
-        """Return the first problem of the parts it runs; None: there is none."""
-        return self._running.first(lambda part: part.healthy)
+        """Return the first problem of its components; None if there is none."""
+        return self._running.first(lambda component: component.healthy)
 
     def ready(self) -> str | None:
-        """Return why it is not ready; None once it has its share (possibly empty) and all parts for it are ready."""
+        """Return why it is not ready; None once it has its share (possibly empty) and all its components are ready."""
         member = self._member
         if member is None:
             return "has not started yet"
-        return member.problem or self._running.first(lambda part: part.ready)
+        return member.problem or self._running.first(lambda component: component.ready)
 
     def _end(self, member: Membership) -> None:
-        """Stop everything. Parts may take long to drain, so membership is kept up meanwhile: shares stay held."""
+        """Stop everything. Components may take long to drain, so membership is kept up meanwhile: shares stay held."""
         self._ending = True
         ending = threading.Thread(target=self._running.stop_all, name=f"end of {self._work.name}", daemon=True)
         ending.start()
@@ -104,7 +104,7 @@ class SharedParts:
             try:
                 member.step()
             except UserError:
-                break  # not a member any more; the parts stop all the same
+                break  # not a member any more; the components stop all the same
         ending.join()
 
     def _on_change(self, shares: frozenset[int]) -> None:
@@ -113,14 +113,14 @@ class SharedParts:
             self._metrics.changed(self._work.name, len(shares), len(held))
         self._shares = shares
         if held != self._held or not self._is_told:
-            self._tell(held)
+            self._log_change(held)
         self._held = held
         wanted = {} if self._ending else self._work.units(held)
         self._running.keep(wanted)
         for name, clusters in wanted.items():
-            self._running.start(name, clusters, partial(self._opened, name, clusters))
+            self._running.start(name, clusters, partial(self._open, name, clusters))
 
-    def _tell(self, held: Held) -> None:
+    def _log_change(self, held: Held) -> None:
         self._is_told = True
         if not held and not self._ending:
             _log.info(f"{self._work.name}: stands by, other processes have all the work")
@@ -128,17 +128,17 @@ class SharedParts:
         gone, new = sorted(self._held - held), sorted(held - self._held)
         _log.info(f"{self._work.name}: this process's share", held=len(held), taken=new[:10], given_up=gone[:10])
 
-    def _opened(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Component]]:
+    def _open(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Component]]:
         assert self._member is not None  # noqa: S101 - it is told by it
         return self._work.open(name, clusters, self._member.lease)
 
 
 @dataclass
 class _RunningUnit:
-    """Parts that run together, each on a thread of its own."""
+    """Components that run together, each on a thread of its own."""
 
     clusters: Held
-    parts: Sequence[Component]
+    components: Sequence[Component]
     threads: list[threading.Thread] = field(default_factory=list)
     opened: ExitStack = field(default_factory=ExitStack)
 
@@ -162,8 +162,8 @@ class _Running:
                 unit = _RunningUnit(clusters, stack.enter_context(opened()))
                 unit.opened = stack.pop_all()
             self._units[name] = unit
-            for part in unit.parts:
-                thread = threading.Thread(target=self._guarded, args=(part,), name=part.name, daemon=True)
+            for component in unit.components:
+                thread = threading.Thread(target=self._run_to_end, args=(component,), name=component.name, daemon=True)
                 unit.threads.append(thread)
                 thread.start()
 
@@ -173,8 +173,8 @@ class _Running:
             leaving = [name for name, unit in self._units.items() if wanted.get(name) != unit.clusters]
             units = [self._units.pop(name) for name in leaving]
             for unit in units:  # all at once; the components of each unit stop in their order
-                for part in unit.parts[:1]:
-                    part.stop.set()
+                for component in unit.components[:1]:
+                    component.stop.set()
             for unit in units:
                 _end(unit)
 
@@ -183,34 +183,36 @@ class _Running:
         self.keep({})
 
     def first(self, check_of: Callable[[Component], Check | None]) -> str | None:
-        """Return the first problem that a part reports; None: there is none."""
-        return first_problem(check_of(part) for unit in list(self._units.values()) for part in unit.parts)
+        """Return the first problem that a component reports; None if there is none."""
+        return first_problem(
+            check_of(component) for unit in list(self._units.values()) for component in unit.components
+        )
 
     def raise_failure(self) -> None:
-        """Raise the exception of the first part that failed, if any."""
+        """Raise the exception of the first component that failed, if any."""
         if self._failures:
             raise self._failures[0]
 
-    def _guarded(self, part: Component) -> None:
-        if (failure := part.run_to_end()) is not None:
+    def _run_to_end(self, component: Component) -> None:
+        if (failure := component.run_to_end()) is not None:
             self._failures.append(failure)
 
 
 def _end(unit: _RunningUnit) -> None:
-    for part, thread in zip(unit.parts, unit.threads, strict=True):
-        part.stop.set()
+    for component, thread in zip(unit.components, unit.threads, strict=True):
+        component.stop.set()
         thread.join()
     unit.opened.close()
 
 
 class _Passing(Collector):
-    """Metrics of parts that come and go."""
+    """Metrics of components that come and go."""
 
     def __init__(self, own: CollectorRegistry) -> None:
         self._own = own
 
     def describe(self) -> list[Metric]:
-        """Describe nothing: the names depend on the parts that run."""
+        """Describe nothing: the names depend on the components that run."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -22,9 +22,9 @@ from deploy.processes.act import Actuators
 from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
-from deploy.processes.exporting import exporting, notifier_parts
-from deploy.processes.running import new_registry, publishing, run_parts, serving
-from deploy.processes.shared_components import SharedParts
+from deploy.processes.exporting import exporting, notifier_components
+from deploy.processes.running import new_registry, publishing, run_components, serving
+from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
@@ -113,19 +113,19 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         export = exporting(settings, registry, publisher, terminal.decision)
-        parts = [
-            *_shared_parts(settings, report, registry, sessions, publisher, connections),
+        components = [
+            *_shared_components(settings, report, registry, sessions, publisher, connections),
             *admin_api_components(settings),
-            *export.parts,
-            *notifier_parts(settings, registry),
+            *export.components,
+            *notifier_components(settings, registry),
             Component("settings reload", reload.watch(registry, stop)),
         ]
         watched = ", ".join(settings.clusters)
-        with serving(settings, registry, parts, export.site) as server:
+        with serving(settings, registry, components, export.site) as server:
             url = settings.http.url(server.port)
             terminal.step(f"watching {watched}; status on {url}/, metrics on {url}/metrics")
-            run_parts(
-                parts,
+            run_components(
+                components,
                 stop,
                 on_ready=terminal.ready,
                 on_stop=lambda: terminal.step("stopping: deciding on the last readings"),
@@ -133,7 +133,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
     return reload.take()
 
 
-def _shared_parts(
+def _shared_components(
     settings: Settings,
     report: TopicReport,
     registry: CollectorRegistry,
@@ -150,4 +150,4 @@ def _shared_parts(
     metrics = PartitionMetrics(registry)
     for work in works:
         if work is not None:
-            yield SharedParts(settings.loop_kafka(), work, settings.shares, metrics).part()
+            yield SharedComponents(settings.loop_kafka(), work, settings.shares, metrics).component()

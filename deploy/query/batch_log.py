@@ -48,7 +48,7 @@ class BatchLog:
         self._open_publisher = open_publisher
         self._ahead_ms_of = ahead_ms_of
         self._done: SimpleQueue[int] = SimpleQueue()
-        self._told = -1
+        self._published = -1
 
     def on_batch(self, number: int) -> None:
         """Note that batch `number` has finished."""
@@ -64,16 +64,16 @@ class BatchLog:
 
     def events(self, number: int) -> Iterator[bytes]:
         """Yield the event of a batch, and those of earlier batches that this process has not published."""
-        if number <= self._told:
-            self._told = -1  # a new checkpoint
+        if number <= self._published:
+            self._published = -1  # a new checkpoint
         for each in range(self._first(number), number + 1):
             if (batch := self._batch(each)) is not None:
                 yield batch_event(batch)
-        self._told = number
+        self._published = number
 
     def _first(self, number: int) -> int:
-        if self._told >= 0:
-            return self._told + 1
+        if self._published >= 0:
+            return self._published + 1
         return min((int(p.name) for p in self._offsets.glob("*") if p.name.isdigit()), default=number)
 
     def _batch(self, number: int) -> Batch | None:

@@ -24,12 +24,12 @@ def follow_move(folder: Path) -> bool:
     """
     try:
         notes = folder.glob("state/*/_metadata/v2/[0-9]*")
-        return sum(_followed(folder.absolute(), note) for note in notes) > 0
+        return sum(_follow_path(folder.absolute(), note) for note in notes) > 0
     except OSError as error:
         raise UserError(f"{folder} cannot be written to ({error.strerror})") from None
 
 
-def _followed(folder: Path, note: Path) -> bool:
+def _follow_path(folder: Path, note: Path) -> bool:
     version, _, text = note.read_text().partition("\n")
     try:
         noted = json.loads(text)
@@ -37,7 +37,7 @@ def _followed(folder: Path, note: Path) -> bool:
         before = [store[_PATHS] for store in stores]
     except (ValueError, KeyError, TypeError):
         return False  # damaged, which the checks of the checkpoint report
-    after = [[_now(folder, path) for path in paths] for paths in before]
+    after = [[_present_path(folder, path) for path in paths] for paths in before]
     if after == before:
         return False
     for store, paths in zip(stores, after, strict=True):
@@ -46,7 +46,7 @@ def _followed(folder: Path, note: Path) -> bool:
     return True
 
 
-def _now(folder: Path, path: str) -> Any:
+def _present_path(folder: Path, path: str) -> Any:
     """Return the file's present path; the old path if this checkpoint does not contain the file."""
     _, state, within = path.removeprefix(_SCHEME).rpartition("/state/")
     moved = folder / "state" / within

@@ -1,4 +1,4 @@
-"""The parts of a process that runs the query, and what must hold of checkpoint and topics before it runs."""
+"""The components of a process that runs the query, and the preconditions of checkpoint and topics."""
 
 import threading
 from collections.abc import Callable
@@ -56,14 +56,14 @@ def take_checkpoint(settings: Settings, report: TopicReport) -> None:
         _log.info("the checkpoint was moved: its paths are adjusted", folder=str(folder))
 
 
-def query_parts(
+def query_components(
     settings: Settings,
     registry: CollectorRegistry,
     sessions: SparkSessions,
     publisher: Publisher,
     may_decide: Callable[[], bool],
 ) -> list[Component]:
-    """Make the parts of the query: ticker, supervised query, batch log, and retirement of unwatched clusters.
+    """Make the components of the query: ticker, supervised query, batch log, and retirement of unwatched clusters.
 
     Call `take_checkpoint` first.
 
@@ -75,7 +75,7 @@ def query_parts(
         may_decide: whether this process still holds the query's share; asked before it drains.
 
     Returns:
-        The parts in the order in which they are to be stopped.
+        The components in the order in which they are to be stopped.
     """
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     health = QueryHealth(registry, stall_seconds)
@@ -93,7 +93,7 @@ def query_parts(
     if folder is not None:
         batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
     supervisor = QuerySupervisor(
-        open_session=lambda: _opened(sessions, settings),
+        open_session=lambda: _open_publisher(sessions, settings),
         wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms)),
         host=host,
         settings=settings.stream,
@@ -102,11 +102,11 @@ def query_parts(
         tick=ticker.start,
         rearm=lambda: ticker.rearm(host.known_keys()),
         clock=clock,
-        on_done=_untold if batch_log is None else batch_log.on_batch,
+        on_done=_ignore if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,
     )
     query = Component("query", supervisor.run, health.problem, health.not_ready)
-    retirement = _retirement_parts(settings, publisher)
+    retirement = _retirement_components(settings, publisher)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
     logging = [] if batch_log is None else [Component("batch log", batch_log.run)]
     return [Component("ticker", ticker.run), query, *logging, *retirement]
@@ -125,11 +125,11 @@ def _wiring(settings: Settings) -> Wiring:
     return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri, signatures=kafka.signatures())
 
 
-def _untold(_number: int) -> None:
+def _ignore(_number: int) -> None:
     """Log no batch: the checkpoint is remote."""
 
 
-def _opened(sessions: SparkSessions, settings: Settings) -> SparkSession:
+def _open_publisher(sessions: SparkSessions, settings: Settings) -> SparkSession:
     session, place = sessions.open(), settings.checkpoint()
     try:
         if place.folder is None:
@@ -154,7 +154,7 @@ def require_usable(report: TopicReport) -> None:
         raise UserError("\n".join(map(str, unusable)))
 
 
-def _retirement_parts(settings: Settings, publisher: Publisher) -> list[Component]:
+def _retirement_components(settings: Settings, publisher: Publisher) -> list[Component]:
     clusters = settings.decided_on()
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every cluster name are decided on")

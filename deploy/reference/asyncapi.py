@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
                 "variables": {"bootstrap_servers": {"default": "localhost:9092"}},
             }
         },
-        "channels": {channel_name(topic): _channel(topic, _of(kinds, topic)) for topic in topics},
+        "channels": {channel_name(topic): _channel(topic, _document_part(kinds, topic)) for topic in topics},
         "operations": dict(_operations(kinds, topics)),
         "components": {"messages": {message_name(k): _message(k, shown[k.event_type]) for k in kinds}},
     }
@@ -62,7 +62,7 @@ def message_name(kind: EventKind) -> str:
     return channel_name(kind.event_type.removeprefix("headgate."))
 
 
-def _of(kinds: Iterable[EventKind], topic: str) -> list[EventKind]:
+def _document_part(kinds: Iterable[EventKind], topic: str) -> list[EventKind]:
     return [kind for kind in kinds if kind.topic == topic]
 
 
@@ -95,7 +95,7 @@ def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[t
     """Headgate's operations: collectors send the records that the query receives; query and actuators send the rest."""
     for topic in topics:
         channel = channel_name(topic)
-        of_topic = _of(kinds, topic)
+        of_topic = _document_part(kinds, topic)
         writers = " and ".join(dict.fromkeys(kind.written_by for kind in of_topic))
         yield f"send.{channel}", _operation("send", channel, of_topic, f"Written by {writers}.")
         is_observed = of_topic[0].is_observed

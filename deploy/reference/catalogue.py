@@ -110,7 +110,7 @@ def catalogue() -> tuple[EventKind, ...]:
         for kind in POLICIES.values()
         for report in kind.reports
     )
-    return (*observed, *commands, *decided, _audit(), *reported, *_of_the_loop())
+    return (*observed, *commands, *decided, _audit(), *reported, *_loop_events())
 
 
 def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _constant(value: str) -> Any:
     return Literal[value]
 
 
-def _of_the_loop() -> tuple[EventKind, ...]:
+def _loop_events() -> tuple[EventKind, ...]:
     """Yield the query's own events: dead letters, timers, ticks and batches."""
     return (
         _written(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),

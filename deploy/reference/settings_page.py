@@ -111,12 +111,12 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
         lines = [f"{row.name}:", *_indented(_entries(inner, example))] if example else [f"{row.name}: {{}}"]
         return lines if field.is_required() else _commented(lines)
     if default is not None:
-        return [f"{row.name}: {_scalar(_human(default, row.type))}"]
+        return [f"{row.name}: {_scalar(_format_value(default, row.type))}"]
     shown = field.is_required() or (off and example is not None)
     if inner is not None:
         lines = [f"{row.name}:", *_indented(_block(inner, example or {}, off=True))]
     else:
-        lines = [f"{row.name}: {_scalar(_stand_in(row.type) if example is None else example)}"]
+        lines = [f"{row.name}: {_scalar(_example_by_type(row.type) if example is None else example)}"]
     return lines if shown else _commented(lines)
 
 
@@ -157,14 +157,14 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((kind for kind in classes_in(annotation) if issubclass(kind, BaseModel)), None)
 
 
-def _human(value: Any, kind: str) -> Any:
+def _format_value(value: Any, kind: str) -> Any:
     """Format a value as a person would write it."""
     if isinstance(value, timedelta):
         return format_duration(value)
     if kind == "size":
         return _size(int(value))
     if isinstance(value, tuple | list):
-        return [_human(each, kind) for each in value]
+        return [_format_value(each, kind) for each in value]
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return value.value if isinstance(value, Enum) else value
@@ -177,7 +177,7 @@ def _size(count: int) -> str:
     return str(count)
 
 
-def _stand_in(kind: str) -> Any:
+def _example_by_type(kind: str) -> Any:
     first = re.match(r"(?:one of )?`([^`]+)`", kind)
     bare = kind.removesuffix(" or null")
     if first is None and bare not in _STAND_INS:

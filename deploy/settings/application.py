@@ -54,20 +54,20 @@ class WatchedClusterBase(ClusterSources):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _goes_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _check_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Report missing settings that a block needs together with the mistakes within the blocks."""
         try:
             cluster = handler(value)
         except ValidationError as error:
             given = value if isinstance(value, Mapping) else {}
-            raise at_once(cls.__name__, _lacking(given.get), error) from None
-        found = [*_lacking(lambda name: getattr(cluster, name)), *_mistakes(cluster)]
+            raise at_once(cls.__name__, _missing_settings(given.get), error) from None
+        found = [*_missing_settings(lambda name: getattr(cluster, name)), *_policy_mistakes(cluster)]
         if found:
             raise at_once(cls.__name__, found)
         return cluster
 
 
-def _lacking(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
+def _missing_settings(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a cluster that need others which are missing, with a sentence each."""
     for kind in POLICIES.values():
         for name, setting in connectors_of(kind).cluster_settings.items():
@@ -76,7 +76,7 @@ def _lacking(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
                 yield name, f"needs {lacking[0]}, too"
 
 
-def _mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
+def _policy_mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
     for kind in POLICIES.values():
         for mistake in connectors_of(kind).mistakes(cluster):
             path, _, what = mistake.partition(": ")
@@ -98,7 +98,7 @@ def _watched_cluster() -> Any:
 WatchedCluster: Any = _watched_cluster()
 
 
-def _named(name: str) -> str:
+def _check_name(name: str) -> str:
     if not 1 <= len(name) <= MAX_CLUSTER_NAME:
         raise ValueError(f"a cluster's name has 1 to {MAX_CLUSTER_NAME} characters")
     if name == CANARY:
@@ -106,13 +106,13 @@ def _named(name: str) -> str:
     return name
 
 
-def _not_everywhere(host: str) -> str:
+def _check_host(host: str) -> str:
     if not host.strip():  # servers take an empty host as every address
         raise ValueError("is empty: name the address to listen on: 127.0.0.1, or 0.0.0.0 for all addresses")
     return host
 
 
-ClusterName = Annotated[str, AfterValidator(_named)]
+ClusterName = Annotated[str, AfterValidator(_check_name)]
 MAX_CLUSTER_NAME = 249
 """The limit that readings have."""
 
@@ -120,7 +120,7 @@ MAX_CLUSTER_NAME = 249
 class HttpSettings(SettingsBlock):
     """The address of /metrics, /-/healthy and /-/ready, and of the exporter's status page."""
 
-    host: Annotated[str, AfterValidator(_not_everywhere)] = Field(
+    host: Annotated[str, AfterValidator(_check_host)] = Field(
         default="127.0.0.1", description="Address to listen on; `0.0.0.0` for a Prometheus on another machine."
     )
     port: int = Field(default=9408, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -131,7 +131,7 @@ class HttpSettings(SettingsBlock):
 
     @field_validator("access")
     @classmethod
-    def _lets_not_everybody_in(cls, access: HttpAccess | None) -> HttpAccess | None:
+    def _refuse_open_access(cls, access: HttpAccess | None) -> HttpAccess | None:
         """Refuse an empty block, because its author wants restricted access and would get none."""
         if access == HttpAccess():
             raise ValueError("names no token and no certificate, so every client has access: set one, or leave it out")
@@ -177,7 +177,7 @@ def _policies_block() -> Any:
 PoliciesSettings: Any = _policies_block()
 
 
-def _close_to_others(folder: Path) -> None:
+def _restrict_access(folder: Path) -> None:
     """Close our own folder to other users; a folder with other files (such as `/tmp`) stays as it is."""
     found = folder.stat()
     names = {each.name for each in folder.iterdir()}
@@ -245,7 +245,7 @@ class Settings(BaseSettings):
 
     @field_validator("data_dir", "jars_dir", mode="before")
     @classmethod
-    def _is_a_folder(cls, value: Any) -> Any:
+    def _parse_folder(cls, value: Any) -> Any:
         """Refuse an empty variable, which would mean the process's working directory."""
         if isinstance(value, str) and not value.strip():
             raise ValueError("is empty: name a folder, or leave it out")
@@ -257,7 +257,7 @@ class Settings(BaseSettings):
             raise ValueError("begins with the home of a user that does not exist") from None
 
     @model_validator(mode="after")
-    def _executors_reach_kafka(self) -> Self:
+    def _check_reachable_kafka(self) -> Self:
         elsewhere = not is_on_this_machine(self.stream.master)
         if elsewhere and self.kafka is not None and is_loopback(self.kafka.bootstrap_servers):
             raise ValueError(
@@ -322,7 +322,7 @@ class Settings(BaseSettings):
         """
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _close_to_others(self.data_dir)
+            _restrict_access(self.data_dir)
         except OSError as error:
             raise UserError(
                 f"data_dir: {self.data_dir} cannot be made ({error.strerror}); name another folder"

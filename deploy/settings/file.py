@@ -39,7 +39,7 @@ def load_settings(file: Path | None) -> Settings:
 
 def read_file(file: Path | None) -> ReadFile:
     """Read the file as YAML; raises as `load_settings` does."""
-    read = YamlText({}, None) if file is None else parse(_text(file), str(file))
+    read = YamlText({}, None) if file is None else parse(_read_text(file), str(file))
     wording = Wording(Settings, read.tree, None if file is None else str(file), os.environ)
     return ReadFile(read.content, read.tree, wording)
 
@@ -50,7 +50,7 @@ def settings_of(read: ReadFile) -> Settings:
     try:
         settings = Settings(**read.content)
     except SettingsError as error:
-        raise UserError(_of_environment(error)) from None
+        raise UserError(_environment_error(error)) from None
     except RecursionError:  # from the environment, because the file's depth is limited
         raise UserError("environment: nested too deep: give each setting by its own name") from None
     except ValidationError as error:
@@ -60,25 +60,25 @@ def settings_of(read: ReadFile) -> Settings:
     return settings
 
 
-def _of_environment(error: SettingsError) -> str:
+def _environment_error(error: SettingsError) -> str:
     what = str(error).partition(" from source")[0]
     return f"environment: {what}: give such blocks as JSON, or each setting by its own name"
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         with file.open(encoding="utf-8") as stream:
             text = stream.read(_MAX_BYTES + 1)
     except UnicodeDecodeError:
         raise UserError(f"{file}: cannot be read (not UTF-8 text): save it as UTF-8") from None
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}){_beside(file)}") from None
+        raise UserError(f"{file}: cannot be read ({error.strerror}){_similar_file(file)}") from None
     if len(text) > _MAX_BYTES:
         raise UserError(f"{file}: is larger than {_MAX_BYTES // 1024**2} MiB, the limit for settings")
     return text
 
 
-def _beside(file: Path) -> str:
+def _similar_file(file: Path) -> str:
     """Return a file with a similar name in the same folder, if the given one does not exist."""
     try:
         names = [each.name for each in file.parent.iterdir() if each.is_file()] if not file.exists() else []

@@ -51,7 +51,7 @@ def names(
         parts = [
             part
             for policy, held in units.items()
-            for part in actuators.parts_of(policy, held, CollectorRegistry(), lambda _: True)
+            for part in actuators.components_of(policy, held, CollectorRegistry(), lambda _: True)
         ]
         assert all(part.ready is not None and part.ready() is not None for part in parts), "none has read anything yet"
         return [part.name for part in parts]
@@ -134,7 +134,7 @@ def test_actuators_know_what_is_theirs_and_what_others_see_to(
     )
     with Connections(settings) as connections:
         actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
-        actuators.parts_of("throttle", frozenset({"c1"}), CollectorRegistry(), lambda name: name == "c1")
+        actuators.components_of("throttle", frozenset({"c1"}), CollectorRegistry(), lambda name: name == "c1")
     (context,) = seen
     assert set(context.clusters) == {"c1"}
     assert context.elsewhere == {"c2"}

@@ -33,7 +33,9 @@ def names(publisher: Publisher, clusters: dict[str, Any]) -> list[str]:
     with Connections(settings) as connections:
         collectors = Collectors(settings, CollectorRegistry(), publisher, connections)
         held = collectors.work().of_shares(frozenset(range(SHARE_COUNT)))
-        return [part.name for cluster in settings.clusters if cluster in held for part in collectors.parts_of(cluster)]
+        return [
+            part.name for cluster in settings.clusters if cluster in held for part in collectors.components_of(cluster)
+        ]
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {

@@ -71,7 +71,7 @@ def held_lease() -> PartitionLease:
     ("clusters", "retirement"), [({"c1": {}}, ["retirement"]), ({}, [])], ids=["some cluster", "every cluster"]
 )
 def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str, Any], retirement: list[str]) -> None:
-    parts = decider(make(clusters=clusters)).parts(CollectorRegistry(), held_lease())
+    parts = decider(make(clusters=clusters)).components(CollectorRegistry(), held_lease())
     assert [part.name for part in parts] == ["ticker", "query", "batch log", *retirement]
 
 
@@ -95,7 +95,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
         began.set()
         assert stop.wait(SECONDS)
 
-    monkeypatch.setattr(decide, "query_parts", lambda *_: [Component("toy", run)])
+    monkeypatch.setattr(decide, "query_components", lambda *_: [Component("toy", run)])
     work, lease = decider(settings).work(), held_lease()
     with work.open("query", frozenset(), lease) as (query,):
         assert query.ready is not None

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from connectors.component import Check, Component
-from deploy.processes.running import new_registry, run_parts, serving
+from deploy.processes.running import new_registry, run_components, serving
 from deploy.settings.application import Settings
 from policies.errors import UserError
 
@@ -45,7 +45,7 @@ def part(name: str, log: Log, *, ready: Check | None = None, fails: BaseExceptio
 def test_parts_end_in_order_each_before_the_next() -> None:
     log, stop = Log(), threading.Event()
     parts = [part(name, log) for name in ("collector", "query", "exporter")]
-    run_parts(parts, stop, on_ready=stop.set, on_stop=lambda: log("stopping"))
+    run_components(parts, stop, on_ready=stop.set, on_stop=lambda: log("stopping"))
     assert sorted(log.lines[:3]) == ["collector begins", "exporter begins", "query begins"]
     assert log.lines[3:] == ["stopping", "collector ends", "query ends", "exporter ends"]
 
@@ -54,13 +54,13 @@ def test_a_part_that_fails_ends_all_and_its_error_is_raised() -> None:
     log = Log()
     failing = part("query", log, fails=UserError("no checkpoint"))
     with pytest.raises(UserError, match="no checkpoint"):
-        run_parts([part("collector", log), failing, part("exporter", log)], threading.Event())
+        run_components([part("collector", log), failing, part("exporter", log)], threading.Event())
     assert log.lines[-2:] == ["collector ends", "exporter ends"]
 
 
 def test_a_part_that_ends_by_itself_has_failed() -> None:
     with pytest.raises(UserError, match="The exporter ended by itself"):
-        run_parts([Component("exporter", lambda _: None)], threading.Event())
+        run_components([Component("exporter", lambda _: None)], threading.Event())
 
 
 def test_of_several_failures_the_first_is_raised() -> None:
@@ -76,7 +76,7 @@ def test_of_several_failures_the_first_is_raised() -> None:
         raise UserError("first")
 
     with pytest.raises(UserError, match="first"):
-        run_parts([part("collector", log), Component("one", first), Component("other", second)], threading.Event())
+        run_components([part("collector", log), Component("one", first), Component("other", second)], threading.Event())
 
 
 def test_it_is_ready_once_when_all_parts_that_can_say_so_are() -> None:
@@ -90,7 +90,7 @@ def test_it_is_ready_once_when_all_parts_that_can_say_so_are() -> None:
         log("ready")
         stop.set()
 
-    run_parts([part("query", log, ready=ready), part("collector", log)], stop, on_ready=on_ready)
+    run_components([part("query", log, ready=ready), part("collector", log)], stop, on_ready=on_ready)
     assert log.lines.count("ready") == 1
     assert reasons == [None]
 
@@ -98,7 +98,7 @@ def test_it_is_ready_once_when_all_parts_that_can_say_so_are() -> None:
 def test_a_process_that_is_stopped_before_it_is_ready_never_says_so() -> None:
     log, stop = Log(), threading.Event()
     stop.set()
-    run_parts([part("query", log, ready=lambda: None)], stop, on_ready=lambda: log("ready"))
+    run_components([part("query", log, ready=lambda: None)], stop, on_ready=lambda: log("ready"))
     assert "ready" not in log.lines
 
 

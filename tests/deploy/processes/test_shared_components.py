@@ -15,7 +15,7 @@ from connectors.partitions.membership import Group
 from connectors.partitions.metrics import PartitionMetrics
 from connectors.partitions.settings import PartitionSettings
 from deploy.processes import shared_components as shared_parts
-from deploy.processes.shared_components import Held, SharedParts, Work, passing_registry
+from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
 from policies.errors import UserError
 
 SECONDS = 30.0
@@ -73,7 +73,7 @@ class Bench:
         monkeypatch.setattr(shared_parts, "Membership", self._joined)
         work = Work("toys", Group("g", "t"), lambda shares: frozenset(NAMES[s] for s in shares), units, self._opened)
         connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
-        self.shared = SharedParts(connection, work, PartitionSettings(), PartitionMetrics(self.registry))
+        self.shared = SharedComponents(connection, work, PartitionSettings(), PartitionMetrics(self.registry))
         self.stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
-from deploy.processes import components as parts
+from deploy.processes import separate
 from deploy.query import spark_sessions
 from deploy.settings.application import Settings
 from policies.errors import UserError
@@ -37,11 +37,11 @@ class World:
             }
         )
         monkeypatch.setattr(
-            parts, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
+            separate, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
         )
-        monkeypatch.setattr(parts, "run_parts", self._run)
-        monkeypatch.setattr(parts, "stop_on_signals", threading.Event)
-        monkeypatch.setattr(parts, "publishing", self._publishing)
+        monkeypatch.setattr(separate, "run_components", self._run)
+        monkeypatch.setattr(separate, "stop_on_signals", threading.Event)
+        monkeypatch.setattr(separate, "publishing", self._publishing)
         monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
         monkeypatch.setattr(spark_sessions, "fetch_jars", lambda *_, **__: [()])
         monkeypatch.setattr(spark_sessions, "start_session", lambda *_: object())
@@ -72,11 +72,11 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
 
 
 COMMANDS = {
-    "collect": parts.run_collectors,
-    "decide": parts.run_query,
-    "export": parts.run_exporter,
-    "act": parts.run_actuators,
-    "release": parts.release,
+    "collect": separate.run_collectors,
+    "decide": separate.run_query,
+    "export": separate.run_exporter,
+    "act": separate.run_actuators,
+    "release": separate.release,
 }
 
 
@@ -109,24 +109,24 @@ def test_without_append_times_no_part_runs_and_the_command_that_mends_it_is_name
 def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
     world.missing = ("headgate.audit",)
     with pytest.raises(UserError):
-        parts.run_query(world.settings)
+        separate.run_query(world.settings)
     assert world.stopped_sessions == 1
 
 
 def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
     with pytest.raises(UserError, match="none has `quotas`, `unload`, `switching`, or `bookies`"):
-        parts.run_actuators(world.settings)
+        separate.run_actuators(world.settings)
     assert world.ran == []
 
 
 def test_an_exporter_without_a_canary_writes_nothing_and_opens_no_producer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "publishing", lambda *_: pytest.fail("a producer was opened"))
-    parts.run_exporter(world.settings.model_copy(update={"canary": False}))
+    monkeypatch.setattr(separate, "publishing", lambda *_: pytest.fail("a producer was opened"))
+    separate.run_exporter(world.settings.model_copy(update={"canary": False}))
     assert world.ran == [["exporter", "status page"]]
 
 
 def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
     with pytest.raises(UserError, match="nothing is watched: name a Kafka cluster"):
-        parts.run_collectors(world.settings.model_copy(update={"clusters": {}}))
+        separate.run_collectors(world.settings.model_copy(update={"clusters": {}}))

@@ -13,9 +13,9 @@ from deploy.processes.act import Actuators, release_quotas
 from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
-from deploy.processes.exporting import exporting, notifier_parts
-from deploy.processes.running import new_registry, publishing, run_parts, serving
-from deploy.processes.shared_components import SharedParts
+from deploy.processes.exporting import exporting, notifier_components
+from deploy.processes.running import new_registry, publishing, run_components, serving
+from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
 from deploy.query.spark_sessions import started_ahead
@@ -30,8 +30,8 @@ def run_collectors(settings: Settings) -> None:
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         work = Collectors(settings, registry, publisher, connections).work()
-        shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run(settings, registry, [shared.part()])
+        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
+        _run(settings, registry, [shared.component()])
 
 
 def run_query(settings: Settings) -> None:
@@ -41,9 +41,9 @@ def run_query(settings: Settings) -> None:
         registry = new_registry()
         with publishing(settings, registry) as publisher:
             work = Decider(settings, report, registry, sessions, publisher).work()
-            shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-            with serving(settings, registry, parts := [shared.part()]):
-                run_parts(parts, stop_on_signals())
+            shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
+            with serving(settings, registry, components := [shared.component()]):
+                run_components(components, stop_on_signals())
 
 
 def run_exporter(settings: Settings) -> None:
@@ -53,7 +53,7 @@ def run_exporter(settings: Settings) -> None:
     # without the canary it only reads
     with publishing(settings, registry) if settings.canary else nullcontext() as publisher:
         export = exporting(settings, registry, publisher)
-        _run(settings, registry, [*export.parts, *notifier_parts(settings, registry)], export.site)
+        _run(settings, registry, [*export.components, *notifier_components(settings, registry)], export.site)
 
 
 def run_actuators(settings: Settings) -> None:
@@ -67,8 +67,8 @@ def run_actuators(settings: Settings) -> None:
                 "clusters: no decision can be carried out: none has `quotas`, `unload`, `switching`, "
                 "or `bookies` with policies.isolation.quarantine on"
             )
-        shared = SharedParts(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run(settings, registry, [shared.part(), *admin_api_components(settings)])
+        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
+        _run(settings, registry, [shared.component(), *admin_api_components(settings)])
 
 
 def release(settings: Settings) -> None:
@@ -80,10 +80,10 @@ def release(settings: Settings) -> None:
 
 
 def _run(
-    settings: Settings, registry: CollectorRegistry, parts: Sequence[Component], site: StatusSite | None = None
+    settings: Settings, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
 ) -> None:
-    with serving(settings, registry, parts, site):
-        run_parts(parts, stop_on_signals())
+    with serving(settings, registry, components, site):
+        run_components(components, stop_on_signals())
 
 
 def _require_topics(settings: Settings) -> TopicReport:
