@@ -14,7 +14,7 @@ from policies.throttle.facts import BrokerFacts, Freshness, seconds_left
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.limits import Limit
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, place
+from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, name_volume
 from policies.units import format_duration, human_bytes, human_seconds
 
 BELOW_SOFT = "volume-below-soft-limit"
@@ -40,11 +40,11 @@ class _Context:
 
     def is_firing(self, alert: str, volume: VolumeVerdict) -> bool:
         """Return whether the condition of this alert held at the last step."""
-        return (alert, _subject(self.cluster, volume.key)) in self.firing
+        return (alert, _make_subject(self.cluster, volume.key)) in self.firing
 
     def describe_free(self, volume: VolumeVerdict) -> str:
         """Name the volume and its free space."""
-        return f"{place(volume.key)} of {self.cluster} has {human_bytes(volume.state.usable_bytes)} free"
+        return f"{name_volume(volume.key)} of {self.cluster} has {human_bytes(volume.state.usable_bytes)} free"
 
     def make(self, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str) -> Condition:
         """Make the condition of an alert about a volume."""
@@ -104,7 +104,7 @@ def find_cluster_conditions(
         unread: its brokers that are unread for `validity`.
     """
     for volume in forgotten:
-        summary = f"{place(volume.key)} left {cluster} while it limited the cluster, and no longer counts"
+        summary = f"{name_volume(volume.key)} left {cluster} while it limited the cluster, and no longer counts"
         yield _make_condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
     if is_nothing_known:
         yield Condition(
@@ -135,7 +135,7 @@ def _find_limits_reached(context: _Context, volume: VolumeVerdict) -> Iterator[C
         begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
         if begins or context.is_firing(LIMITS_CROSS, volume):
             summary = (
-                f"the soft limit is not above the hard limit on {place(volume.key)} of {context.cluster}: "
+                f"the soft limit is not above the hard limit on {name_volume(volume.key)} of {context.cluster}: "
                 "producers would be stopped there without being slowed first"
             )
             yield context.make(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
@@ -171,7 +171,7 @@ def _make_condition(
     broker, log_dir = key
     return Condition(
         alert=alert,
-        subject=_subject(cluster, key),
+        subject=_make_subject(cluster, key),
         severity=severity,
         reason=reason,
         summary=summary,
@@ -180,7 +180,7 @@ def _make_condition(
     )
 
 
-def _subject(cluster: str, key: VolumeKey) -> str:
+def _make_subject(cluster: str, key: VolumeKey) -> str:
     """``<cluster>/<broker>/<log dir>``."""
     broker, log_dir = key
     return f"{cluster}/{broker}/{log_dir.lstrip('/')}"

@@ -15,7 +15,7 @@ from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms
 from policies.throttle.limits import factor_line
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import place
+from policies.throttle.state import name_volume
 from policies.units import format_duration, format_instant, from_millis, human_bytes
 
 
@@ -61,10 +61,10 @@ def _higher(verdict: ClusterVerdict) -> Iterator[str]:
             threshold = max(threshold, clear)
         yield _describe(volume, Comparison(volume.state.usable_bytes, Relation.MORE, threshold)) + held
     elif volume.freshness is Freshness.STALE:
-        yield f"{place(volume.key)} is read again, and has more free than its limits{held}"
+        yield f"{name_volume(volume.key)} is read again, and has more free than its limits{held}"
     elif volume.departed_ms is not None:
         ends = format_instant(from_millis(hold_ends_ms(volume.departed_ms, settings)))
-        yield f"{place(volume.key)} is back with more free, or it is {ends}{held}"
+        yield f"{name_volume(volume.key)} is back with more free, or it is {ends}{held}"
 
 
 def _usable_bytes(volume: VolumeVerdict, comparison: Comparison, settings: ThrottleSettings) -> float:
@@ -73,7 +73,7 @@ def _usable_bytes(volume: VolumeVerdict, comparison: Comparison, settings: Throt
 
 
 def _describe(volume: VolumeVerdict, free: Comparison) -> str:
-    return f"{place(volume.key)} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"
+    return f"{name_volume(volume.key)} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"
 
 
 def _nearest(verdict: ClusterVerdict) -> VolumeVerdict | None:

@@ -66,10 +66,10 @@ def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issu
             mode=issuer.mode.value,
             repeat_at_ms=schedule.due_ms(now_ms),
         )
-        return EmittedFactor(published, decision=_decision(verdict, last, issuer, sequence))
+        return EmittedFactor(published, decision=_make_decision(verdict, last, issuer, sequence))
     if name in last.noted:
         return EmittedFactor(last)
-    note = _decision(verdict, last, issuer, last.sequence, "noted", name)
+    note = _make_decision(verdict, last, issuer, last.sequence, "noted", name)
     return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
 
 
@@ -91,21 +91,21 @@ def _is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, s
     return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
 
 
-def _decision(
+def _make_decision(
     verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer, sequence: int, *marks: str
 ) -> ThrottleFactor:
-    brokers, settings, full = verdict.brokers, verdict.brokers.settings, _soonest_full(verdict.soonest_full)
+    brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
     bare = ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
         verdict=verdict.move.verdict,
         reason=verdict.reason,
         explanation="",
-        evidence=_evidence(verdict),
-        numbers=_numbers(verdict),
+        evidence=_collect_evidence(verdict),
+        numbers=_collect_numbers(verdict),
         factor=verdict.move.gate.factor,
         previous_factor=last.factor if last else None,
         raw_factor=verdict.raw.factor,
-        limiting=_limiting(verdict.decisive, settings) if verdict.decisive else None,
+        limiting=_describe_limiting(verdict.decisive, settings) if verdict.decisive else None,
         volumes=_count(volume.freshness for volume in brokers.volumes()),
         brokers=_count(broker.facts.freshness for broker in brokers.brokers.values()),
         seconds_to_full=full.seconds if full else None,
@@ -116,27 +116,27 @@ def _decision(
     return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
 
 
-def _soonest_full(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
+def _describe_soonest(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
     if soonest is None:
         return None
     (broker, log_dir), confidence = soonest[0].key, soonest[0].state.fill_confidence or 0.0
     return SoonestFull(broker=broker, log_dir=log_dir, seconds=soonest[1], confidence=round(confidence, 2))
 
 
-def _evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
+def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
     """Name the readings that decided: those of the limiting volumes, or else the newest attempts."""
     first = [verdict.decisive] if verdict.decisive else []
     limiting = sorted(verdict.brokers.limiting(), key=lambda v: v.tightness)
-    ids = [v.read_id for v in (*first, *limiting)] or _newest_ids(verdict.brokers)
+    ids = [v.read_id for v in (*first, *limiting)] or _find_newest(verdict.brokers)
     return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
 
 
-def _newest_ids(brokers: BrokerVerdicts) -> list[str]:
+def _find_newest(brokers: BrokerVerdicts) -> list[str]:
     tried = (broker.facts.state for broker in brokers.brokers.values() if broker.facts.state.tried_id)
     return [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
 
 
-def _limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVolume | None:
+def _describe_limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVolume | None:
     """Describe the limiting volume; None if no limit is set."""
     hit = LimitHit.HARD if decisive.hit is LimitHit.HARD or settings.soft is None else LimitHit.SOFT
     limit = settings.hard if hit is LimitHit.HARD else settings.soft
@@ -163,7 +163,7 @@ def _count(freshness: Iterable[Freshness]) -> FreshnessCounts:
     )
 
 
-def _numbers(verdict: ClusterVerdict) -> dict[str, object]:
+def _collect_numbers(verdict: ClusterVerdict) -> dict[str, object]:
     """Collect the limits, and the volumes nearest to them, for the audit topic."""
     brokers = verdict.brokers
     nearest = nsmallest(EVIDENCE_LIMIT, brokers.volumes(), key=lambda v: v.tightness)
@@ -171,11 +171,11 @@ def _numbers(verdict: ClusterVerdict) -> dict[str, object]:
         "raw_factor": verdict.raw.factor,
         "hard": as_settings(brokers.settings.hard),
         "soft": as_settings(brokers.settings.soft),
-        "volumes": [_volume_numbers(v, brokers.now_ms) for v in nearest],
+        "volumes": [_describe_volume(v, brokers.now_ms) for v in nearest],
     }
 
 
-def _volume_numbers(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
+def _describe_volume(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
     broker, log_dir = volume.key
     return {
         "broker": broker,

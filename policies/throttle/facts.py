@@ -57,9 +57,9 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
         now_ms: the time of this step, in milliseconds since the epoch.
         validity_ms: how long a reading counts.
     """
-    freshness = _freshness(broker.read_ms, broker.left_ms, now_ms, validity_ms)
+    freshness = _judge_freshness(broker.read_ms, broker.left_ms, now_ms, validity_ms)
     is_overdue = max(broker.read_ms, broker.seen_ms) + validity_ms <= now_ms
-    volumes = [_volume(broker, volume, now_ms, validity_ms) for volume in broker.volumes]
+    volumes = [_find_volume_facts(broker, volume, now_ms, validity_ms) for volume in broker.volumes]
     return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
 
 
@@ -71,18 +71,18 @@ def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
     return max(0.0, volume.usable_bytes / volume.fill_bytes_per_second - age_seconds)
 
 
-def _freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
+def _judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
     if departed_ms is not None:
         return Freshness.DEPARTED
     is_fresh = read_ms != NEVER and now_ms - read_ms < validity_ms
     return Freshness.FRESH if is_fresh else Freshness.STALE
 
 
-def _volume(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
+def _find_volume_facts(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
     departed_ms = min((ms for ms in (broker.left_ms, volume.missing_ms) if ms is not None), default=None)
     freshness = Freshness.NEVER_READ
     if volume.read_ms != NEVER:
-        freshness = _freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
+        freshness = _judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
     rate, full_ms = volume.fill_bytes_per_second, None
     if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
         full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate

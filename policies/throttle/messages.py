@@ -8,7 +8,7 @@ from policies.throttle.facts import Freshness
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import place
+from policies.throttle.state import name_volume
 from policies.units import format_duration, human_bytes, human_seconds
 
 
@@ -23,10 +23,10 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
 def _request(factor: float) -> str:
     if factor == 0.0:
         return "should be stopped"
-    return "may write freely" if factor == 1.0 else f"should be slowed to {_digits(factor)}"
+    return "may write freely" if factor == 1.0 else f"should be slowed to {_render(factor)}"
 
 
-def _digits(factor: float) -> str:
+def _render(factor: float) -> str:
     """Write a factor in two digits; one that is neither 0 nor 1 does not look like either."""
     digits = f"{factor:.2f}"
     if digits == "0.00" and factor > 0.0:
@@ -41,7 +41,7 @@ def _explain_full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
         return ""
     key = (full.broker, full.log_dir)
     named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
-    which = "" if named and about and about.key == key else f"{place(key)} is "
+    which = "" if named and about and about.key == key else f"{name_volume(key)} is "
     return f"; {which}full in {human_seconds(full.seconds)} at the present rate"
 
 
@@ -57,18 +57,18 @@ def _explain_inaction(decision: ThrottleFactor, settings: ThrottleSettings) -> s
 def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
     match decision.reason:
         case ThrottleReason.INITIAL:
-            return f"no volume has been read yet, so the starting factor {_digits(decision.factor)} applies"
+            return f"no volume has been read yet, so the starting factor {_render(decision.factor)} applies"
         case ThrottleReason.NO_DATA:
-            return f"no volume is known, so the fallback factor {_digits(settings.fallback)} applies"
+            return f"no volume is known, so the fallback factor {_render(settings.fallback)} applies"
         case ThrottleReason.MIN_HOLD:
             held = format_duration(settings.min_hold)
-            return f"volumes would allow {_digits(decision.raw_factor)}, but a factor that changed is held for {held}"
+            return f"volumes would allow {_render(decision.raw_factor)}, but a factor that changed is held for {held}"
         case ThrottleReason.UNLIMITED:
             return f"no limit is set; {_describe_fullest(decision, about)}"
         case ThrottleReason.ABOVE_LIMITS:
             return f"no volume has reached a limit; {_describe_fullest(decision, about)}"
     if about is None or (decision.limiting is None and decision.factor == 1.0):
-        return f"no volume has a valid reading; what is known allows {_digits(decision.raw_factor)}"
+        return f"no volume has a valid reading; what is known allows {_render(decision.raw_factor)}"
     return _explain_decisive(decision, about, settings)
 
 
@@ -87,7 +87,7 @@ def _describe_fullest(decision: ThrottleFactor, about: VolumeVerdict | None) -> 
 
 def _describe_free(volume: VolumeVerdict) -> str:
     free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
-    return f"{place(volume.key)} has {free} free of {total}"
+    return f"{name_volume(volume.key)} has {free} free of {total}"
 
 
 def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
@@ -99,7 +99,7 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         return (
             f"{_describe_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
         )
-    where, counts = place(decisive.key), _digits(decisive.factor)
+    where, counts = name_volume(decisive.key), _render(decisive.factor)
     if decisive.freshness is Freshness.STALE:
         age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"

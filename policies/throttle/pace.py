@@ -66,7 +66,7 @@ def adapt_pace(
         if volume.readable:
             pace = _measure_speed(before, at_seconds, volume)
             known[volume.log_dir] = pace
-            wanted = min(wanted, _seconds_to_a_limit(volume, pace.speeds, limits) / _LOOKS)
+            wanted = min(wanted, _find_seconds_to_limit(volume, pace.speeds, limits) / _LOOKS)
     if before is not None:
         wanted = min(wanted, before.interval_seconds * _LONGER)
     return BrokerPace(at_seconds, min(max(wanted, bounds.shortest_seconds), bounds.longest_seconds), known)
@@ -89,7 +89,7 @@ def _measure_speed(before: BrokerPace | None, at_seconds: float, volume: VolumeR
     return VolumePace(volume.usable_bytes, (speed, *last.speeds)[:_SPEEDS])
 
 
-def _seconds_to_a_limit(volume: VolumeReading, speeds: Sequence[float], limits: Sequence[Limit]) -> float:
+def _find_seconds_to_limit(volume: VolumeReading, speeds: Sequence[float], limits: Sequence[Limit]) -> float:
     """Return how soon the nearest limit, below or above, is reached at the fastest speed."""
     fastest = max(speeds, default=0.0)
     if not fastest:

@@ -16,7 +16,7 @@ _SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both kinds."""
 
 
-def _rate(bytes_per_second: int | None) -> str:
+def _render(bytes_per_second: int | None) -> str:
     return "no quota" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"
 
 
@@ -67,10 +67,10 @@ class QuotaApplication(ActuatorEvent):
         why = "" if self.factor is None else f", for factor {self.factor:.2f}"
         sentence = {
             QuotaOutcome.APPLIED: f"{what} was set by the quota actuator at {format_instant(at)} to "
-            f"{_rate(self.rate_bytes_per_second)}{each} (before: {_rate(self.previous_bytes_per_second)}){why}",
-            QuotaOutcome.UNCHANGED: f"{what} is left at {_rate(self.previous_bytes_per_second)}{why}",
+            f"{_render(self.rate_bytes_per_second)}{each} (before: {_render(self.previous_bytes_per_second)}){why}",
+            QuotaOutcome.UNCHANGED: f"{what} is left at {_render(self.previous_bytes_per_second)}{why}",
             QuotaOutcome.REFUSED: f"{what} is not set{why}",
-            QuotaOutcome.FAILED: f"{what} could not be set to {_rate(self.rate_bytes_per_second)}{why}",
+            QuotaOutcome.FAILED: f"{what} could not be set to {_render(self.rate_bytes_per_second)}{why}",
         }[self.outcome]
         shown = self.outcome is not QuotaOutcome.APPLIED or self.reason is not QuotaReason.DECIDED
         because = f": {self.reason.meaning.rstrip('.')}" if shown else ""

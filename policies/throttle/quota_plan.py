@@ -172,18 +172,18 @@ class QuotaPlan:
 
 def plan(it: QuotaSituation) -> QuotaPlan:
     """Return the next operation on one entity's quota."""
-    baseline, by_hand = _baseline(it)
-    base = _base(it, baseline)
-    asked = baseline if it.wanted.factor >= 1.0 else _slowed(it.wanted.factor, base, baseline, it.floor)
-    stepped = _stepped(it, asked, baseline)
+    baseline, by_hand = _find_baseline(it)
+    base = _find_base(it, baseline)
+    asked = baseline if it.wanted.factor >= 1.0 else _slow_down(it.wanted.factor, base, baseline, it.floor)
+    stepped = _step_down(it, asked, baseline)
     target = stepped if it.wanted.applies else baseline
-    refusal = _refusal(it, base, throttles=asked != baseline or base is None)
+    refusal = _find_refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
         return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
-    planned = _act(
-        it, target, QuotaRecord(target != baseline, baseline, base, _rates(it, target, base, baseline)), by_hand
+    planned = _plan_operation(
+        it, target, QuotaRecord(target != baseline, baseline, base, _list_rates(it, target, base, baseline)), by_hand
     )
     if planned.verdict is QuotaVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
         planned = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
@@ -191,7 +191,7 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     return planned
 
 
-def _baseline(it: QuotaSituation) -> tuple[Rate, bool]:
+def _find_baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     """Return the quota to put back in the end, and whether somebody else has just changed it."""
     if it.record is None or not (it.record.held or it.pending):
         return it.found, False
@@ -201,21 +201,21 @@ def _baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     return it.found, True
 
 
-def _base(it: QuotaSituation, baseline: Rate) -> int | None:
+def _find_base(it: QuotaSituation, baseline: Rate) -> int | None:
     """Return the base of the settings, or else the original quota, or else the recorded base of a held entity."""
     if it.base is not None:
         return it.base
     return baseline if baseline is not None or it.record is None or not it.record.held else it.record.base
 
 
-def _slowed(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate:
+def _slow_down(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate:
     if base is None:
         return baseline
     rate = max(int(base * factor), floor)
     return rate if baseline is None else min(rate, baseline)
 
 
-def _stepped(it: QuotaSituation, asked: Rate, baseline: Rate) -> Rate:
+def _step_down(it: QuotaSituation, asked: Rate, baseline: Rate) -> Rate:
     """Raise a rate to the lowest one that may be set now, but never above the present or the original quota."""
     if asked is None or it.least is None or it.wanted.factor >= 1.0:
         return asked
@@ -223,7 +223,7 @@ def _stepped(it: QuotaSituation, asked: Rate, baseline: Rate) -> Rate:
     return max(asked, min([it.least, *bounds]))
 
 
-def _refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaReason | None:
+def _find_refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaReason | None:
     if it.wanted.factor >= 1.0 or it.wanted.reason is QuotaReason.RELEASED:
         return None
     held = it.record is not None and it.record.held
@@ -234,14 +234,14 @@ def _refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaR
     return it.obstacle if throttles and not held and it.wanted.applies else None
 
 
-def _act(it: QuotaSituation, target: Rate, record: QuotaRecord, by_hand: bool) -> QuotaPlan:
+def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_hand: bool) -> QuotaPlan:
     in_place = it.found == target and (it.pending is None or it.pending.rate == target)
     if record.held:
         verdict = QuotaVerdict.KEEP if in_place else QuotaVerdict.SET
         reason = it.wanted.reason
         if by_hand:
             reason = QuotaReason.CHANGED_BY_HAND
-        elif not in_place and it.pending is None and _was_to_be(it.record, target):
+        elif not in_place and it.pending is None and _is_missing(it.record, target):
             reason = QuotaReason.MISSING
         return QuotaPlan(verdict, reason, target, it.found, record)
     reason = QuotaReason.CHANGED_BY_HAND if by_hand else it.wanted.reason
@@ -251,13 +251,15 @@ def _act(it: QuotaSituation, target: Rate, record: QuotaRecord, by_hand: bool) -
     return QuotaPlan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
 
 
-def _was_to_be(record: QuotaRecord | None, target: Rate) -> bool:
+def _is_missing(record: QuotaRecord | None, target: Rate) -> bool:
     return record is not None and record.held and record.rates[:1] == (target,)
 
 
-def _rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
+def _list_rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
     """List our rates that may be found from now on: this one, the fallback's, the present one, the latest before."""
-    fallback = _slowed(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
+    fallback = (
+        _slow_down(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
+    )
     before = it.record.rates if it.record is not None and (it.record.held or it.pending) else ()
     # The present rate stays in the record, however often a later one was recorded and then not set.
     in_place = it.found if it.found in before else None

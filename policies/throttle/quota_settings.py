@@ -54,12 +54,12 @@ class QuotaEntity:
         return Entity(self.user, self.client_id)
 
 
-def _without_type(principals: tuple[str, ...]) -> tuple[str, ...]:
+def _strip_type(principals: tuple[str, ...]) -> tuple[str, ...]:
     """Accept ``User:alice``, as in Kafka's ACLs and the Strimzi plugin, for the user alice."""
     return tuple(principal.removeprefix(_PRINCIPAL_TYPE) for principal in principals)
 
 
-def _none(value: Any) -> Any:
+def _parse_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
@@ -72,7 +72,7 @@ class QuotaSettings(BaseModel):
         description="Each with `user`, `client_id` or both (`default`: all without a quota of their own) and `base`, "
         "the bytes per second and broker at factor 1.0. Without `base`, the entity's existing quota is the base.",
     )
-    exclude: Annotated[tuple[Name, ...], AfterValidator(_without_type)] = Field(
+    exclude: Annotated[tuple[Name, ...], AfterValidator(_strip_type)] = Field(
         default=(),
         description="Users whose quotas are never changed. If an entity would slow such a user down, the user needs a "
         "quota of their own in Kafka; otherwise throttling does not begin.",
@@ -81,7 +81,7 @@ class QuotaSettings(BaseModel):
         default=ByteSize(64 * 1024),
         description="The lowest quota. The lower it is, the longer Kafka makes producers wait after a sudden stop.",
     )
-    max_told_wait: Annotated[PositiveDuration | None, BeforeValidator(_none)] = Field(
+    max_told_wait: Annotated[PositiveDuration | None, BeforeValidator(_parse_none)] = Field(
         default=parse_duration("30s"),
         description="The longest wait that a lower quota may impose on a producer. Kafka makes it wait for (bytes of "
         "the last 11 s) / (new quota), so a quota goes down in steps. `none`: at once, however long the wait.",
@@ -98,28 +98,23 @@ class QuotaSettings(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _sensible(self) -> Self:
-        if not self.entities:
-            raise ValueError("entities: needs at least one, such as {client_id: default, base: 10MB}")
-        for problem in (*self._repeated(), *self._excluded(), *self._below_floor()):
+    def _check_entities(self) -> Self:
+        for problem in self._find_problems():
             raise ValueError(problem)
         return self
 
-    def _repeated(self) -> Iterable[str]:
-        entities = [spec.entity for spec in self.entities]
-        return (
-            f"entity {entity} stands there twice" for entity in dict.fromkeys(entities) if entities.count(entity) > 1
-        )
-
-    def _excluded(self) -> Iterable[str]:
+    def _find_problems(self) -> Iterable[str]:
+        entities, floor = [spec.entity for spec in self.entities], self.floor_bytes_per_second
+        if not entities:
+            yield "entities: needs at least one, such as {client_id: default, base: 10MB}"
+        for entity in entities:
+            if entities.count(entity) > 1:
+                yield f"entity {entity} stands there twice"
         if DEFAULT in self.exclude:
             yield "exclude: name users one by one; without a user entity the default user has no quota to begin with"
         for spec in self.entities:
             if spec.user in self.exclude:
                 yield f"entity {spec.entity} names user {spec.user}, which is excluded: take it out of one of the two"
-
-    def _below_floor(self) -> Iterable[str]:
-        floor = self.floor_bytes_per_second
         for spec in self.entities:
             if spec.base is not None and spec.base < floor:
                 yield f"the base of entity {spec.entity} ({spec.base:d}) is below floor_bytes_per_second ({floor:d})"

@@ -19,7 +19,7 @@ VolumeKey = tuple[int, str]
 """(broker, log dir)"""
 
 
-def place(volume: VolumeKey) -> str:
+def name_volume(volume: VolumeKey) -> str:
     """Name a volume in a sentence: ``broker 3 /data/a``."""
     broker, log_dir = volume
     return f"broker {broker} {log_dir}"

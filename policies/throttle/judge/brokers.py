@@ -123,7 +123,7 @@ def judge_brokers(
         before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
     """
     before, now_ms = before or {}, to_millis(now)
-    stopping, fires = _by_broker((key[0], key) for key in stopped_by), _by_broker(firing)
+    stopping, fires = _group_by_broker((key[0], key) for key in stopped_by), _group_by_broker(firing)
     verdicts: list[BrokerVerdict] = []
     for state in known.brokers:
         number = state.broker
@@ -143,7 +143,7 @@ def judge_brokers(
     )
 
 
-def _by_broker(pairs: Iterable[tuple[int, Key]]) -> dict[int, frozenset[Key]]:
+def _group_by_broker(pairs: Iterable[tuple[int, Key]]) -> dict[int, frozenset[Key]]:
     grouped: dict[int, set[Key]] = {}
     for number, key in pairs:
         grouped.setdefault(number, set()).add(key)
@@ -163,7 +163,7 @@ def _judge(
     kept = {v.key for v in counting}
     kept.update(v.key for v in broker.volumes if v.freshness is Freshness.NEVER_READ and v.departed_ms is None)
     if len(kept) > MOST_VOLUMES:
-        kept -= _least_limiting(counting, len(kept) - MOST_VOLUMES)
+        kept -= _find_droppable(counting, len(kept) - MOST_VOLUMES)
         counting = [v for v in counting if v.key in kept]
     if len(kept) < len(broker.volumes):
         state = replace(state, volumes=tuple(v.state for v in broker.volumes if v.key in kept))
@@ -181,7 +181,7 @@ def _judge(
         conditions=conditions,
         limiting=min((v for v in counting if v.factor < 1.0), key=lambda v: v.tightness, default=None),
         soonest_full=min(filling, key=order_filling, default=None),
-        next_ms=min((ms for ms in _expiries_ms(broker, counting, settings) if ms > now_ms), default=None),
+        next_ms=min((ms for ms in _find_expiries(broker, counting, settings) if ms > now_ms), default=None),
         is_momentary=is_momentary,
     )
 
@@ -191,13 +191,13 @@ def order_filling(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
     return (volume.full_ms or 0.0, volume.key)
 
 
-def _least_limiting(counting: Sequence[VolumeVerdict], count: int) -> set[VolumeKey]:
+def _find_droppable(counting: Sequence[VolumeVerdict], count: int) -> set[VolumeKey]:
     """Pick the departed volumes to drop."""
     departed = sorted((v for v in counting if v.departed_ms is not None), key=lambda v: v.tightness, reverse=True)
     return {v.key for v in departed[:count]}
 
 
-def _expiries_ms(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settings: ThrottleSettings) -> Iterator[int]:
+def _find_expiries(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settings: ThrottleSettings) -> Iterator[int]:
     """Find each instant at which time alone changes the verdict on a broker; some may have passed."""
     validity_ms, soon_ms = millis_of(settings.validity), millis_of(settings.time_to_full_alert)
     # A reading ages from when it was read. The broker is missed from when it became a member, if that is later.

@@ -62,38 +62,38 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
         raw=raw,
         move=moved,
         reason=moved.hold or raw.reason,
-        decisive=_tightest_blocking(brokers, moved.gate) if is_blocked else raw.decisive,
-        soonest_full=_soonest_full(brokers),
-        forgotten=_forgotten(brokers, before.forgotten),
+        decisive=_find_blocking(brokers, moved.gate) if is_blocked else raw.decisive,
+        soonest_full=_find_soonest_full(brokers),
+        forgotten=_update_forgotten(brokers, before.forgotten),
     )
 
 
 def _judge_raw(brokers: BrokerVerdicts, before: ThrottleState) -> RawFactor:
     if not any(broker.volumes for broker in brokers.brokers.values()):
         return _judge_without_volumes(brokers, before.started_ms)
-    decisive = _tightest(brokers, before.last_published.limiting if before.last_published else None)
+    decisive = _find_tightest(brokers, before.last_published.limiting if before.last_published else None)
     if decisive is not None:
-        return RawFactor(decisive.factor, _reason(decisive), decisive)
+        return RawFactor(decisive.factor, _find_reason(decisive), decisive)
     if not brokers.has(Freshness.FRESH):
         return RawFactor(1.0, ThrottleReason.STALE_VOLUME)
-    return _free(brokers.settings)
+    return _allow_all(brokers.settings)
 
 
 def _judge_without_volumes(brokers: BrokerVerdicts, started_ms: int) -> RawFactor:
     settings = brokers.settings
     is_any_fresh = any(broker.facts.freshness is Freshness.FRESH for broker in brokers.brokers.values())
     if settings.forgets_unread and is_any_fresh:
-        return _free(settings)
+        return _allow_all(settings)
     if not brokers.known.ever_read and brokers.now_ms < started_ms + millis_of(settings.validity):
         return RawFactor(settings.start_factor, ThrottleReason.INITIAL)
     return RawFactor(settings.fallback, ThrottleReason.NO_DATA)
 
 
-def _free(settings: ThrottleSettings) -> RawFactor:
+def _allow_all(settings: ThrottleSettings) -> RawFactor:
     return RawFactor(1.0, ThrottleReason.ABOVE_LIMITS if settings.limited else ThrottleReason.UNLIMITED)
 
 
-def _reason(decisive: VolumeVerdict) -> ThrottleReason:
+def _find_reason(decisive: VolumeVerdict) -> ThrottleReason:
     if decisive.freshness is Freshness.STALE:
         return ThrottleReason.STALE_VOLUME
     if decisive.freshness is Freshness.DEPARTED:
@@ -101,7 +101,7 @@ def _reason(decisive: VolumeVerdict) -> ThrottleReason:
     return ThrottleReason.HARD_LIMIT if decisive.hit is LimitHit.HARD else ThrottleReason.SOFT_LIMIT
 
 
-def _tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVerdict | None:
+def _find_tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVerdict | None:
     """Find the volume that allows least, if any limits the cluster.
 
     Among volumes with equal factors the named one wins, so that two full volumes do not alternate.
@@ -114,7 +114,7 @@ def _tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVerdict
     return incumbent if incumbent is not None and incumbent.factor == tightest.factor else tightest
 
 
-def _soonest_full(brokers: BrokerVerdicts) -> tuple[VolumeVerdict, float] | None:
+def _find_soonest_full(brokers: BrokerVerdicts) -> tuple[VolumeVerdict, float] | None:
     filling = (broker.soonest_full for broker in brokers.brokers.values() if broker.soonest_full is not None)
     soonest = min(filling, key=order_filling, default=None)
     seconds = None if soonest is None else seconds_left(soonest.state, brokers.now_ms)
@@ -140,13 +140,13 @@ def _is_within_margin(volume: VolumeVerdict | None, settings: ThrottleSettings) 
     return settings.hard.reached(volume.state.usable_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
 
 
-def _tightest_blocking(brokers: BrokerVerdicts, gate: Gate) -> VolumeVerdict | None:
+def _find_blocking(brokers: BrokerVerdicts, gate: Gate) -> VolumeVerdict | None:
     """Find the tightest of the volumes that keep a stopped cluster stopped."""
     blocking = brokers.pick_volumes(set(gate.stopped_by)).values()
     return min(blocking, key=lambda v: v.tightness, default=None)
 
 
-def _forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]) -> tuple[ForgottenVolume, ...]:
+def _update_forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]) -> tuple[ForgottenVolume, ...]:
     if not before and not brokers.ended:
         return ()
     now_ms, hold_ms = brokers.now_ms, millis_of(brokers.settings.departed_hold)
