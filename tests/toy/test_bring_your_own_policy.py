@@ -10,9 +10,8 @@ import pytest
 
 from policies.registry import POLICIES
 from tests.deploy.several import Command, Ended, run_several
+from tests.toy.install import install_toy
 
-INSTALLED = [Path(__file__).parent / "package"]
-"""What `pip install` would put into site-packages."""
 USER_ERROR = 2
 
 
@@ -45,16 +44,17 @@ def ended(folder: Path) -> dict[str, Ended]:
     """What commands came to that know the policy, or a package that is broken; one process has run them all."""
     events = write(folder / "events.jsonl", reading(0, 0) + reading(1, 3) + reading(2, 0))
     settings = write(folder / "settings.yaml", "policies: {replication: {hold: 90s, heartbeat: 1h}}")
+    installed = [install_toy(folder)]
     hosted = (Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider", "--assert=plain")
     commands = {
-        "generate": Command(("--folder", folder / "references"), INSTALLED, module="deploy.generate"),
-        "replay": Command(("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"), INSTALLED),
-        "check good": Command(("check", write(folder / "good.yaml", GOOD)), INSTALLED),
-        "check bad": Command(("check", write(folder / "bad.yaml", BAD)), INSTALLED),
-        "check reference": Command(("check", folder / "references" / "settings.yaml"), INSTALLED),
-        "hosted": Command(hosted, INSTALLED, module="pytest"),
-        "command": Command(("replication-factor", "1"), INSTALLED),
-        "help": Command(("--help",), INSTALLED),
+        "generate": Command(("--folder", folder / "references"), installed, module="deploy.generate"),
+        "replay": Command(("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"), installed),
+        "check good": Command(("check", write(folder / "good.yaml", GOOD)), installed),
+        "check bad": Command(("check", write(folder / "bad.yaml", BAD)), installed),
+        "check reference": Command(("check", folder / "references" / "settings.yaml"), installed),
+        "hosted": Command(hosted, installed, module="pytest"),
+        "command": Command(("replication-factor", "1"), installed),
+        "help": Command(("--help",), installed),
     } | {
         module: Command(("check", write(folder / "empty.yaml", "")), [broken(folder / str(number), module)])
         for number, module in enumerate(BROKEN)
