@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ActuatorEvent(BaseModel, ABC):
-    """What an actuator says of one cluster; each kind is a subclass with the fields of its kind."""
+    """An actuator's report about one cluster; each kind is a subclass with further fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str]
@@ -19,4 +19,4 @@ class ActuatorEvent(BaseModel, ABC):
 
     @abstractmethod
     def subject(self) -> str:
-        """What it is about: the CloudEvents ``subject``."""
+        """The CloudEvents ``subject``."""

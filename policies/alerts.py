@@ -1,6 +1,6 @@
 """The life cycle of an alert: a condition holds for its grace period, fires once, repeats, and resolves exactly once.
 
-A policy states which conditions hold now; the alert book remembers what was published about them. Only the book and
+A policy states which conditions hold now; the alert book holds the alerts published about them. Only the book and
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
@@ -50,7 +50,7 @@ class Condition:
 
 
 class AlertEntry(Struct, array_like=True, frozen=True):
-    """What was said about one condition. `said_ms` is None while its grace runs."""
+    """The alert about one condition. `said_ms` is when it was last published; None during its grace period."""
 
     alert: str
     subject: str
@@ -61,48 +61,48 @@ class AlertEntry(Struct, array_like=True, frozen=True):
     since_ms: InstantMs
     said_ms: InstantMs | None
     count: int = 1
-    """Of how many it was the case when it was said last, or of the fewest since."""
+    """`Condition.count` when the alert was last published, or the smallest count since."""
     is_unknown: bool = False
-    """Whether it was last said as something that is not known now."""
+    """Whether the last published alert said that the condition is unknown now."""
     repeat_at_ms: InstantMs | None = None
-    """When it is to be repeated at the latest: other settings make it hold no longer. None: not known."""
+    """The latest time of its repetition, also if the settings change meanwhile; None: unknown."""
 
     def as_unknown(self) -> Condition:
-        """The condition as what was the case and is not known now: it stays until a reading tells, and says so."""
+        """The condition as one that held when last known: the alert stays until a reading decides."""
         condition = self.as_condition()
         summary = self.summary if self.is_unknown else f"{UNKNOWN}{self.summary}"
         return replace(condition, summary=summary, count=self.count, is_unknown=True)
 
     def as_condition(self) -> Condition:
-        """The condition as it was said last: for who cannot tell whether it still is the case."""
+        """The condition as last published."""
         severity = Severity(self.severity)
         return Condition(self.alert, self.subject, severity, self.reason, self.summary, self.labels, count=self.count)
 
 
 class AlertBook(Struct, array_like=True, frozen=True):
-    """The open alerts of one cluster, and a counter that only grows and numbers everything said about them."""
+    """The open alerts of one cluster, and the counter of their sequences, which only grows."""
 
     entries: tuple[AlertEntry, ...] = ()
     sequence: int = 0
 
     def keys(self) -> frozenset[tuple[str, str]]:
-        """The alerts (name, subject) whose condition held at the last step: to keep one takes less than to begin it."""
+        """The alerts (name, subject) that were open after the last step: to keep one may take less than to fire it."""
         return frozenset((e.alert, e.subject) for e in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What the alerts of one cluster have in common."""
+    """The fields and the schedule that all alerts of one cluster share."""
 
     issuer: Issuer
     grace: timedelta
     repeat: timedelta
     is_quiet: bool = False
-    """Nothing is said now: what begins waits, and what is over is said to be over later."""
+    """Whether the policy only watches: no alert is published until it acts again."""
 
     @classmethod
-    def of(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
-        """As the settings in force for the cluster have it."""
+    def build(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
+        """Read them from the cluster's settings."""
         issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint())
         return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet)
 
@@ -156,7 +156,7 @@ def review(
 def _next(
     before: AlertEntry | None, condition: Condition | None, now_ms: int, sender: Sender
 ) -> tuple[AlertEntry, bool]:
-    """The entry after this step, and whether something is to be said about it."""
+    """The entry after this step, and whether to publish an alert."""
     if condition is None:
         assert before is not None  # noqa: S101 - a key comes from one side or the other
         return before, before.said_ms is not None
@@ -195,7 +195,7 @@ def _entry(
 
 
 def _kept_quiet(before: AlertEntry | None, condition: Condition | None, now_ms: int) -> AlertEntry | None:
-    """What was said stays as it was said, to be held against what is the case once that may be said again."""
+    """The entry while the policy only watches: a published alert stays as it is, a new condition waits."""
     if condition is None:
         return before if before is not None and before.said_ms is not None else None
     return before or _entry(condition, now_ms, None, condition.count)
@@ -205,7 +205,7 @@ def _alert(
     entry: AlertEntry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender
 ) -> Alert:
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
-    # What was the case when it was last said is not the case now, and what is now, the policy no longer says.
+    # The summary of a resolved alert cannot use the last one, which describes the condition when it held.
     summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
     issuer, about = sender.issuer, (entry.alert, entry.subject)
     return Alert(
@@ -226,22 +226,22 @@ def _alert(
     )
 
 
-def retired(alert: Alert, now: datetime) -> Alert:
-    """The resolution of a firing alert about a cluster that is watched no longer: nobody is left to say that it ended.
+def retire(alert: Alert, now: datetime) -> Alert:
+    """Return the resolution of a firing alert about a cluster that is no longer watched.
 
-    The same alert gives the same id, whoever resolves it, and how often.
+    No policy is left to resolve it. The same alert gives the same id, whichever process resolves it, and however often.
     """
     over = f"{alert.alert} of {alert.subject} is over: cluster {alert.cluster} is not in the settings any more"
     summary = printable_line(over)
     status = {"status": AlertStatus.RESOLVED, "verdict": AlertStatus.RESOLVED.value}
     end = {"ended_at": now, "decided_at": now, "valid_until": None}
-    said = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}
+    texts = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}
     own_id = deterministic_id(alert.policy, alert.cluster, alert.alert, alert.subject, alert.sequence + 1)
-    return alert.model_copy(update={**status, **end, **said, "decision_id": own_id})
+    return alert.model_copy(update={**status, **end, **texts, "decision_id": own_id})
 
 
 def _due_ms(entry: AlertEntry, sender: Sender) -> int | None:
-    """When something is to be said of it next; None: not as long as the policy only watches."""
+    """When the alert is due next; None while the policy only watches."""
     if sender.is_quiet:
         return None
     if entry.said_ms is None:

@@ -1,4 +1,4 @@
-"""When each micro-batch of the query began and how long it took: all of a live run that its topics do not show.
+"""The micro-batches of the query: the time and the records of each, which its other topics do not show.
 
 Each step gets the batch's time as `now` and the batch's records as its observations. So the observed topics together
 with these records reproduce the decisions byte for byte (`streaming/recording.py`).
@@ -14,9 +14,9 @@ from policies.units import Instant, to_millis
 from policies.wire import Event
 
 BATCHES = "batches"
-"""The topic (without its prefix) of what each batch took."""
+"""The topic of the batches, without its prefix."""
 BATCHES_KEY = "query"
-"""Of all its records: they are read in the order of the batches, whatever partitions there are."""
+"""The key of all its records, so that they stay in order whatever the number of partitions."""
 
 
 class Range(BaseModel):
@@ -36,13 +36,13 @@ class Batch(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.batch.v1"
 
-    number: int = Field(ge=0, description="Grows by one; 0 begins a run that knows nothing of what was before.")
-    at: Instant = Field(description="What every step in it had as `now`.")
+    number: int = Field(ge=0, description="Grows by one; 0 begins a run without a checkpoint.")
+    at: Instant = Field(description="The time of the batch, which each of its steps had as `now`.")
     clock_ahead_ms: int = Field(
         default=0,
-        description="How far the query's clock, by which timers fire, was ahead of that: 0 where it was right.",
+        description="How far the query's clock, by which timers fire, was ahead of `at`; 0 if it was right.",
     )
-    taken: tuple[Range, ...] = Field(description="In the order of topic and partition; empty where timers alone fired.")
+    taken: tuple[Range, ...] = Field(description="In the order of topic and partition; empty if only timers fired.")
 
 
 def batch_event(batch: Batch) -> bytes:
@@ -59,5 +59,5 @@ def batch_event(batch: Batch) -> bytes:
 
 
 def batch_id(number: int, at: datetime) -> str:
-    """The id of its event."""
+    """The id of the batch's event."""
     return deterministic_id(BATCHES, number, to_millis(at))

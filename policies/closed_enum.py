@@ -10,14 +10,14 @@ class ClosedEnum(StrEnum):
     A member is written ``LOWER = "lower", "The factor goes down, at once."``
 
     Raises:
-        TypeError: a member does not say what it means.
+        TypeError: a member has no meaning.
     """
 
     _value_: str
     meaning: str
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
-        """The word itself, with what it means."""
+        """Make a member from its word and its meaning."""
         if not meaning:
             raise TypeError(f"{cls.__module__}.{cls.__name__}: say what `{value}` means, beside it")
         member = str.__new__(cls, value)

@@ -79,16 +79,16 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """What would have to change for another verdict, as known to the policy when it decided."""
+    """A change that would lead to another verdict, by the policy's knowledge when it decided."""
 
     verdict: str
-    """What would be decided then."""
+    """The verdict after that change."""
     when: str
     """The condition in plain words with its numbers, worded to follow "once"."""
 
 
 class Decision(BaseModel):
-    """What every decision carries; each kind of decision is a subclass with the fields of its kind."""
+    """The fields of every decision; each kind of decision is a subclass with further fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -100,14 +100,14 @@ class Decision(BaseModel):
     """Names of the fields with the decision's content; decisions that agree in them are repetitions."""
     is_kept_up: ClassVar[bool] = True
     """Whether it is repeated before it expires, as long as the loop runs. An order is published once: after it expires
-    nobody begins to carry it out, and that says nothing about the loop."""
+    no actuator begins to carry it out, and its age proves nothing about the loop."""
     is_step: ClassVar[bool] = False
-    """Whether it is one step of what another kind of decision of its policy sums up."""
+    """Whether it is one step of a process that another kind of decision of its policy sums up."""
 
     decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
     policy: str = Field(description="The policy that decided.")
     cluster: str = Field(description="The watched cluster.")
-    subject: str = Field(description="What was decided about.")
+    subject: str = Field(description="The subject of the decision.")
     sequence: int = Field(
         ge=1, description="Only grows for a subject; its first is the time of its batch in milliseconds."
     )
@@ -121,14 +121,14 @@ class Decision(BaseModel):
         default=(), max_length=EVIDENCE_LIMIT, description="Ids of the observations that decided."
     )
     numbers: Annotated[Mapping[str, Any], SkipValidation] = Field(
-        default_factory=dict, exclude=True, repr=False, description="What led to it; in the audit topic only."
+        default_factory=dict, exclude=True, repr=False, description="The numbers behind it; in the audit topic only."
     )
 
     otherwise: Annotated[tuple[Otherwise, ...], SkipValidation] = Field(
         default=(),
         exclude=True,
         repr=False,
-        description="What would have to change for another verdict; in the audit topic only.",
+        description="Changes that would lead to another verdict; in the audit topic only.",
     )
 
     @property
@@ -157,13 +157,13 @@ class AlertStatus(ClosedEnum):
     """Whether an alert's condition holds."""
 
     FIRING = "firing", "The condition holds."
-    RESOLVED = "resolved", "It held, and has ceased; said exactly once."
+    RESOLVED = "resolved", "The condition has ceased; published exactly once."
 
 
 class Alert(Decision):
     """An alert's present state; the same alert keeps `alert_id` from its first firing to its one resolution.
 
-    As decisions, alerts have their status for a verdict and their summary for an explanation.
+    The verdict of an alert is its status, the explanation its summary.
     """
 
     event_type: ClassVar[str] = "headgate.alert.v1"
@@ -172,7 +172,7 @@ class Alert(Decision):
 
     valid_until: Instant | None = Field(
         default=None,
-        description="Without a repeat by then, nobody knows whether it still fires; null for a resolved one.",
+        description="If it is not repeated by then, it is unknown whether it still fires; null for a resolved one.",
     )
     alert_id: str = Field(description="Stays the same while the alert fires, repeats and resolves.")
     alert: str = Field(description="The alert's name, such as `volume-below-hard-limit`.")
@@ -181,7 +181,7 @@ class Alert(Decision):
     started_at: Instant = Field(description="When its condition began to hold.")
     ended_at: Instant | None = Field(default=None, description="When it ceased; null while it fires.")
     summary: Sentence = Field(description="One plain sentence.")
-    labels: Mapping[str, str] = Field(default_factory=dict, description="What it is about, for routing.")
+    labels: Mapping[str, str] = Field(default_factory=dict, description="Its subject as labels, for routing.")
 
     def record_key(self) -> str:
         """The Kafka record's key, with policy and alert: one subject may have several alerts."""
@@ -189,23 +189,23 @@ class Alert(Decision):
 
 
 class StandingVerdict(ClosedEnum):
-    """What is said of all that a policy decided for a cluster."""
+    """The heartbeat's verdict on all decisions of a policy about a cluster."""
 
-    STANDS = "stands", "It holds until it is replaced."
+    STANDS = "stands", "They hold until they are replaced."
 
 
 class StandingReason(ClosedEnum):
-    """Why."""
+    """The heartbeat's reason."""
 
-    WATCHED = "watched", "The policy watches the cluster, and would replace it."
+    WATCHED = "watched", "The policy watches the cluster, and would replace them."
     ONLY_WATCHED = (
         "only-watched",
-        "The policy is paused, or in a maintenance window: it decides, nobody carries that out, and alerts wait.",
+        "The policy is paused, or in a maintenance window: it decides, no actuator acts, and alerts wait.",
     )
 
 
 class Standing(Decision):
-    """That a policy still watches a cluster; said every minute. Once it lapses, nothing it decided there is current."""
+    """Each minute a policy confirms that it watches a cluster. When this expires, its decisions are not current."""
 
     event_type: ClassVar[str] = "headgate.standing.v1"
     topic: ClassVar[str] = "decided.standing"
@@ -213,7 +213,7 @@ class Standing(Decision):
 
     verdict: StandingVerdict
     reason: StandingReason
-    valid_until: Instant = Field(description="Without a newer one by then, nobody watches.")
+    valid_until: Instant = Field(description="If no newer one comes by then, the policy no longer watches.")
     quiet_until: Instant | None = Field(
-        default=None, description="With `only-watched`: when that ends by itself; else null."
+        default=None, description="With `only-watched`: when the pause or window ends by itself; otherwise null."
     )

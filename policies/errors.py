@@ -2,7 +2,7 @@
 
 
 class UserError(Exception):
-    """Something the user can mend.
+    """A mistake that the user can fix.
 
     The message names the place and the remedy; the command prints it in one line, without a traceback.
     """

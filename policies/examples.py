@@ -10,16 +10,16 @@ from policies.observations import Reading
 from policies.settings import PolicySettings
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-"""When every scenario begins."""
+"""The beginning of every scenario."""
 
 
 def minutes(count: float) -> datetime:
-    """So many minutes after the start."""
+    """An instant this many minutes after the start."""
     return START + timedelta(minutes=count)
 
 
 class ExampleReading(NamedTuple):
-    """A reading, by whom and when it was published."""
+    """A reading, with its publisher and its time."""
 
     source: str
     """The CloudEvents ``source``, such as ``headgate/collector/kafka``."""
@@ -29,7 +29,7 @@ class ExampleReading(NamedTuple):
 
 
 class ExampleReport(NamedTuple):
-    """What an actuator said, and when."""
+    """An actuator's report, and its time."""
 
     id: str
     time: datetime
@@ -37,7 +37,7 @@ class ExampleReport(NamedTuple):
 
 
 def by(source: str, *readings: tuple[str, datetime, Reading]) -> Sequence[ExampleReading]:
-    """Readings (id, time, what) of one source."""
+    """The readings (id, time, reading) of one source."""
     return tuple(ExampleReading(source, id_, time, reading) for id_, time, reading in readings)
 
 
@@ -47,21 +47,21 @@ def _as_it_comes(event: Mapping[str, Any]) -> int:  # noqa: ARG001 - the first o
 
 @dataclass(frozen=True)
 class Examples:
-    """The scenario."""
+    """The scenario of a policy's examples."""
 
     settings: PolicySettings
-    """Those in force in it."""
+    """The policy's settings in the scenario."""
     batches: Sequence[Sequence[ExampleReading]]
-    """What is read, one batch of the query after the other; the pages show the first of each kind."""
+    """The readings of each batch of the query, in order; the pages show the first of each kind."""
     later: Sequence[ExampleReading] = ()
-    """Readings that are shown, and decide nothing here."""
+    """Readings that the pages show, and that take no part in the scenario."""
     reports: Sequence[ExampleReport] = ()
-    """What actuators said."""
+    """Reports of actuators."""
     block: Mapping[str, Any] = field(default_factory=dict)
-    """For the settings page: values of the policy's block that have no default."""
+    """Values of the policy's block without a default, for the settings page."""
     cluster: Mapping[str, Any] = field(default_factory=dict)
-    """The same, of its part of a watched cluster."""
+    """The same for the policy's part of a watched cluster."""
     rank: Callable[[Mapping[str, Any]], int] = _as_it_comes
-    """Of decisions (as events) of one type the one of least rank is shown."""
+    """Ranks the decisions (as events) of one type; the pages show the one with the least rank."""
     is_latest_shown: bool = False
-    """Whether of decisions of one rank the last is shown instead of the first."""
+    """Whether the pages show the last decision of the least rank, instead of the first."""

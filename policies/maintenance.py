@@ -25,14 +25,14 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
 class PauseCommand(Reading):
-    """A person's word that a policy of a cluster is to watch only, or to act again."""
+    """A person's command that a policy only watches a cluster, or acts again."""
 
     event_type: ClassVar[str] = "headgate.pause-command.v1"
 
-    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`: a command is not read, it is given.")
-    policy: str = Field(min_length=1, max_length=249, description="Which policy.")
+    outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`, as a command is not read from a system.")
+    policy: str = Field(min_length=1, max_length=249, description="The policy.")
     until: Instant | None = Field(description="When the pause ends by itself, 30 days ahead at most; null: resume now.")
-    actor: str = Field(default="", max_length=249, description="Who asks.")
+    actor: str = Field(default="", max_length=249, description="The person who asks.")
     reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
 
     def subject(self) -> str:
@@ -41,7 +41,7 @@ class PauseCommand(Reading):
 
 
 class PolicyPause(Struct, array_like=True, frozen=True):
-    """A pause as it is kept: until when, by whom and why."""
+    """A stored pause: its end, the person, and the reason."""
 
     until_ms: int
     actor: str
@@ -69,12 +69,12 @@ class MaintenanceWindow(BaseModel):
         return self
 
     def until(self, now: datetime) -> datetime | None:
-        """When it ends that is open now; None where none is."""
+        """The end of the window that is open now; None if none is open."""
         ends = [start + self.length for start in self._starts(now) if start <= now < start + self.length]
         return max(ends, default=None)
 
     def next_start(self, now: datetime) -> datetime | None:
-        """When it opens next, after now; None: never again."""
+        """When the window opens next; None: never again."""
         return min((start for start in self._starts(now) if start > now), default=None)
 
     def _once(self) -> datetime | None:
@@ -85,7 +85,7 @@ class MaintenanceWindow(BaseModel):
         return instant if instant.tzinfo is not None else None
 
     def _starts(self, now: datetime) -> Iterable[datetime]:
-        """All starts that may be open now, and those of the week to come."""
+        """The starts of all windows that may be open now, or will open in the coming week."""
         once = self._once() if _TIME.fullmatch(self.start) is None else None
         if once is not None:
             return (once,)
@@ -96,7 +96,7 @@ class MaintenanceWindow(BaseModel):
 
 
 class Quiet(Struct, frozen=True):
-    """That a policy only watches now: until when, and whose word that is."""
+    """A pause or maintenance window in which a policy only watches: its end and its cause."""
 
     until_ms: int
     why: str
@@ -104,7 +104,7 @@ class Quiet(Struct, frozen=True):
 
 
 def quiet_at(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Quiet | None:
-    """Whether the policy only watches at this time, by which of both lasts longer."""
+    """The pause or window that is open now, whichever lasts longer; None: the policy acts."""
     found = [
         Quiet(to_millis(until), "a maintenance window of the settings")
         for window in windows
@@ -118,7 +118,7 @@ def quiet_at(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], no
 
 
 def next_edge_ms(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> int | None:
-    """When that may change next, in milliseconds since the epoch; None: not by itself."""
+    """When a pause or window begins or ends next, in milliseconds since the epoch; None: never by itself."""
     edges = [
         to_millis(at) for window in windows for at in (window.until(now), window.next_start(now)) if at is not None
     ]
@@ -128,7 +128,7 @@ def next_edge_ms(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow]
 
 
 def commanded(before: PolicyPause | None, commands: Iterable[tuple[datetime, PauseCommand]]) -> PolicyPause | None:
-    """The pause after these commands, the last of which counts; each with when it was given."""
+    """Return the pause after these commands, each with its time; the last one counts."""
     for at, command in commands:
         until = None if command.until is None else min(command.until, at + LONGEST_PAUSE)
         before = (
@@ -138,7 +138,7 @@ def commanded(before: PolicyPause | None, commands: Iterable[tuple[datetime, Pau
 
 
 def describe(quiet: Quiet, policy: str, cluster: str) -> str:
-    """In one sentence."""
+    """Say in one sentence that the policy only watches, until when, and why."""
     return (
         f"Policy {policy} only watches {cluster} until {from_millis(quiet.until_ms):%Y-%m-%d %H:%M:%S} UTC "
         f"({quiet.why}): what it decides is carried out by nobody, and its alerts wait"

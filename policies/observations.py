@@ -1,4 +1,4 @@
-"""The vocabulary of the observed topics: what collectors read.
+"""The vocabulary of the observed topics: the readings of collectors.
 
 An observation is a level, not an edge: a complete reading of one thing. A failed reading is an observation, too.
 """
@@ -31,7 +31,7 @@ class Outcome(ClosedEnum):
     TIMEOUT = "timeout", "No answer in time."
     UNREACHABLE = "unreachable", "No connection could be made, or it was lost."
     UNAUTHORIZED = "unauthorized", "The login or the permission was refused."
-    UNSUPPORTED = "unsupported", "It is too old to tell (a broker before Kafka 3.3 gives no sizes)."
+    UNSUPPORTED = "unsupported", "The system is too old for this reading (a broker before Kafka 3.3 gives no sizes)."
     ERROR = "error", "Anything else; `detail` says what."
 
 
@@ -73,10 +73,10 @@ class Reading(Observed):
 
     cluster: str = Field(min_length=1, max_length=249, description="The watched cluster's name in the settings.")
     outcome: Outcome = Field(description="How the attempt to read ended; anything but `ok` carries no values.")
-    detail: Detail | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
+    detail: Detail | None = Field(default=None, description="The error in a few words; never a secret.")
 
     def subject(self) -> str:
-        """The CloudEvents ``subject``: what was read."""
+        """The CloudEvents ``subject``: the thing that was read."""
         return self.cluster
 
 

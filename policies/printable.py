@@ -2,8 +2,8 @@
 
 import re
 
-# C0 but tab and line feed, DEL, C1 (of which a terminal takes 0x9b for an escape sequence), and what turns the
-# direction of text or ends a line unseen.
+# C0 except tab and line feed, DEL, C1 (0x9b begins an escape sequence), and the characters that turn the direction of
+# text or end a line unseen.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -13,8 +13,8 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same in one line: what would begin another, that might look like one of ours, is spelled out, too."""
-    if text.isprintable():  # nearly all that there is
+    """The same in one line: line feeds are spelled out, too, so that a name cannot imitate another line of output."""
+    if text.isprintable():
         return text
     return printable(text).replace("\n", "\\n")
 

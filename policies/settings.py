@@ -22,7 +22,7 @@ _CORE_ERRORS = frozenset(get_args(ErrorType))
 
 @dataclass(frozen=True)
 class _AsWritten:
-    """A block without its overrides, with its shorthands. How settings are written does not make them others."""
+    """A block without its overrides, with its shorthands. Settings compare equal however they are written."""
 
     block: Mapping[str, Any] = field(compare=False)
 
@@ -36,7 +36,7 @@ class PolicySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
-    mode: Mode = Field(default=Mode.ACTIVE, description="`shadow` decides and publishes, but no actuator carries out.")
+    mode: Mode = Field(default=Mode.ACTIVE, description="`shadow` decides and publishes, but no actuator acts.")
     alert_grace: Duration = Field(
         default=parse_duration("0s"), description="An alert's condition must hold this long before it fires."
     )
@@ -47,7 +47,7 @@ class PolicySettings(BaseModel):
     maintenance: tuple[MaintenanceWindow, ...] = Field(
         default=(),
         max_length=100,
-        description="When it only watches: it decides in shadow mode, and alerts wait. "
+        description="Times in which the policy only watches: it decides in shadow mode, and alerts wait. "
         "`headgate pause` does the same at once.",
     )
     clusters: dict[str, dict[str, Any]] = Field(
@@ -60,7 +60,7 @@ class PolicySettings(BaseModel):
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace a shorthand in one block (a preset) by what it stands for; by default there is none."""
+        """Replace a shorthand (a preset) in one block by the settings that it stands for; by default there is none."""
         return dict(block)
 
     @classmethod
@@ -76,7 +76,7 @@ class PolicySettings(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _with_overrides(cls, block: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Where the defaults hold mistakes, the overrides' own are found as well, so that all show at once."""
+        """Validate the overrides, too, even if the defaults have mistakes, so that all mistakes show at once."""
         try:
             settings = handler(block)
         except ValidationError as error:
@@ -122,7 +122,7 @@ class PolicySettings(BaseModel):
         """The settings in force for a cluster: the first override whose name or glob matches, else the defaults."""
         globs = self._globs
         for pattern, resolved in self._resolved.items():
-            # Of a fleet nearly all are names, which are compared in a fraction of the time.
+            # In a fleet nearly all patterns are names, which are compared much faster than globs.
             if fnmatchcase(cluster, pattern) if pattern in globs else pattern == cluster:
                 return resolved
         return self
@@ -139,24 +139,24 @@ class PolicySettings(BaseModel):
         return quiet
 
     def with_defaults(self, defaults: Mapping[str, Mapping[str, Any]]) -> Self:
-        """These settings, with further defaults for some clusters, by their names: what is set anywhere wins over them.
+        """Return these settings with further defaults for some clusters, by name; any value in the file wins over them.
 
         Raises:
-            ValidationError: a default does not fit what is set.
+            ValidationError: a default does not fit the other settings.
         """
         named: dict[str, dict[str, Any]] = {}
         for cluster, block in defaults.items():
             override = next((own for name, own in self.clusters.items() if fnmatchcase(cluster, name)), {})
             named[cluster] = {**{k: v for k, v in block.items() if k not in self._as_written.block}, **override}
-        # The first match wins: so they stand before the globs.
+        # The first match wins, so names come before globs.
         others = {name: own for name, own in self.clusters.items() if name not in named}
         return type(self).model_validate({**self._as_written.block, "clusters": {**named, **others}})
 
     def with_override(self, cluster: str, override: Mapping[str, Any]) -> Self:
-        """These settings, with an override for one cluster that wins over what is set for it anywhere.
+        """Return these settings with an override for one cluster that wins over all others.
 
         Raises:
-            ValidationError: it does not fit.
+            ValidationError: the override does not fit.
         """
         others = {name: own for name, own in self.clusters.items() if name != cluster}
         return type(self).model_validate({**self._as_written.block, "clusters": {cluster: dict(override), **others}})
@@ -173,7 +173,7 @@ class PolicySettings(BaseModel):
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any of these settings does.
 
-        Overrides of others do not count, nor when it only watches: both change nothing in what is decided now.
+        Overrides for other clusters and maintenance windows do not count: they do not change the present decisions.
         """
         return hashlib.sha256(self.model_dump_json(exclude={"clusters", "maintenance"}).encode()).hexdigest()[:12]
 
@@ -186,18 +186,18 @@ def _at(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails
 
 
 def at_once(title: str, found: Iterable[tuple[str, str]], error: ValidationError | None = None) -> ValidationError:
-    """One error with all that is wrong: what pydantic found, and what was found besides.
+    """Make one error of pydantic's mistakes and further ones.
 
     Args:
         title: the model's name.
-        found: the path of each mistake, as ``health.member_url``, and a sentence.
+        found: the path of each further mistake, as ``health.member_url``, and a sentence.
         error: pydantic's, if there is one.
     """
     of_fields = [] if error is None else error.errors(include_url=False)
     all_of_them = [(each["type"], each["loc"], each["msg"]) for each in of_fields]
     all_of_them += [("value_error", tuple(path.split(".")), sentence) for path, sentence in found]
     details = [
-        # Made again, as the context of those that were is gone; without what was given, which may hold a secret.
+        # Pydantic's errors are made again, because their context is gone; without the input, which may hold a secret.
         InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": said}), loc=place, input="(hidden)")
         for kind, place, said in all_of_them
     ]
@@ -205,7 +205,7 @@ def at_once(title: str, found: Iterable[tuple[str, str]], error: ValidationError
 
 
 def _kind(error: ErrorDetails) -> str | PydanticCustomError:
-    """Only pydantic's core errors are known by name; others, such as those of a size, are made again."""
+    """Pydantic knows only its core errors by name; others, such as those of a size, are made again."""
     if error["type"] in _CORE_ERRORS:
         return error["type"]
     return PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})

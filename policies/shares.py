@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 SHARES_TOPIC = "shares"
 """Its partitions are the shares of watched clusters. Without the loop's prefix."""
 SHARE_COUNT = 12
-"""So many processes can share the clusters. Part of what processes agree on, so never to be changed."""
+"""The most processes that can work in parallel. All processes agree on this number: never change it."""
 
 DECIDER_TOPIC = "decider"
-"""Whoever is assigned its one partition decides. Without the loop's prefix."""
+"""The process with its one partition decides. Without the loop's prefix."""
 DECIDER_SHARE = 0
 
 

@@ -1,8 +1,8 @@
-"""Signed records: whoever can write a topic, or operates its brokers, is not believed without a key.
+"""Signed records: a person who can write to a topic, or operates its brokers, is not trusted without a key.
 
 A signature is a record header, `headgate-signature: v1;KEY ID;SIGNED AT;HMAC-SHA256 in hexadecimal`, over topic, key,
-value and that time. So a record is valid only for its own topic and key, and near the time it was signed at. Whoever
-can verify can also sign, so give each side its own keys. Rules: docs/design/threats.md. Pure.
+value and that time. So a record is valid only for its own topic and key, and near its signing time. A process that can
+verify can also sign, so give each side its own keys. Rules: docs/design/threats.md. Pure.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from policies.registry import COMMANDS, observed_topics
 
 HEADER = "headgate-signature"
 REPEATED_MS = 30_000
-"""A record signed so much before one that was appended earlier is repeated: a publisher gives a record up after ten
-seconds, and clocks that are kept differ by less."""
+"""A record signed this much earlier than one that was appended before it is a repetition. A publisher gives up after
+ten seconds, and synchronised clocks differ by less."""
 
 _VERSION = "v1"
 _HEADER = re.compile(rf"{_VERSION};(?P<key_id>[^;]*);(?P<signed_ms>[0-9]{{1,15}});(?P<mac>[^;]*)")
@@ -26,11 +26,11 @@ _ABSENT = b"\xff" * 8
 
 
 class Author(ClosedEnum):
-    """Whose keys a topic's records are signed with."""
+    """The owner of the keys with which a topic's records are signed."""
 
-    OBSERVER = "observed", "What collectors and executors read."
-    LOOP = "decided", "What the query decides, and what actuators did."
-    PERSON = "commands", "What people ask for."
+    OBSERVER = "observed", "Collectors and executors, for their readings."
+    LOOP = "decided", "The query for its decisions, actuators for their reports."
+    PERSON = "commands", "People, for their commands."
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Signatures:
     """Signs records and checks signatures.
 
     Args:
-        keys: of each author; the first signs, each is believed. Of an author without keys nothing is signed or checked.
-        required: whether a record without a valid signature is refused; else signatures are made and not asked for.
-        tolerance_ms: what may lie between signing and appending, either way.
+        keys: of each author; the first one signs, all are accepted. Records of an author without keys are not signed.
+        required: whether a record without a valid signature is refused; otherwise records are signed, but not checked.
+        tolerance_ms: the longest time between signing and appending, either way.
     """
 
     keys: Mapping[Author, tuple[bytes, ...]] = field(repr=False)
@@ -48,7 +48,7 @@ class Signatures:
     tolerance_ms: int = 300_000
 
     def sign(self, topic: str, key: str, value: bytes | None, now_ms: int) -> str | None:
-        """The header's value; None where this topic's records are not signed.
+        """Return the header's value; None if this topic's records are not signed.
 
         Args:
             topic: with its prefix.
@@ -62,14 +62,14 @@ class Signatures:
         return f"{_VERSION};{key_id(keys[0])};{now_ms};{_mac(keys[0], topic, key.encode(), value, now_ms)}"
 
     def signed_ms(self, topic: str, signature: str | None) -> int:
-        """When a record that is believed was signed; 0 where signatures do not matter."""
+        """When an accepted record was signed; 0 if signatures are not required."""
         found = _HEADER.fullmatch(signature or "") if self.required and self.keys.get(author(topic)) else None
         return int(found["signed_ms"]) if found else 0
 
     def refusal(
         self, topic: str, key: bytes | None, value: bytes | None, signature: str | None, appended_ms: int
     ) -> str | None:
-        """Why a record is not believed, in one clause; None: it is."""
+        """Why a record is refused, in one clause; None: it is accepted."""
         keys = self.keys.get(author(topic), ())
         if not keys or not self.required:
             return None
@@ -90,7 +90,7 @@ class Signatures:
 
 @cache
 def author(topic: str) -> Author:
-    """Who writes a topic, by its full name."""
+    """The author of a topic's records, by its full name."""
     if topic.endswith(f".{COMMANDS}"):
         return Author.PERSON
     observed = tuple(f".{name}" for name in observed_topics())
@@ -98,7 +98,7 @@ def author(topic: str) -> Author:
 
 
 def key_id(key: bytes) -> str:
-    """Eight hexadecimal digits that name a key and do not give it away."""
+    """Eight hexadecimal digits that identify a key without revealing it."""
     return hashlib.sha256(b"headgate key id" + key).hexdigest()[:8]
 
 
@@ -107,7 +107,7 @@ def _side(signed_ms: int, appended_ms: int) -> str:
 
 
 def _mac(secret: bytes, topic: str, key: bytes, value: bytes | None, signed_ms: int) -> str:
-    """Each part with its length, so that no two records have the same text."""
+    """Sign each part with its length, so that no two records have the same text."""
     mac = hmac.new(secret, f"headgate {_VERSION}".encode(), hashlib.sha256)
     for part in (topic.encode(), str(signed_ms).encode(), key, value):
         mac.update(_ABSENT if part is None else len(part).to_bytes(8, "big") + part)

@@ -21,12 +21,12 @@ from policies.units import to_millis
 LONGEST_VALIDITY = timedelta(days=1)
 """No decision holds longer without a successor."""
 FARTHEST_AHEAD = LONGEST_VALIDITY + timedelta(minutes=5)
-"""How far a decision's sequence (as a time) and its end may lie ahead of when its record was appended: a day, and what
-the clocks of two machines may differ by."""
+"""How far a decision's sequence (as a time) and its end may lie ahead of when its record was appended: a day, plus
+the difference between the clocks of two machines."""
 
 
 class Successive(Protocol):
-    """What the fence looks at."""
+    """The fields of a decision that fencing needs."""
 
     @property
     def sequence(self) -> int:
@@ -35,7 +35,7 @@ class Successive(Protocol):
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it ceases to hold without a successor; None: it holds until one comes."""
+        """When it expires without a successor; None: it holds until one comes."""
         ...
 
 
@@ -45,7 +45,7 @@ def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, app
     Args:
         new: the decision that came in.
         in_force: the one it would succeed; None when there is none.
-        now: the consumer's time, for what has expired.
+        now: the consumer's time, which determines whether a decision has expired.
         appended_at: when the record of `new` was appended to its topic.
     """
     if not is_credible(new, appended_at):
@@ -56,19 +56,19 @@ def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, app
 
 
 def has_expired(decision: Successive, now: datetime) -> bool:
-    """Whether it should have had a successor by now."""
+    """Whether it has expired without a successor."""
     return decision.expires_at is not None and decision.expires_at <= now
 
 
 def is_credible(decision: Successive, appended_at: datetime) -> bool:
-    """Whether its sequence and its end are such as the query gives when its record is appended then."""
+    """Whether the query can have given it this sequence and this end, if its record was appended then."""
     farthest = appended_at + FARTHEST_AHEAD
     ends = decision.expires_at
     return decision.sequence <= to_millis(farthest) and (ends is None or ends <= farthest)
 
 
 def ends_at(decided_at: datetime, validity: timedelta) -> datetime:
-    """The end of a decision that is valid for so long, kept within what consumers believe."""
+    """The end of a decision with this validity, within the limit that consumers accept."""
     return decided_at + min(validity, LONGEST_VALIDITY)
 
 

@@ -2,7 +2,7 @@
 
 The query runs no micro-batch without records, so a timer of a silent cluster would never fire. So each timer it sets is
 published to a compacted topic; a follower of that topic appends a tick to a topic that the query reads, when the timer
-is due. A tick only causes a batch (and, after a clock was set back, names a key whose timer must be set anew); which
+is due. A tick only causes a batch (and, after a clock was set back, names a key whose timer must be set again); which
 timers fire is decided by the query's own state and clock. So a forged tick costs one batch and changes no decision, and
 a lost one delays a timer until the next.
 """
@@ -24,36 +24,36 @@ TICKS = "ticks"
 
 
 class TickReason(ClosedEnum):
-    """What a tick was appended for."""
+    """Why a tick was appended."""
 
     START = "start", "The query is being started: timers may have come due while it was away."
     TIMER = "timer", "A timer is due."
-    SILENCE = "silence", "No micro-batch for a while: the query lives, and a timer nobody heard of fires late."
-    CLOCK = "clock", "The query's clock was set back: a cluster's timer, set by the clock of before, is set anew."
+    SILENCE = "silence", "No micro-batch for a while: one shows that the query lives, and fires lost timers."
+    CLOCK = "clock", "The query's clock was set back: a cluster's timer is set again by the new clock."
 
 
 class Timer(BaseModel):
-    """The query wants to look at a cluster again by then, even without a reading."""
+    """A timer of the query: it steps the cluster at `due_at`, even without a reading."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.timer.v1"
 
-    policy: str = Field(description="Whose it is.")
+    policy: str = Field(description="The policy of the timer.")
     due_at: Instant = Field(description="When it fires.")
 
 
 class Tick(BaseModel):
     """Makes the query run a micro-batch, in which every timer fires that is due.
 
-    One that names a cluster has the query look at that cluster, and set its timer anew; it decides no more than is due.
+    A tick that names a cluster makes the query step it and set its timer again; it decides no more than is due.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.tick.v1"
 
-    reason: TickReason = Field(description="What it was appended for.")
-    policy: str | None = Field(default=None, description="Whose timer is set anew; null: nobody's.")
-    cluster: str | None = Field(default=None, description="Of which cluster; null: of none.")
+    reason: TickReason = Field(description="Why it was appended.")
+    policy: str | None = Field(default=None, description="The policy whose timer is set again; null: none.")
+    cluster: str | None = Field(default=None, description="The cluster whose timer is set again; null: none.")
 
 
 def timer_key(policy: str, cluster: str) -> str:

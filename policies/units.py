@@ -36,7 +36,7 @@ _SIZE = re.compile(r"\s*\d*\.?\d+\s*\w*\s*")
 _SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])(?!b(?:it|ps))\w*", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?B)(?: ?/ ?s(?:ec)?| per second|ps)")
 _LONGEST = timedelta(days=36_500)
-"""No setting is longer: instants that lie so far ahead can still be written."""
+"""No setting is longer, so that every resulting instant can still be written."""
 
 MAX_INT64 = 2**63 - 1
 """The largest whole number the state can hold."""
@@ -59,7 +59,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def _duration_meant(text: str) -> str | None:
-    """What is to be written for ``5 minutes``, ``5 min`` or ``00:05:00``; None where it is unclear."""
+    """The right form of ``5 minutes``, ``5 min`` or ``00:05:00``; None if it is unclear."""
     worded = _WORDED.fullmatch(text.strip())
     if worded and not text.strip().endswith("M"):  # minutes or months?
         unit = worded[2].lower()
@@ -126,7 +126,7 @@ def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _size_meant(text: str) -> str | None:
-    """What is to be written for ``5 gigs`` or ``10MB/s``; None where it is unclear."""
+    """The right form of ``5 gigs`` or ``10MB/s``; None if it is unclear."""
     if rate := _RATE.fullmatch(text.strip()):
         return f"{rate[1]}{rate[2]}"
     found = _SIZE_IN_WORDS.fullmatch(text.strip())
@@ -166,7 +166,7 @@ def to_millis(instant: datetime) -> int:
 
 
 def from_millis(milliseconds: int) -> datetime:
-    """The instant of so many milliseconds since the epoch, exactly."""
+    """The instant this many milliseconds after the epoch, exactly."""
     return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
 
 
@@ -179,7 +179,7 @@ def human_bytes(count: float) -> str:
     """A size for a sentence, in decimal units and two or three digits: ``4.0 GB``, ``100 GB``, ``12 B``."""
     size, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if size < 999.5:  # what would be written as 1000 belongs to the next unit
+        if size < 999.5:  # a size that rounds to 1000 belongs to the next unit
             break
         size, unit = size / 1000, larger
     return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
@@ -213,5 +213,5 @@ def name_some(names: Sequence[str], most: int = 10) -> str:
 
 
 def agreeing(count: int, one: str, many: str) -> str:
-    """The word that goes with so many: ``is`` of 1, ``are`` of any other number."""
+    """The word that agrees with the number: ``is`` for 1, ``are`` for any other."""
     return one if count == 1 else many

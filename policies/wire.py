@@ -32,23 +32,23 @@ CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 """The header `content-type` of every record: CloudEvents' structured mode."""
 
 LONGEST_ID = 1000
-"""Of an event; decisions name those they rest on."""
+"""The longest id of an event; decisions name the ids of their evidence."""
 LONGEST_SUBJECT = 8192
-"""It may hold a path, and what is below it."""
+"""The longest subject of an event; it may contain a whole path."""
 
 MAX_NAMES = 100_000
-"""Of one object in a record: no reading may have so many, and all that is wrong in an object is listed, which takes ten
-microseconds and a kilobyte each."""
+"""The most names of one object in a record. No reading has more, and each mistake in an object takes ten microseconds
+and a kilobyte."""
 _MANY_NAMES_BYTES = 8 * MAX_NAMES
-"""No shorter record can hold more: a name, its value and what stands between them."""
+"""A shorter record cannot contain more: a name, its value and the separators take eight bytes."""
 
 AUDIT_TYPE = "headgate.audit-entry.v1"
 EVIDENCE_BYTES = 16_384
-"""So much of what a decision rests on is kept with it."""
+"""A decision's audit entry contains its evidence up to this size."""
 DEAD_LETTER_TYPE = "headgate.dead-letter.v1"
 LETTERS_COUNTED_TYPE = "headgate.dead-letters-counted.v1"
 _LONGEST_TAG = 100
-"""So much is shown of a type that there is not."""
+"""An unknown type is shown up to this length."""
 
 Data = TypeVar("Data")
 
@@ -63,7 +63,7 @@ class DeadLetterReason(ClosedEnum):
     POLICY_FAILED = "policy-failed", "A policy could not take it: an error in the policy, not in the record."
     WRONG_TOPIC = "wrong-topic", "A reading that belongs to another topic."
     UNKNOWN_CLUSTER = "unknown-cluster", "A reading of a cluster that the settings do not name."
-    FROM_THE_FUTURE = "from-the-future", "Appended later than it is now: a clock leapt, or lied."
+    FROM_THE_FUTURE = "from-the-future", "Appended in the future: a clock jumped, or is wrong."
     TOO_MANY = "too-many", "One of more readings than a batch takes of one cluster and topic; newer ones were taken."
     UNSIGNED = "unsigned", "Not signed with a key that is known, or not as this record, or not near its time."
     CLUSTER_MISMATCH = "cluster_mismatch", "The cluster it names is not the one it was routed by."
@@ -74,8 +74,8 @@ class BadRecordError(Exception):
 
     Args:
         reason: the kind of fault.
-        detail: where in the record it is and what was expected there.
-        cluster: that it names, where nobody knows it.
+        detail: the place in the record, and what was expected there.
+        cluster: the unknown cluster that the record names, if that is the fault.
     """
 
     def __init__(self, reason: DeadLetterReason, detail: str, cluster: str | None = None) -> None:
@@ -127,7 +127,7 @@ class EventReader(Generic[Data]):
 
 
 def _most_names(record: bytes | str) -> int:
-    """Of the objects in a record, how many names the one with the most has; 0 where it is no JSON."""
+    """The greatest number of names of one object in a record; 0 if it is no JSON."""
     try:
         ahead: list[Any] = [msgspec.json.decode(record)]
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -144,7 +144,7 @@ def _most_names(record: bytes | str) -> int:
 
 
 def too_large(size: int) -> BadRecordError:
-    """What is said of a record of so many bytes."""
+    """The error for a record of this size."""
     return BadRecordError(
         DeadLetterReason.TOO_LARGE, f"{size} bytes, more than the {MAX_RECORD_BYTES} a record may have"
     )
@@ -152,7 +152,7 @@ def too_large(size: int) -> BadRecordError:
 
 @cache
 def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
-    """Of the events of these kinds; made once, as that takes a millisecond or two for each."""
+    """The decoder of events of these kinds; built once, as that takes a millisecond or two for each kind."""
     return TypeAdapter(_tagged_union([_event_model(kind) for kind in kinds]))
 
 
@@ -183,7 +183,7 @@ def _reason(error: ErrorDetails) -> DeadLetterReason:
 
 
 def _detail(error: ErrorDetails, count: int) -> str:
-    # The union's tag leads the path of a nested error; it says nothing the type does not say.
+    # The union's tag leads the path of a nested error; it only repeats the type.
     place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("headgate.")) or "record"
     more = f" (and {count - 1} more)" if count > 1 else ""
     return f"{place}: {error['msg'][:200]}{more}"
@@ -207,7 +207,7 @@ def decision_event(decision: Decision) -> bytes:
 
 
 def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes:  # noqa: A002
-    """Encode what an actuator says: a record of the audit topic keyed by cluster, or of a topic of its own."""
+    """Encode an actuator's report: a record of the audit topic keyed by cluster, or of a topic of its own."""
     return _encode(event.event_type, id, event.source, event.subject(), at, event.model_dump(mode="json"))
 
 
@@ -215,9 +215,9 @@ def audit_event(decision: Decision, seen: Sequence[Observation] = ()) -> bytes:
     """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster.
 
     Args:
-        decision: what is decided, or noted.
-        seen: what its step saw. What it rests on of that is kept with it, as far as that is short: the observed topics
-            keep it for a day, the audit for a month.
+        decision: a decision, or a note.
+        seen: the observations of its step. The decision's evidence among them is stored with it up to `EVIDENCE_BYTES`,
+            because the observed topics keep records for a day, the audit for a month.
     """
     data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision.model_dump(mode="json")}
     data["numbers"] = dict(decision.numbers)
@@ -227,7 +227,7 @@ def audit_event(decision: Decision, seen: Sequence[Observation] = ()) -> bytes:
 
 
 def _rests_on(decision: Decision, seen: Sequence[Observation]) -> Iterator[dict[str, Any]]:
-    """Those of the observations that decided, as events without what is the same of all."""
+    """The decision's evidence, as events without the fields that are the same in all."""
     room = EVIDENCE_BYTES
     for each in seen:
         if each.id not in decision.evidence:

@@ -168,7 +168,7 @@ class PolicyHost:
         return self._settings(POLICIES[policy], cluster).maintenance
 
     def _sender(self, kind: PolicyKind, cluster: str) -> Sender:
-        return Sender.of(kind.name, cluster, self._settings(kind, cluster))
+        return Sender.build(kind.name, cluster, self._settings(kind, cluster))
 
     def _settings(self, kind: PolicyKind, cluster: str) -> PolicySettings:
         """The cluster's settings, looked up once: there may be a thousand overrides."""

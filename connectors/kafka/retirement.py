@@ -12,7 +12,7 @@ import structlog
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from policies.alerts import retired
+from policies.alerts import retire
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.registry import AUDIT, decided_topics, decision_types
 from policies.wire import BadRecordError, EventReader, audit_event, decision_event
@@ -61,7 +61,7 @@ class Retirement:
             _log.info("retiring clusters that the settings do not name", clusters=names[:10], count=len(names))
         for (topic, key), decision in left.items():
             if isinstance(decision, Alert) and decision.status is AlertStatus.FIRING:
-                resolved = retired(decision, max(self._clock(), decision.decided_at))
+                resolved = retire(decision, max(self._clock(), decision.decided_at))
                 self._publish(topic, key, decision_event(resolved))
                 self._publish(f"{self._prefix}.{AUDIT}", resolved.cluster, audit_event(resolved))
             self._publish(topic, key, None)

@@ -30,7 +30,7 @@ class IsolationPolicy:
     def __init__(self, cluster: str, settings: IsolationSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.of(NAME, cluster, settings)
+        self._sender = Sender.build(NAME, cluster, settings)
         self._judge = IsolationJudge(settings)
 
     def step(

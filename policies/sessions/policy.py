@@ -29,7 +29,7 @@ class SessionsPolicy:
     def __init__(self, cluster: str, settings: SessionsSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.of(NAME, cluster, settings)
+        self._sender = Sender.build(NAME, cluster, settings)
         self._timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
 
     def step(

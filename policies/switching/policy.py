@@ -38,7 +38,7 @@ class SwitchingPolicy:
     def __init__(self, cluster: str, settings: SwitchingSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.of(NAME, cluster, settings)
+        self._sender = Sender.build(NAME, cluster, settings)
 
     def step(
         self, state: SwitchingState | None, observations: Sequence[Observation], now: datetime

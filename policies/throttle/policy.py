@@ -39,7 +39,7 @@ class ThrottlePolicy:
     def __init__(self, cluster: str, settings: ThrottleSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.of(NAME, cluster, settings)
+        self._sender = Sender.build(NAME, cluster, settings)
         self._verdicts: Mapping[int, BrokerVerdict] = {}
         """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
         self._last: ref[ThrottleState] | None = None

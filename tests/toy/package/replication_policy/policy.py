@@ -27,7 +27,7 @@ class ReplicationPolicy:
     def __init__(self, cluster: str, settings: ReplicationSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.of(NAME, cluster, settings)
+        self._sender = Sender.build(NAME, cluster, settings)
 
     def step(
         self, state: ReplicationState | None, observations: Sequence[Observation], now: datetime
