@@ -61,8 +61,8 @@ servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share ser
 again: $(VENV)/.dev ## The tests that failed last
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
-compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars and ZooKeepers (fetched with Maven), and the table in docs/compatibility.md
-	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py $(PYTEST)
+compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars, ZooKeepers and PySparks (fetched once), and the table in docs/compatibility.md
+	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py tests/system/test_older_spark.py $(PYTEST)
 	$(BIN)/python -m tests.docs.test_compatibility
 
 # Each of these tests repeats, for longer or in more variants, what a test of `system` shows on real servers.

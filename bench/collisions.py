@@ -21,7 +21,7 @@ from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.switching.inventory import make_inventory
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
 from policies.registry import topic_of
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
 from policies.switching.readings import SwitchInventory
@@ -85,7 +85,7 @@ def publish(connection: KafkaConnection, topic: str, count: int, existing: int) 
 
 def run(connection: KafkaConnection, topic: str, heap: str, folder: Path) -> str:
     """Join once; return the time from the session to the result, and the JVM's maximum resident memory."""
-    jars = ensure_jars("spark", default_cache_dir())
+    jars = ensure_jars(spark_group(), default_cache_dir())
     began = time.monotonic()
     spark = start_session(StreamSettings(driver_memory=heap), jars, folder / "spark.log")
     started = time.monotonic()

@@ -33,7 +33,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
 from policies.throttle import ThrottleSettings
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress, RawProgressListener
@@ -109,7 +109,7 @@ def _measured(
     executors: Executors,
 ) -> Figures:
     batches = Batches()
-    spark = start_session(settings, ensure_jars("spark", default_cache_dir()), folder / "spark.log")
+    spark = start_session(settings, ensure_jars(spark_group(), default_cache_dir()), folder / "spark.log")
     try:
         listener = _Recorder(batches.taken.append, given.batches) if given.batches else None
         spark.streams.addListener(listener or RawProgressListener(batches.taken.append))

@@ -20,7 +20,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
 from policies.throttle import ThrottleSettings
 from streaming.host import PolicyHost
 from streaming.query import Wiring, start_query
@@ -70,7 +70,7 @@ def _broker(folder: Path) -> EmbeddedKafka:
 
 def _start(servers: str, folder: Path, settings: StreamSettings) -> None:
     host = PolicyHost({"throttle": ThrottleSettings.model_validate(EAGER)})
-    spark = start_session(settings, ensure_jars("spark", default_cache_dir()), folder / "spark.log")
+    spark = start_session(settings, ensure_jars(spark_group(), default_cache_dir()), folder / "spark.log")
     start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
 
 

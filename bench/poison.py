@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from bench.turns import Figures, run
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
 from policies.observations import Outcome
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
@@ -91,7 +91,7 @@ def _loop() -> Iterator[str]:
     """Start a warm query; yield the servers of its Kafka."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
         folder, port = Path(name), free_port()
-        ensure_jars("spark", default_cache_dir())
+        ensure_jars(spark_group(), default_cache_dir())
         with EmbeddedKafka(folder / "kafka", ensure_jars("kafka", default_cache_dir())) as kafka:
             file = write_settings(
                 folder / "headgate.yaml",

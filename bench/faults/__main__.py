@@ -18,7 +18,7 @@ from bench.faults.clocks import why_no_leaps
 from bench.faults.matrix import Matrix, Result, plan
 from bench.faults.stream import Stream
 from bench.faults.world import World
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
 from tests.system import class_archives
 
 
@@ -60,7 +60,7 @@ def main() -> int:
 
 def run(folder: Path, wanted: Wanted, told: Callable[[str], None]) -> Result:
     """Start a world and run a plan in it."""
-    ensure_jars("spark", default_cache_dir())
+    ensure_jars(spark_group(), default_cache_dir())
     ends_at = time.monotonic() + 60 * wanted.minutes
     with World(folder, ensure_jars("kafka", default_cache_dir())) as world:
         if not world.has_small_disk:

@@ -12,7 +12,7 @@ import httpx
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import one_line
 from connectors.registration import acts_on, connectors_of
-from deploy.java.jars import missing_jars
+from deploy.java.jars import missing_jars, spark_group
 from deploy.java.jvm import find_java
 from deploy.query.checkpoint import Checkpoint, require_fitting
 from deploy.settings.application import HttpSettings, Settings
@@ -78,7 +78,7 @@ def _check_jars(group: str, folder: Path) -> ProbeResult:
 
 
 def _jar_groups(settings: Settings) -> Iterator[str]:
-    yield "spark"
+    yield spark_group()
     if settings.kafka is None:
         yield "kafka"
     blocks = settings.policy_settings()

@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import structlog
@@ -64,11 +65,17 @@ def groups() -> tuple[str, ...]:
     return tuple(_read_manifest(_MANIFEST))
 
 
+def spark_group() -> str:
+    """Return the group with the Kafka connector for the installed PySpark: a connector runs with its own minor only."""
+    return "spark-4.1" if version("pyspark").startswith("4.1.") else "spark"
+
+
 def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_progress) -> list[tuple[Path, ...]]:
     """Return the jars of several groups, and fetch what is missing: under one progress bar if stderr is a terminal.
 
     Without a terminal, `on_line` receives a line for each download. Raises as `ensure_jars` does.
     """
+    names = [spark_group() if name == "spark" else name for name in names]
     if not sys.stderr.isatty():
 
         def report(line: str) -> None:
