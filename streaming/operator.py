@@ -31,7 +31,6 @@ from streaming.records import Cut, ObservedRecord, Output
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used
 from streaming.spark_internals.arrow_rows import convert_rows_by_column
-from streaming.spark_internals.state_calls import StateCalls
 from streaming.transition import reconcile
 
 NO_CORRECTION = BatchClock()
@@ -72,25 +71,17 @@ class PolicyOperator(StatefulProcessor):
         self._prefix = prefix
         self._clock = clock
         self._signatures = signatures
-        self._internals = internals
-        self._calls: StateCalls | None = None
-        """Of the present batch, or of the last one."""
+        self.internals = internals
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; equal bytes give a process the operator that it already has."""
-        arguments = (replace(self._host), self._prefix, self._clock, self._signatures, self._internals)
+        arguments = (replace(self._host), self._prefix, self._clock, self._signatures, self.internals)
         return _unpickle, (pickle.dumps(arguments),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state variable; a batch begins."""
         self._handle = handle
         self._state = handle.getValueState("state", STATE_SCHEMA)
-        self._update = self._state.update
-        if are_used(self._internals):
-            if self._calls is not None:
-                self._calls.close()
-            self._calls = StateCalls(handle)
-            self._update = self._calls.put_off(self._state.update)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records and step; a tick that names the key sets its timer again."""
@@ -108,7 +99,7 @@ class PolicyOperator(StatefulProcessor):
 
     def close(self) -> None:
         """A batch ends."""
-        _skip_next_collection()
+        _collect_garbage()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
         """Step the key; `fires` means that its timer fired, which Spark deletes afterwards."""
@@ -127,7 +118,7 @@ class PolicyOperator(StatefulProcessor):
             if timer_ms is not None and timer_ms != before_ms:
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(policy, cluster, timer_ms, now_ms),)
-            self._update((encode(transition.key_state), timer_ms))
+            self._state.update((encode(transition.key_state), timer_ms))
         elif before is not None:
             self._state.clear()  # otherwise the same counts would be published again
             if timer_ms is not None and not fires:
@@ -153,20 +144,20 @@ def _unpickle(arguments: bytes) -> PolicyOperator:
     """The same operator for each batch of a process, with the settings that it has looked up."""
     gc.set_threshold(*_GC_THRESHOLDS)
     operator = PolicyOperator(*pickle.loads(arguments))  # noqa: S301 - Spark sent it, as it would the operator itself
-    if are_used(operator._internals):
+    if are_used(operator.internals):
         convert_rows_by_column()
     return operator
 
 
-def _skip_next_collection() -> None:
-    """Exclude all present objects from the garbage collection that Spark's worker runs after each batch.
+def _collect_garbage() -> None:
+    """Collect the cycles of this batch, and exclude all other objects from the next collections.
 
-    With the states of a fleet that collection takes a quarter of the worker's time, and a step leaves hardly any cycle.
-    One batch in a thousand is collected completely.
+    Spark's worker runs a full collection after each batch, which would search the states of all clusters each time.
+    Cycles that end later are found once in a thousand batches.
     """
     if next(_batches) % _FULL_GC_BATCHES == 0:
         gc.unfreeze()
-        gc.collect()
+    gc.collect()
     gc.freeze()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from connectors.switching.inventory import make_inventory
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
 from policies.observations import Outcome, Reading
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
@@ -43,7 +43,7 @@ SCHEMA = "value binary, partition int, offset bigint, timestamp timestamp"
 
 @pytest.fixture(scope="module")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    jars = ensure_jars("spark", default_cache_dir())  # an archive of classes is for all of its class path
+    jars = ensure_jars(spark_group(), default_cache_dir())  # an archive of classes is for all of its class path
     session = start_session(StreamSettings(driver_memory="512m"), jars, tmp_path_factory.mktemp("spark") / "spark.log")
     # Not as for millions of records (`tune`): what takes long here is to plan a job, and to plan it anew.
     set_defaults(session, SMALL_BATCH_TUNING)
