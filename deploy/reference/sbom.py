@@ -16,7 +16,7 @@ _JARS = _ROOT / "deploy" / "java" / "jars.sha256"
 _PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _JAR = re.compile(
-    r"(?P<sum>[0-9a-f]{64})  (?P<group>[\w-]+)/(?P<name>.+)-(?P<version>\d[\w.]*)(?:-[A-Za-z][\w.-]*)?\.jar"
+    r"(?P<sum>[0-9a-f]{64})  (?P<group>[\w.-]+)/(?P<name>.+)-(?P<version>\d[\w.]*)(?:-[A-Za-z][\w.-]*)?\.jar"
 )
 
 
