@@ -26,7 +26,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
         UserError: the root does not exist.
         UnreadError: a znode cannot be read.
     """
-    if reader.one(reader.client.exists_async, root) is None:
+    if reader.read(reader.client.exists_async, root) is None:
         raise UserError(f"there is no node {reader.client.chroot}{root}: set ledgers_root of {name} to BookKeeper's.")
     return ClusterSnapshot(
         name=name,
@@ -52,13 +52,13 @@ def read_generator(reader: Reader, root: str) -> IdGenerator | None:
         UnreadError: a znode cannot be read.
     """
     exists, long_path = reader.client.exists_async, f"{root}/idgen-long"
-    if reader.one(exists, long_path) is None:
-        return _generator(None, reader.one(exists, f"{root}/idgen")) or EMPTY_SHORT
-    children = reader.one(reader.client.get_children_async, long_path) or ()
+    if reader.read(exists, long_path) is None:
+        return _generator(None, reader.read(exists, f"{root}/idgen")) or EMPTY_SHORT
+    children = reader.read(reader.client.get_children_async, long_path) or ()
     hob = max((int(match[1]) for name in children if (match := _HOB.fullmatch(name))), default=None)
     if hob is None:
         return EMPTY_LONG
-    return _generator(hob, reader.one(exists, f"{long_path}/{hob_name(hob)}")) if hob <= MAX_HOB else None
+    return _generator(hob, reader.read(exists, f"{long_path}/{hob_name(hob)}")) if hob <= MAX_HOB else None
 
 
 def _generator(hob: int | None, stat: Any) -> IdGenerator | None:
@@ -66,7 +66,7 @@ def _generator(hob: int | None, stat: Any) -> IdGenerator | None:
 
 
 def _text(reader: Reader, path: str) -> str | None:
-    answer = reader.one(reader.client.get_async, path)
+    answer = reader.read(reader.client.get_async, path)
     if answer is None:
         return None
     try:

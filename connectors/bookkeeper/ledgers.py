@@ -141,7 +141,7 @@ def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable
     """
     places = {root + path_of(layout, i): i for i in sorted(set(ledger_ids)) if NO_LEDGER < i <= MAX_INT64}
     found = FoundLedgers()
-    for path, answer in reader.each(reader.client.get_async, _existing_paths(reader, places)):
+    for path, answer in reader.read_all(reader.client.get_async, _existing_paths(reader, places)):
         if answer is None:
             continue
         data, stat = answer
@@ -158,7 +158,7 @@ def _existing_paths(reader: Reader, paths: Iterable[str]) -> list[str]:
     for path in paths:
         by_folder.setdefault(path.rpartition("/")[0], set()).add(path)
     many = [folder for folder, inside in by_folder.items() if len(inside) >= WORTH_LISTING]
-    for folder, names in reader.each(reader.client.get_children_async, many):
+    for folder, names in reader.read_all(reader.client.get_children_async, many):
         by_folder[folder] &= {f"{folder}/{name}" for name in names or ()}
     return [path for inside in by_folder.values() for path in sorted(inside)]
 
@@ -180,7 +180,7 @@ def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LIST
             return frozenset(found), False
         # Depth first, so that the list of open folders stays short.
         batch, ahead = ahead[-IN_FLIGHT:], ahead[:-IN_FLIGHT]
-        for folder, names in reader.each(reader.client.get_children_async, batch):
+        for folder, names in reader.read_all(reader.client.get_children_async, batch):
             for name in names or ():
                 ledger_id = id_at(layout, f"{folder}/{name}".removeprefix(root))
                 if ledger_id is not None:

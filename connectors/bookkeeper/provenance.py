@@ -11,7 +11,7 @@ from policies.switching.ledgers import CopyIntent, Ledger
 NOT_OURS = ""
 
 
-def confirmed(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
+def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
     """Return the ledgers of a target with their confirmed provenance, and the journalled intents.
 
     It costs one request for each ledger with a provenance property.

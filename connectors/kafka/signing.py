@@ -95,7 +95,7 @@ class LoopKafka(KafkaConnection):
         return own if self.signing is None else f"{own}/{digest_of_files(self.signing.files())}"
 
 
-def unsigned(kafka: LoopKafka) -> str | None:
+def why_unsigned(kafka: LoopKafka) -> str | None:
     """Return why readings of this process would be refused; None if they would be accepted."""
     if kafka.signing is None or kafka.signing.observed_keys or not kafka.signing.required:
         return None

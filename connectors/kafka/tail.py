@@ -72,13 +72,13 @@ class Progress:
     before: dict[Partition, int] = field(default_factory=dict)
     """The position at the last check, of partitions whose end was another offset."""
 
-    def stuck(self, ends: Mapping[Partition, int]) -> list[Partition]:
+    def find_stuck(self, ends: Mapping[Partition, int]) -> list[Partition]:
         """Return partitions that did not advance since the last check although they end at another offset."""
         before, at = self.before, self.next_offsets
         self.before = {place: at[place] for place, end in ends.items() if end != at[place]}
         return [place for place, offset in self.before.items() if before.get(place) == offset]
 
-    def reached(self, place: Partition, next_offset: int) -> None:
+    def advance(self, place: Partition, next_offset: int) -> None:
         """Store that everything before that offset has been read."""
         self.next_offsets[place] = next_offset
         if next_offset >= self.behind.get(place, 0):
@@ -167,9 +167,9 @@ class Tail(Closing):
         offset = message.offset() or 0
         if error is not None:
             # The end of the partition. Transactions or compaction may have left no record just before it.
-            self._progress.reached(place, offset)
+            self._progress.advance(place, offset)
             return None
-        self._progress.reached(place, offset + 1)
+        self._progress.advance(place, offset + 1)
         if (why := refusal(self._clients.signatures, message)) is not None:
             self._refused_records.note(place[0], f"{place[0]}/{place[1]}/{offset}: {why}")
             return None
@@ -234,7 +234,7 @@ class Tail(Closing):
         if time.monotonic() < self._look_at:
             return
         self._look_at, ends = time.monotonic() + _STUCK_SECONDS, self._ends()
-        if not (stuck := self._progress.stuck(ends)):
+        if not (stuck := self._progress.find_stuck(ends)):
             return
         _log.warning("partitions return no records before their end", topics=sorted({name for name, _ in stuck}))
         self._leave([place for place in stuck if ends[place] < self._progress.next_offsets[place]])

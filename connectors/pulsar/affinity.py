@@ -34,9 +34,9 @@ class AffinityReader:
         """
         with ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"affinity {cluster}") as threads:
             try:
-                by_tenant = self._each(threads, self._admin.namespaces, self._admin.tenants())
+                by_tenant = self._run_all(threads, self._admin.namespaces, self._admin.tenants())
                 names = [name for names in by_tenant for name in names]
-                affinities = self._each(threads, self._namespace, names)
+                affinities = self._run_all(threads, self._namespace, names)
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)  # running requests end by their timeouts
                 raise
@@ -58,7 +58,7 @@ class AffinityReader:
             return None
         return tuple(each for name, documents in policies.items() for each in broker_isolations(name, documents))
 
-    def _each(self, threads: ThreadPoolExecutor, ask: Callable[[Asked], Told], about: Iterable[Asked]) -> list[Told]:
+    def _run_all(self, threads: ThreadPoolExecutor, ask: Callable[[Asked], Told], about: Iterable[Asked]) -> list[Told]:
         def in_time(one: Asked) -> Told:
             if self._left_seconds() <= 0:
                 message = f"not all namespaces answered within the affinity_interval, {self._limit_seconds:g} s"

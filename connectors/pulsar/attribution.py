@@ -70,7 +70,7 @@ def references_in(kind: LedgerKind, path: str, data: bytes) -> Sequence[Referenc
     return parse_locator(path, data) if kind is LedgerKind.SCHEMA else (parse_cursor(path, data),)
 
 
-def attributed(
+def set_attribution(
     kind: LedgerKind, data: bytes, ledger_id: int, owners: Collection[str | None], to: str, new_id: int | None = None
 ) -> bytes:
     """Return a znode's value with a ledger attributed to a cluster, wherever one of `owners` held it.

@@ -120,7 +120,7 @@ def parse_topic(path: str, data: bytes) -> list[StayingReference]:
     Raises:
         ValueError: it is no managed ledger, or it cannot be decompressed.
     """
-    topic, kind = parse(_MESSAGES["ManagedLedgerInfo"], decompressed(data)), StayingKind.TOPIC
+    topic, kind = parse(_MESSAGES["ManagedLedgerInfo"], decompress(data)), StayingKind.TOPIC
     name = path.rpartition("/")[2]
     if name.startswith(_TRANSACTION_LOG):
         kind = StayingKind.TRANSACTION_LOG
@@ -193,7 +193,7 @@ def locator_message(data: bytes) -> Any:
 
 def cursor_message(data: bytes) -> Any:
     """Return a cursor's info as a protobuf message; raises as `parse_cursor` does."""
-    return parse(_MESSAGES["ManagedCursorInfo"], decompressed(data))
+    return parse(_MESSAGES["ManagedCursorInfo"], decompress(data))
 
 
 def attribution_of(properties: Iterable[Any]) -> str | None:
@@ -201,7 +201,7 @@ def attribution_of(properties: Iterable[Any]) -> str | None:
     return next((each.value for each in properties if each.name == CLUSTER_PROPERTY), None) or None
 
 
-def decompressed(data: bytes) -> bytes:
+def decompress(data: bytes) -> bytes:
     """Return a managed ledger's or cursor's info as protobuf.
 
     The compressed form is 0x4778, the length of a header in four bytes, the header (protobuf, with the type of
@@ -218,13 +218,13 @@ def decompressed(data: bytes) -> bytes:
     header = parse(_MESSAGES["ManagedCursorInfoMetadata"], data[start:end])
     if not 0 <= header.uncompressedSize <= _MAX_BYTES:
         raise ValueError(f"its size of {header.uncompressedSize} bytes cannot be true")
-    plain = _decompress(header.compressionType, data[end:], header.uncompressedSize)
+    plain = _expand(header.compressionType, data[end:], header.uncompressedSize)
     if len(plain) != header.uncompressedSize:
         raise ValueError(f"decompressed it has {len(plain)} bytes, not {header.uncompressedSize}")
     return plain
 
 
-def _decompress(compression: int, data: bytes, size: int) -> bytes:
+def _expand(compression: int, data: bytes, size: int) -> bytes:
     if compression == _NONE:
         return data
     try:

@@ -53,7 +53,7 @@ def refusal(response: httpx.Response) -> AdminError | None:
     return AdminError(outcome, message, status=status, missing=missing)
 
 
-def misshapen(response: httpx.Response, why: str) -> AdminError:
+def shape_error(response: httpx.Response, why: str) -> AdminError:
     """Make the error for an answer of another shape."""
     return AdminError(Outcome.ERROR, f"{request_line(response.request)}: {why}")
 

@@ -20,13 +20,13 @@ def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
         try:
             groups = admin.racks()
         except READ_ERRORS.expected as error:
-            return refused(admin.settings, error, what_for)
+            return failed_probe(admin.settings, error, what_for)
         return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_principal(admin.settings)} is a superuser")
 
     return Probe(system, f"admin REST, to {what_for}", ask)
 
 
-def refused(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
+def failed_probe(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
     """Return the result for a failed request."""
     outcome = READ_ERRORS.outcome_of(error)
     remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()

@@ -173,7 +173,7 @@ class _Walk:
     # --- topics: the children of each namespace's `persistent`; cursors are the children of their topic
 
     def _read_all_topics(self) -> None:
-        topics = self._below(self._domains())
+        topics = self._children(self._domains())
         first = list(islice(topics, SHARED_FROM))
         left = chain(first, topics)
         if self._helpers is not None and len(first) == SHARED_FROM:
@@ -186,7 +186,7 @@ class _Walk:
     def _read_topics(self, some: list[str]) -> None:
         for path, answer in self._get(some):
             self._try(self._read_topic, path, _content(answer)[0])
-        for path, answer in self._get(self._below(some)):
+        for path, answer in self._get(self._children(some)):
             if answer is not None:
                 self._try(self._read_cursor, path, *answer)
 
@@ -201,11 +201,11 @@ class _Walk:
 
     def _domains(self) -> list[str]:
         """Return `tenant/namespace/persistent`, and with old names `tenant/cluster/namespace/persistent`."""
-        tenants = self._below(self._empty([MANAGED_LEDGERS]))
+        tenants = self._children(self._empty([MANAGED_LEDGERS]))
         # A tenant has namespaces, or clusters with namespaces.
-        inner = list(self._below(self._empty(self._below(self._empty(tenants)))))
+        inner = list(self._children(self._empty(self._children(self._empty(tenants)))))
         old_namespaces = [path for path in inner if not _is_domain(path)]
-        innermost = list(self._below(self._empty(old_namespaces)))
+        innermost = list(self._children(self._empty(old_namespaces)))
         self._found.problems += (
             f"{path}: is not where topics keep their cursors" for path in innermost if not _is_domain(path)
         )
@@ -222,7 +222,7 @@ class _Walk:
     # --- the logs of packages and functions
 
     def _read_logs(self) -> None:
-        for path, answer in self._get(list(self._below([LOGS]))):
+        for path, answer in self._get(list(self._children([LOGS]))):
             name, data = path.rpartition("/")[2], _content(answer)[0]
             is_log = name in _LOG_NAMESPACES or _LOG_MARK in data
             for below, value in self._tree([] if name in _OF_NO_LEDGERS else [path]):
@@ -248,14 +248,14 @@ class _Walk:
                     yield path, data
                 if children:
                     folders.append(path)
-            ahead = list(self._below(folders))
+            ahead = list(self._children(folders))
 
     def _get(self, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        return self._reader.each(self._reader.client.get_async, paths)
+        return self._reader.read_all(self._reader.client.get_async, paths)
 
-    def _below(self, folders: Iterable[str]) -> Iterator[str]:
+    def _children(self, folders: Iterable[str]) -> Iterator[str]:
         """Yield the children of nodes, without excluded ones."""
-        for folder, names in self._reader.each(self._reader.client.get_children_async, folders):
+        for folder, names in self._reader.read_all(self._reader.client.get_children_async, folders):
             for path in (f"{folder}/{name}" for name in names or ()):
                 if path in self._leave_out:
                     self._found.left_out.append(path)

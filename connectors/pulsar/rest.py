@@ -10,7 +10,7 @@ import tenacity
 from pydantic import FailFast, TypeAdapter, ValidationError
 
 from connectors.http.client import deadline
-from connectors.pulsar.outcomes import AdminError, misshapen, refusal, request_line
+from connectors.pulsar.outcomes import AdminError, refusal, request_line, shape_error
 from policies.observations import Outcome
 
 _ATTEMPTS = 3
@@ -135,12 +135,12 @@ def _is_transient(error: BaseException) -> bool:
 
 def _parse(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
     if len(response.content) > _MAX_OBJECT_BYTES and not response.content.lstrip().startswith(b"["):
-        raise misshapen(response, f"the answer is longer than {_MAX_OBJECT_BYTES // 1024**2} MiB")
+        raise shape_error(response, f"the answer is longer than {_MAX_OBJECT_BYTES // 1024**2} MiB")
     try:
         return shape.validate_json(response.content or b"null")
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     if problem["type"] == "json_invalid":
-        raise misshapen(response, "the answer is no JSON")
+        raise shape_error(response, "the answer is no JSON")
     place = ".".join(str(part) for part in problem["loc"]) or "the answer"
-    raise misshapen(response, f"{place}: {problem['msg']}")
+    raise shape_error(response, f"{place}: {problem['msg']}")

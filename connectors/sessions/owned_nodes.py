@@ -89,7 +89,7 @@ class OwnedNodes:
         found, level = _Listing(), [self.root]
         while level:
             below: list[str] = []
-            for path, answer in reader.each(ask, level):
+            for path, answer in reader.read_all(ask, level):
                 if answer is None:
                     continue
                 names, stat = answer
@@ -114,7 +114,7 @@ class OwnedNodes:
         def ask(path: str) -> Any:
             return reader.client.get_async(path, watch=self._hint)
 
-        for path, answer in reader.each(ask, paths):
+        for path, answer in reader.read_all(ask, paths):
             if answer is not None:
                 self._nodes[path] = parse_node(path, self._kind, *answer)
 

@@ -126,7 +126,7 @@ class OwnershipCollector:
 
     def _read_leader(self, reader: Reader) -> Ownership:
         try:
-            answer = reader.one(reader.client.get_async, LEADER)
+            answer = reader.read(reader.client.get_async, LEADER)
         except READ_ERRORS.expected as error:
             return self._leader_failure(error)
         if answer is None:

@@ -8,7 +8,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from connectors.pulsar.attribution import ValuePart, attributed, difference, references_in
+from connectors.pulsar.attribution import ValuePart, difference, references_in, set_attribution
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
@@ -150,7 +150,7 @@ class ReferenceZnodes:
     def _write(self, before: _Znode | None, goal: _Goal) -> Attribution:
         assert before is not None  # noqa: S101 - an absent znode needs no write
         path = before.path
-        data = attributed(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
+        data = set_attribution(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
         if wider := [part for part in _find_changes(goal, before.data, data) if part not in goal.changes]:
             raise ReferenceZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
-from connectors.bookkeeper.provenance import confirmed
+from connectors.bookkeeper.provenance import confirm_provenance
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterSessions, time_limit
@@ -47,7 +47,7 @@ class ClusterReader:
         """Read the registered brokers."""
         try:
             reader = self._sessions.brokers.reader(time_limit(_READ_SECONDS))
-            names = reader.one(reader.client.get_children_async, self._brokers_path)
+            names = reader.read(reader.client.get_children_async, self._brokers_path)
         except (*_UNREAD, UserError) as error:
             return SwitchBrokers(cluster=self._cluster, **_describe_failure(error))
         return SwitchBrokers(cluster=self._cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))
@@ -116,7 +116,7 @@ class ClusterReader:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
         ids = [self._read_instance_id(name) for name in (source, target)]
         journal = ZnodeCopyJournal(self._sessions.brokers, COPIES, source=ids[0], target=ids[1])
-        return confirmed(found, journal)[0]
+        return confirm_provenance(found, journal)[0]
 
     def _read_instance_id(self, name: str) -> str:
         instance_id = self._sessions.read_cluster(name).instance_id

@@ -11,7 +11,7 @@ from typing import TypeVar
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
-from connectors.bookkeeper.provenance import confirmed, deleted_from_target
+from connectors.bookkeeper.provenance import confirm_provenance, deleted_from_target
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterMetadata
@@ -132,7 +132,7 @@ class _SnapshotReader:
             return seen
         journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
-            ledgers, intents = confirmed(found, journal)
+            ledgers, intents = confirm_provenance(found, journal)
         except CopyJournalError as error:
             self._problems.append(f"{brokers.name}: {error}")
             return seen

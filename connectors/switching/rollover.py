@@ -205,7 +205,7 @@ class OwnerClient:
     def _is_registered(self, reader: Reader, member: str) -> bool:
         """Whether a name that some znode holds is that of a broker; anything else is no address for a token."""
         return (
-            is_member(member) and reader.one(reader.client.exists_async, f"{self._brokers_path}/{member}") is not None
+            is_member(member) and reader.read(reader.client.exists_async, f"{self._brokers_path}/{member}") is not None
         )
 
     def _ask(self, member: str, cursor: Cursor, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:

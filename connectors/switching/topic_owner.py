@@ -72,8 +72,8 @@ def find_topic_owner(reader: Reader, cursor: Cursor) -> str | None:
         ValueError: the bundle's znode does not name its owner.
     """
     folder = f"{NAMESPACES}/{cursor.namespace}"
-    bundle = find_bundle(cursor.topic, reader.one(reader.client.get_children_async, folder) or ())
-    answer = None if bundle is None else reader.one(reader.client.get_async, f"{folder}/{bundle}")
+    bundle = find_bundle(cursor.topic, reader.read(reader.client.get_children_async, folder) or ())
+    answer = None if bundle is None else reader.read(reader.client.get_async, f"{folder}/{bundle}")
     if answer is None:
         return None
     member = owner_member(answer[0] or b"")

@@ -198,7 +198,7 @@ def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -
 
 
 def _children(reader: Reader, paths: Iterable[str]) -> list[str]:
-    answers = reader.each(reader.client.get_children_async, paths)
+    answers = reader.read_all(reader.client.get_children_async, paths)
     return [f"{path}/{name}" for path, names in answers for name in names or ()]
 
 

@@ -68,7 +68,7 @@ class FourLetterWords:
         if self._tls is not None and self._context is None:
             self._context = self._tls.ssl_context()
         try:
-            yield from usable(word, ask(self._server, word, self._timeout_seconds, self._context))
+            yield from check_refusal(word, ask(self._server, word, self._timeout_seconds, self._context))
         except OSError:
             self._context = None  # its files may have changed
             raise
@@ -100,7 +100,7 @@ def ask(server: str, word: str, timeout_seconds: float, context: ssl.SSLContext 
         raise TimeoutError(f"no answer within {timeout_seconds:.2g} s") from None
 
 
-def usable(word: str, lines: Iterator[str]) -> Iterator[str]:
+def check_refusal(word: str, lines: Iterator[str]) -> Iterator[str]:
     """Yield the same lines, unless the first one is a refusal.
 
     Raises:

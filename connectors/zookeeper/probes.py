@@ -32,9 +32,9 @@ def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -
     def ask() -> ProbeResult:
         try:
             reader = _reader(session)
-            found = reader.one(reader.client.get_async, path)
+            found = reader.read(reader.client.get_async, path)
         except READ_ERRORS.expected as error:
-            return refused(session.connection, error, (path,))
+            return failed_probe(session.connection, error, (path,))
         if found is None:
             return ProbeResult(Outcome.ERROR, f"there is no {path}", (remedy,))
         return ProbeResult(Outcome.OK, f"{path} is read")
@@ -42,7 +42,7 @@ def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -
     return Probe(system, f"read {path}", ask)
 
 
-def refused(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> ProbeResult:
+def failed_probe(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> ProbeResult:
     """Return the result for a failed read."""
     outcome = READ_ERRORS.outcome_of(error)
     remedies = tuple(acl_line(connection, path, "r") for path in paths) if outcome is Outcome.UNAUTHORIZED else ()
@@ -62,12 +62,12 @@ def _check_write(session: ZooKeeperSession, path: str, what_for: str) -> ProbeRe
     node, wanted, letters = path, Permissions.WRITE, "rw"
     try:
         reader = _reader(session)
-        while (found := reader.one(reader.client.get_acls_async, node)) is None and node != "/":
+        while (found := reader.read(reader.client.get_acls_async, node)) is None and node != "/":
             node, wanted, letters = node.rpartition("/")[0] or "/", Permissions.CREATE, "rc"
         acls: list[ACL] = list(found[0]) if found is not None else []
         allowed = _allows(acls, session.connection, wanted)
     except READ_ERRORS.expected as error:
-        return refused(session.connection, error, (path,))
+        return failed_probe(session.connection, error, (path,))
     there = f"{node} may be changed" if node == path else f"{path} may be made below {node}"
     if allowed:
         return ProbeResult(Outcome.OK, there)

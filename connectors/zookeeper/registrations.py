@@ -46,12 +46,12 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
         return reader.client.get_children_async(path, watch=hint)
 
     for _ in range(_MAX_ROUNDS):
-        names = dict(reader.each(children, (available, read_only, cookies)))
+        names = dict(reader.read_all(children, (available, read_only, cookies)))
         if names[available] is None:
             raise UserError(f"there is no node {reader.client.chroot}{available}: set ledgers_root to BookKeeper's.")
         writable = [f"{available}/{name}" for name in sorted(names[available]) if name != _READ_ONLY]
         others = [f"{read_only}/{name}" for name in sorted(names[read_only] or ())]
-        stats = dict(reader.each(reader.client.exists_async, [*writable, *others]))
+        stats = dict(reader.read_all(reader.client.exists_async, [*writable, *others]))
         if None not in stats.values():
             break
     return Bookies(
@@ -84,8 +84,8 @@ def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRac
         UnreadError: the node cannot be read.
     """
     # `get` leaves no watch on a missing node, `exists` does.
-    watched = reader.one(lambda node: reader.client.exists_async(node, watch=hint), path)
-    answer = None if watched is None else reader.one(reader.client.get_async, path)
+    watched = reader.read(lambda node: reader.client.exists_async(node, watch=hint), path)
+    answer = None if watched is None else reader.read(reader.client.get_async, path)
     try:
         groups = None if answer is None else parse_groups(answer[0])
     except ValueError as error:

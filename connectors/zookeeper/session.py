@@ -79,7 +79,7 @@ class ZooKeeperSession:
         reader = Reader(live.client, limit_seconds, left_seconds)
         # Below a missing chroot every node is absent, which must not pass for a reading.
         if live.client.chroot and not live.chroot_seen:
-            if reader.one(live.client.exists_async, "/") is None:
+            if reader.read(live.client.exists_async, "/") is None:
                 raise UserError(f"there is no node {live.client.chroot}, the chroot that `servers` names.")
             live.chroot_seen = True
         return reader

@@ -30,11 +30,11 @@ class Reader:
         self._request_seconds = request_seconds
         self.left_seconds = left_seconds
 
-    def one(self, ask: Ask, path: str) -> Any:
-        """Return the answer for one node; None if the node does not exist. Raises as `each` does."""
-        return next(self.each(ask, (path,)))[1]
+    def read(self, ask: Ask, path: str) -> Any:
+        """Return the answer for one node; None if the node does not exist. Raises as `read_all` does."""
+        return next(self.read_all(ask, (path,)))[1]
 
-    def each(self, ask: Ask, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def read_all(self, ask: Ask, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Read many nodes.
 
         Yields:
@@ -100,7 +100,7 @@ class ChangedNodes(Generic[Value]):
         wanted = list(paths)
         stale = [path for path in wanted if path not in self._nodes]
         known = [path for path in wanted if path in self._nodes]
-        for path, stat in reader.each(reader.client.exists_async, known):
+        for path, stat in reader.read_all(reader.client.exists_async, known):
             if stat is None:
                 del self._nodes[path]
             elif _version(stat) != self._nodes[path].version:
@@ -108,7 +108,7 @@ class ChangedNodes(Generic[Value]):
             elif stat.numChildren != self._nodes[path].children:
                 node = self._nodes[path]
                 self._nodes[path] = ParsedNode(node.version, stat.numChildren, node.value, node.problem)
-        for path, answer in reader.each(reader.client.get_async, stale):
+        for path, answer in reader.read_all(reader.client.get_async, stale):
             if answer is None:
                 self._nodes.pop(path, None)
             else:

@@ -13,7 +13,7 @@ from connectors.exporter.exporter import Exporter
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher
-from connectors.kafka.signing import unsigned
+from connectors.kafka.signing import why_unsigned
 from connectors.loop_snapshot import LoopSnapshot
 from connectors.version import VERSION
 from deploy.settings.application import Settings
@@ -52,7 +52,7 @@ def exporting(
             settings.topics.prefix,
             publisher.publish,
             CanaryMetrics(registry),
-            forbidden=lambda topic: unsigned(kafka) or why_not_writable(kafka, topic),
+            forbidden=lambda topic: why_unsigned(kafka) or why_not_writable(kafka, topic),
             ready=lambda: exporter.caught_up(),
         )
     exporter = Exporter(

@@ -133,7 +133,7 @@ def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) 
     path = (execution or SwitchExecution()).brokers_path
     try:
         reader = sessions.brokers.reader(time_limit(_READ_SECONDS))
-        return tuple(sorted(reader.one(reader.client.get_children_async, path) or ()))
+        return tuple(sorted(reader.read(reader.client.get_children_async, path) or ()))
     except (UnreadError, NotConnectedError) as error:
         typer.echo(f"not read: {path}: {detail_of(error)}", err=True)
         return None

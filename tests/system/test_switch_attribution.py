@@ -13,8 +13,8 @@ from kazoo.security import make_acl
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError, get_return_value
 
-from connectors.pulsar.attribution import ValuePart, attributed, difference, references_in
-from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor
+from connectors.pulsar.attribution import ValuePart, difference, references_in, set_attribution
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError, ReferenceZnodes
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
@@ -126,7 +126,7 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     assert to_new(references) == DONE
     after, stat = tree.get(CURSOR)
     assert (parse_cursor(CURSOR, after).attribution, stat.version) == ("new", version + 1)
-    assert MARK_DELETE in decompressed(after)
+    assert MARK_DELETE in decompress(after)
     assert difference(LedgerKind.CURSOR, 7, before, after) == (ValuePart.ATTRIBUTION,)
     assert to_new(references) == ALREADY
     assert tree.get(CURSOR)[1].version == version + 1
@@ -183,7 +183,7 @@ def test_an_edit_that_would_change_more_is_not_written(
     tree: KazooClient, references: ReferenceZnodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
-    monkeypatch.setattr("connectors.switching.attribution.attributed", lambda *_: cursor(7, *cluster_is("new")))
+    monkeypatch.setattr("connectors.switching.attribution.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
     found = to_new(references)
     assert found == Attribution(
         AttributionOutcome.FAILED, detail=f"{CURSOR}: not written, as this would change more: other"
@@ -404,8 +404,8 @@ def test_pulsar_reads_an_edited_cursor_as_it_was_but_for_its_cluster(
 ) -> None:
     store = pulsar.org.apache.bookkeeper.mledger.impl.MetaStoreImpl(None, None)
     before = CAPTURED[cursor_path(compression)]
-    after = attributed(LedgerKind.CURSOR, before, ledger_id, {"new"}, "two")
-    assert bytes(store.parseManagedCursorInfo(after).toByteArray()) == decompressed(before).replace(b"new", b"two")
+    after = set_attribution(LedgerKind.CURSOR, before, ledger_id, {"new"}, "two")
+    assert bytes(store.parseManagedCursorInfo(after).toByteArray()) == decompress(before).replace(b"new", b"two")
 
 
 @pytest.mark.parametrize("compression", [each for each in LEDGERS if each != "none"])
@@ -436,7 +436,7 @@ def test_pulsar_reads_an_edited_locator_as_it_was(pulsar: Any) -> None:
 
     locators = [pulsar.org.apache.pulsar.broker.service.schema.SchemaLocator() for _ in range(2)]
     locators[0].parseFrom(data)
-    locators[1].parseFrom(attributed(LedgerKind.SCHEMA, data, 3, LEGACY, "new"))
+    locators[1].parseFrom(set_attribution(LedgerKind.SCHEMA, data, 3, LEGACY, "new"))
     assert read(locators[1]) == read(locators[0])
     assert [each[2] for each in read(locators[1])] == [3, 2, 3]
 

@@ -4,7 +4,7 @@ import pytest
 
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.ledgers import FoundLedgers
-from connectors.bookkeeper.provenance import NOT_OURS, confirmed, deleted_from_target
+from connectors.bookkeeper.provenance import NOT_OURS, confirm_provenance, deleted_from_target
 from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
 from tests.connectors.switching.memory_zookeeper import Server
 
@@ -28,7 +28,7 @@ def found(mark: str | None) -> FoundLedgers:
 
 def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: ZnodeCopyJournal) -> None:
     record = journal.intend(LEDGER)
-    ledgers, intents = confirmed(found(record.provenance), journal)
+    ledgers, intents = confirm_provenance(found(record.provenance), journal)
     assert ledgers[LEDGER].provenance == SOURCE
     assert intents == {LEDGER: CopyIntent(LEDGER, SOURCE, TARGET, record.at_ms)}
 
@@ -36,23 +36,23 @@ def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: ZnodeCopyJo
 @pytest.mark.parametrize("mark", [None, f"{SOURCE}/forged", "", "another/token"])
 def test_any_other_ledger_under_a_journalled_id_is_not(journal: ZnodeCopyJournal, mark: str | None) -> None:
     journal.intend(LEDGER)
-    assert confirmed(found(mark), journal)[0][LEDGER].provenance == NOT_OURS
+    assert confirm_provenance(found(mark), journal)[0][LEDGER].provenance == NOT_OURS
 
 
 def test_a_mark_without_a_record_is_not_ours(journal: ZnodeCopyJournal) -> None:
-    ledgers, intents = confirmed(found(f"{SOURCE}/token"), journal)
+    ledgers, intents = confirm_provenance(found(f"{SOURCE}/token"), journal)
     assert (ledgers[LEDGER].provenance, intents) == (NOT_OURS, {})
 
 
 def test_a_copy_of_another_source_is_not_ours(journal: ZnodeCopyJournal, server: Server) -> None:
     theirs = ZnodeCopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(LEDGER)
-    assert confirmed(found(theirs.provenance), journal)[0][LEDGER].provenance == NOT_OURS
+    assert confirm_provenance(found(theirs.provenance), journal)[0][LEDGER].provenance == NOT_OURS
 
 
 def test_a_journal_that_cannot_be_read_is_no_verdict(journal: ZnodeCopyJournal, server: Server) -> None:
     server.away = OSError("no route to host")
     with pytest.raises(CopyJournalError):
-        confirmed(found("source-id/token"), journal)
+        confirm_provenance(found("source-id/token"), journal)
 
 
 def test_what_the_target_once_had_was_deleted_there(server: Server, journal: ZnodeCopyJournal) -> None:

@@ -86,15 +86,15 @@ def test_topics_that_do_not_exist_hold_nothing_back(following: Tail) -> None:
 def test_a_partition_that_does_not_end_where_we_are_is_stuck_when_we_have_not_moved_between_two_looks() -> None:
     at, ends = ("t", 0), ("t", 1)
     progress = Progress({at: 5, ends: 7})
-    assert progress.stuck({at: 9, ends: 7}) == [], "just appended, perhaps"
-    progress.reached(at, 8)
-    assert progress.stuck({at: 9, ends: 7}) == [], "we have moved"
-    assert progress.stuck({at: 20, ends: 7}) == [at]
+    assert progress.find_stuck({at: 9, ends: 7}) == [], "just appended, perhaps"
+    progress.advance(at, 8)
+    assert progress.find_stuck({at: 9, ends: 7}) == [], "we have moved"
+    assert progress.find_stuck({at: 20, ends: 7}) == [at]
     progress.forget(at)
-    assert progress.stuck({ends: 3}) == []
-    assert progress.stuck({ends: 3}) == [ends], "fewer records than we have read: another topic of that name"
-    assert progress.stuck({}) == [], "it does not say"
-    assert progress.stuck({ends: 3}) == []
+    assert progress.find_stuck({ends: 3}) == []
+    assert progress.find_stuck({ends: 3}) == [ends], "fewer records than we have read: another topic of that name"
+    assert progress.find_stuck({}) == [], "it does not say"
+    assert progress.find_stuck({ends: 3}) == []
 
 
 def test_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:

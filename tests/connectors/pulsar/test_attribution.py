@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.pulsar.attribution import ValuePart, attributed, difference
-from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompressed, parse_cursor, parse_locator
+from connectors.pulsar.attribution import ValuePart, difference, set_attribution
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor, parse_locator
 from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
@@ -87,7 +87,7 @@ MARK_DELETE = number(2, 77) + number(3, 5) + chunk(4, b"\x08\x01\x10\x02") + num
 
 def test_every_position_of_the_ledger_is_attributed_and_no_other() -> None:
     data = locator(position(7, 0), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3))
-    after = attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new")
+    after = set_attribution(LedgerKind.SCHEMA, data, 7, LEGACY, "new")
     assert [(each.ledger_id, each.attribution) for each in parse_locator("/x", after)] == [
         (7, "new"),
         (8, None),
@@ -98,16 +98,18 @@ def test_every_position_of_the_ledger_is_attributed_and_no_other() -> None:
 
 def test_the_attribute_is_replaced_where_it_stands_and_else_appended() -> None:
     before, after = entry_of("a", "1"), entry_of("b", "2")
-    plain = attributed(LedgerKind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
+    plain = set_attribution(LedgerKind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
     assert plain == cursor(7, before, *cluster_is("new"), after)
-    assert attributed(LedgerKind.CURSOR, cursor(7, before, after), 7, LEGACY, "new") == cursor(
+    assert set_attribution(LedgerKind.CURSOR, cursor(7, before, after), 7, LEGACY, "new") == cursor(
         7, before, after, *cluster_is("new")
     )
 
 
 def test_of_an_attribute_that_stands_twice_both_say_the_same() -> None:
     twice = cursor(7, *cluster_is("old"), *cluster_is("other"))
-    assert attributed(LedgerKind.CURSOR, twice, 7, LEGACY, "new") == cursor(7, *cluster_is("new"), *cluster_is("new"))
+    assert set_attribution(LedgerKind.CURSOR, twice, 7, LEGACY, "new") == cursor(
+        7, *cluster_is("new"), *cluster_is("new")
+    )
 
 
 UNTOUCHED = {
@@ -125,19 +127,19 @@ def test_what_is_not_meant_stays_as_it_is_byte_for_byte(
     kind: LedgerKind, data: bytes, codec: Callable[[bytes], bytes]
 ) -> None:
     data = codec(data) if kind is LedgerKind.CURSOR else data
-    assert attributed(kind, data, 7, LEGACY, "new") is data
+    assert set_attribution(kind, data, 7, LEGACY, "new") is data
 
 
 def test_a_ledger_without_attribute_is_touched_only_where_none_is_an_owner() -> None:
-    assert attributed(LedgerKind.CURSOR, data := cursor(7), 7, {"old"}, "new") == data
-    assert attributed(LedgerKind.CURSOR, data, 7, {None}, "new") != data
+    assert set_attribution(LedgerKind.CURSOR, data := cursor(7), 7, {"old"}, "new") == data
+    assert set_attribution(LedgerKind.CURSOR, data, 7, {None}, "new") != data
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -> None:
     plain = cursor(7, entry_of("a", "1" * 500), unknown=MARK_DELETE)
-    after = attributed(LedgerKind.CURSOR, data := codec(plain), 7, LEGACY, "new")
-    assert after == decompressed(after)
+    after = set_attribution(LedgerKind.CURSOR, data := codec(plain), 7, LEGACY, "new")
+    assert after == decompress(after)
     assert MARK_DELETE in after
     assert parse_cursor("/x", after).attribution == "new"
     assert difference(LedgerKind.CURSOR, 7, data, after) == (ValuePart.ATTRIBUTION,)
@@ -146,23 +148,23 @@ def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -
 @pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
 def test_what_a_real_broker_wrote_is_attributed_and_taken_back(compression: str, ledger_id: int) -> None:
     data = CAPTURED[cursor_path(compression)]
-    there = attributed(LedgerKind.CURSOR, data, ledger_id, {"new"}, "another")
+    there = set_attribution(LedgerKind.CURSOR, data, ledger_id, {"new"}, "another")
     assert difference(LedgerKind.CURSOR, ledger_id, data, there) == (ValuePart.ATTRIBUTION,)
-    back = attributed(LedgerKind.CURSOR, there, ledger_id, {"another"}, "new")
+    back = set_attribution(LedgerKind.CURSOR, there, ledger_id, {"another"}, "new")
     assert difference(LedgerKind.CURSOR, ledger_id, data, back) == ()
-    assert sorted(decompressed(back)) == sorted(decompressed(data))  # the same fields, in another order
+    assert sorted(decompress(back)) == sorted(decompress(data))  # the same fields, in another order
 
 
 def test_a_real_locator_is_attributed_and_taken_back() -> None:
     data = CAPTURED["/schemas/t/n/none-avro"]
-    there = attributed(LedgerKind.SCHEMA, data, 3, LEGACY, "new")
+    there = set_attribution(LedgerKind.SCHEMA, data, 3, LEGACY, "new")
     assert [each.attribution for each in parse_locator("/x", there)] == ["new", None, "new"]
     assert difference(LedgerKind.SCHEMA, 3, data, there) == (ValuePart.ATTRIBUTION,)
 
 
 def test_a_new_id_is_written_with_the_attribution_and_the_entry_ids_stay() -> None:
     data = locator(position(7, 4), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3, *cluster_is("x")))
-    after = attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 2**32)
+    after = set_attribution(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 2**32)
     new, old = cluster_is("new"), cluster_is("x")
     assert difference(LedgerKind.SCHEMA, 7, data, after, 2**32) == (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID)
     expected = locator(position(2**32, 4, *new), position(8, 1), position(2**32, 2, *new), position(7, 3, *old))
@@ -171,7 +173,7 @@ def test_a_new_id_is_written_with_the_attribution_and_the_entry_ids_stay() -> No
 
 def test_a_foreign_ledger_that_has_the_old_id_in_the_target_is_not_given_the_new_one() -> None:
     data = locator(position(7, 0, *cluster_is("new")))
-    assert attributed(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 9) is data
+    assert set_attribution(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 9) is data
 
 
 ANEW = {
@@ -258,7 +260,7 @@ NO_ZNODES = {"no locator": (LedgerKind.SCHEMA, b""), "no cursor": (LedgerKind.CU
 @pytest.mark.parametrize(("kind", "data"), NO_ZNODES.values(), ids=NO_ZNODES)
 def test_what_cannot_be_read_is_not_changed(kind: LedgerKind, data: bytes) -> None:
     with pytest.raises(ValueError, match="it is no"):
-        attributed(kind, data, 7, LEGACY, "new")
+        set_attribution(kind, data, 7, LEGACY, "new")
     with pytest.raises(ValueError, match="it is no"):
         difference(kind, 7, schema_locator(7) if kind is LedgerKind.SCHEMA else cursor_info(7), data)
 
@@ -313,26 +315,26 @@ def meaning(kind: LedgerKind, data: bytes) -> list[tuple[int, str | None]]:
 
 def fields_of(kind: LedgerKind, data: bytes) -> list[int]:
     """All bytes there are, in order of their size: what is kept, if in another order, is neither more nor less."""
-    return sorted(decompressed(data) if kind is LedgerKind.CURSOR else data)
+    return sorted(decompress(data) if kind is LedgerKind.CURSOR else data)
 
 
 @given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
 def test_only_the_attribution_of_the_ledger_changes(znode: tuple[LedgerKind, bytes], owners: set[str | None]) -> None:
     kind, data = znode
-    after = attributed(kind, data, 7, owners, "new")
+    after = set_attribution(kind, data, 7, owners, "new")
     assert meaning(kind, after) == [
         (ledger_id, "new" if ledger_id == 7 and cluster in owners else cluster)
         for ledger_id, cluster in meaning(kind, data)
     ]
     changes = any(ledger_id == 7 and cluster in owners for ledger_id, cluster in meaning(kind, data))
     assert difference(kind, 7, data, after) == ((ValuePart.ATTRIBUTION,) if changes else ())
-    assert attributed(kind, after, 7, owners, "new") is after
+    assert set_attribution(kind, after, 7, owners, "new") is after
 
 
 @given(st.one_of(locators(), cursors()))
 def test_what_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
     kind, data = znode
-    back = attributed(kind, attributed(kind, data, 7, {"old"}, "fourth"), 7, {"fourth"}, "old")
+    back = set_attribution(kind, set_attribution(kind, data, 7, {"old"}, "fourth"), 7, {"fourth"}, "old")
     assert difference(kind, 7, data, back) == ()
     assert fields_of(kind, back) == fields_of(kind, data)
 
@@ -342,19 +344,19 @@ def test_only_the_attribution_and_the_id_of_the_ledger_change(
     znode: tuple[LedgerKind, bytes], owners: set[str | None]
 ) -> None:
     kind, data = znode
-    after = attributed(kind, data, 7, owners, "new", 2**40)
+    after = set_attribution(kind, data, 7, owners, "new", 2**40)
     assert meaning(kind, after) == [
         (2**40, "new") if each[0] == 7 and each[1] in owners else each for each in meaning(kind, data)
     ]
     assert set(difference(kind, 7, data, after, 2**40)) <= {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID}
-    assert attributed(kind, after, 7, owners, "new", 2**40) is after
+    assert set_attribution(kind, after, 7, owners, "new", 2**40) is after
 
 
 @given(st.one_of(locators(), cursors()))
 def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
     kind, data = znode
-    there = attributed(kind, data, 7, {"old"}, "fourth", 2**40)
-    back = attributed(kind, there, 2**40, {"fourth"}, "old", 7)
+    there = set_attribution(kind, data, 7, {"old"}, "fourth", 2**40)
+    back = set_attribution(kind, there, 2**40, {"fourth"}, "old", 7)
     assert difference(kind, 7, data, back) == ()
     assert fields_of(kind, back) == fields_of(kind, data)
 
@@ -362,7 +364,7 @@ def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[LedgerKin
 @given(st.one_of(locators(), cursors()), st.data())
 def test_a_single_damaged_byte_is_never_nothing(znode: tuple[LedgerKind, bytes], draw: st.DataObject) -> None:
     kind, data = znode
-    plain = decompressed(data) if kind is LedgerKind.CURSOR else data
+    plain = decompress(data) if kind is LedgerKind.CURSOR else data
     at = draw.draw(st.integers(0, len(plain) - 1))
     damaged = plain[:at] + bytes([plain[at] ^ draw.draw(st.integers(1, 255))]) + plain[at + 1 :]
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.pulsar.metadata import decompressed, parse_cursor, parse_locator
+from connectors.pulsar.metadata import decompress, parse_cursor, parse_locator
 from policies.switching.references import LedgerKind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
@@ -87,10 +87,10 @@ def test_what_is_no_cursor_is_refused_with_the_reason(data: bytes, why: str) -> 
 @pytest.mark.parametrize("compression", ["zlib", "zstd", "snappy"])
 def test_a_compressed_value_that_is_cut_short_is_never_taken_for_another(compression: str) -> None:
     whole, refused = CAPTURED[cursor_path(compression)], 0
-    plain = decompressed(whole)
+    plain = decompress(whole)
     for length in range(2, len(whole)):
         try:
-            assert decompressed(whole[:length]) == plain  # what follows the data, such as a checksum, may be missing
+            assert decompress(whole[:length]) == plain  # what follows the data, such as a checksum, may be missing
         except ValueError:
             refused += 1
     assert refused > len(plain) // 2

@@ -30,7 +30,7 @@ class TreeReader:
         self.tree |= tree
         self.client = SimpleNamespace(get_async=self._get, get_children_async=self._children)
 
-    def each(self, ask: Callable[[str], Any], paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def read_all(self, ask: Callable[[str], Any], paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
         yield from ((path, ask(path)) for path in paths)
 
     def _get(self, path: str) -> Any:

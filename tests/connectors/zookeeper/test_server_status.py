@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.zookeeper import four_letter
-from connectors.zookeeper.four_letter import FourLetterWords, parse_cons, parse_dump, parse_role, usable
+from connectors.zookeeper.four_letter import FourLetterWords, check_refusal, parse_cons, parse_dump, parse_role
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import (
     Connection,
@@ -129,7 +129,7 @@ class TestFourLetterWords:
     )
     def test_a_refusal_is_told_with_its_remedy(self, answer: list[str], outcome: Outcome, says: str) -> None:
         with pytest.raises(StatusError) as caught:
-            list(usable("dump", iter(answer)))
+            list(check_refusal("dump", iter(answer)))
         assert caught.value.outcome is outcome
         assert says in detail_of("zk-1:2181", caught.value)
         assert detail_of("zk-1:2181", caught.value).startswith("zk-1:2181: ")
