@@ -55,7 +55,6 @@ class Follower(ABC):
     Args:
         name: the actuator's name in messages.
         client_id: its name in brokers' logs and quotas.
-        topics: the loop's topics.
         workers: carry decisions out, by cluster.
     """
 

@@ -57,7 +57,6 @@ class DecisionQueue(Generic[Fenced]):
     """The decisions of one cluster. `receive` may be called from any thread, the rest from one.
 
     Args:
-        now: returns the time.
         accept: called with each received decision that comes into force, and the append time of its record.
         reject: called with each received decision that is too late, and the decision in force.
     """

@@ -46,9 +46,6 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
     """Carries out one cluster's decisions, one at a time.
 
     Args:
-        cluster: its name.
-        reports: reports the outcomes.
-        clock: the time.
         grace: time after a decision before the first attempt.
     """
 

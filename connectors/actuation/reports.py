@@ -85,9 +85,7 @@ class AuditLog(Generic[Metrics]):
     """Reports about one cluster. A report that repeats the last one about the same thing can be left out.
 
     Args:
-        cluster: its name.
         publish: publishes each event.
-        metrics: shared by all clusters.
     """
 
     levels: ClassVar[dict[str, str]]

@@ -41,7 +41,6 @@ class ActionRate:
 
     Args:
         per_minute: the limit.
-        clock: seconds that never go backwards.
     """
 
     _WINDOW_SECONDS = 60.0

@@ -32,11 +32,8 @@ class Exporter(Collector):
     scrape must not see it. So a restarted exporter is silent for a moment, but never wrong.
 
     Args:
-        connection: the loop's own Kafka.
-        prefix: of the loop's topics.
         policies: each policy's settings by its name; a policy that is absent has its defaults.
         registry: exposes the metrics.
-        settings_hash: identifies the settings of this process.
         clusters: the clusters to show; None: all, up to a limit.
         on_decision: called once for each decision and alert, on the thread of `run`, with whether the exporter had
             caught up before: False for history. It should be quick.

@@ -52,7 +52,6 @@ class MetricsServer(HttpServer):
 
     Args:
         registry: the metrics of `/metrics`, in the format that the client asks for, compressed on request.
-        host: the address to listen on; empty for all.
         port: 0 for any free port, which the attribute `port` then holds.
         healthy: the checks of `/-/healthy`, by name. The status is 200 if all return None; otherwise it is 503, and
             the body has one sentence a line.

@@ -77,7 +77,6 @@ class LoopView:
     """Folds records, batch by batch, and returns the metrics of a moment.
 
     Args:
-        prefix: of all topics.
         settings: each policy's settings; a policy that is absent has its defaults.
         clusters: the clusters to show; None: the first `MOST_CLUSTERS` that appear.
     """

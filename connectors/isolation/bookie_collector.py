@@ -33,13 +33,11 @@ class BookieCollector(ABC, Generic[Source]):
     because thousands of namespaces must not delay the readings of bookies.
 
     Args:
-        cluster: its name in the settings.
         poll_seconds: interval between readings of the bookies and their groups.
         poll_limit_seconds: time limit of both together.
         affinity_seconds: interval between readings of the affinity, and time limit of each.
         errors: the exceptions of a failed reading.
         publish: called with each reading from several threads; must not block.
-        metrics: shared by all collectors of a process.
     """
 
     def __init__(

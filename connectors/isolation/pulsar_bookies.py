@@ -48,11 +48,8 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
     is not noticed. A missing znode `/bookies` looks like one without groups.
 
     Args:
-        cluster: its name in the settings.
-        settings: the collector's settings.
         admin: the admin REST API; shared with others, so not closed here.
         publish: called with each reading from two threads; must not block.
-        metrics: shared by all collectors of a process.
     """
 
     def __init__(

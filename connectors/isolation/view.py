@@ -55,11 +55,7 @@ class _IsolatedCluster:
 
 
 class IsolationView:
-    """The present state of all clusters.
-
-    Args:
-        settings: the policy's settings.
-    """
+    """The present state of all clusters."""
 
     families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)
     of_decisions: tuple[Family, ...] = (CANDIDATES, HEADROOM, LEAK)

@@ -43,11 +43,8 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
     """Reads a cluster from its ZooKeeper; watches hint at changes.
 
     Args:
-        cluster: its name in the settings.
-        settings: the collector's settings.
         session: the ZooKeeper session; shared with others, so not closed here.
         publish: called with each reading from several threads; must not block.
-        metrics: shared by all collectors of a process.
     """
 
     def __init__(

@@ -30,7 +30,6 @@ class Ensemble:
     Args:
         sources: the status of each server, by `host:port`.
         timeout_seconds: the sources' time limit for one answer.
-        clock: seconds that never go backwards.
     """
 
     def __init__(

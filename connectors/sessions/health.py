@@ -78,14 +78,8 @@ class MemberHealthCollector:
     """Reads the list of brokers and each broker's health periodically, and publishes one reading per broker.
 
     Args:
-        cluster: its name in the settings.
-        settings: the intervals and addresses.
         admin: the admin REST API with the list of brokers, and the credentials for all brokers.
-        publish: called with each reading; must not block.
-        metrics: shared by all collectors of a process.
         history: returns the last readings from before this start, with brokers that are not listed any more.
-        clock: seconds that never go backwards.
-        transport: in place of the network, for tests.
     """
 
     def __init__(

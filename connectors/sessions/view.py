@@ -1,7 +1,7 @@
-"""Metrics of the sessions policy: the state of each member's session, and who owns the bundles.
+"""Metrics of the sessions policy: the state of each member's session, and of the bundles.
 
-Knowledge about sessions and znodes comes from the policy's own code, fed with the same readings. Decisions, and the
-events before them, are counted from the decisions alone, so that metrics never disagree with them.
+The state of sessions and znodes comes from the policy's own fold of the same readings. Decisions and their events are
+counted from the decisions alone, so that metrics never disagree with them.
 """
 
 from collections import Counter, defaultdict
@@ -22,34 +22,32 @@ from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import bundle_of
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import Member, NodeRecord, SessionsState, SessionTrack
+from policies.sessions.state import NodeRecord, SessionsState, SessionTrack
 from policies.units import millis_of
 
 UNKNOWN = "unknown"
-"""The status of a session that was not read for longer than `validity`."""
+"""The status of a session whose last reading is older than `validity`."""
 
 SESSIONS = Family(
     "headgate_sessions",
-    "Members by role and by how their ZooKeeper session stands (established, connection_lost, session_lost, closed); "
-    "unknown when it was not read for longer than validity.",
+    "Members by role and status of their ZooKeeper session (established, connection_lost, session_lost, closed); "
+    "unknown if the last reading is older than validity.",
     ("cluster", "role", "status"),
 )
 SECONDS_TO_EXPIRY = Family(
     "headgate_session_seconds_to_expiry",
-    "How long until a disconnected member's session counts as lost, 0 once it does; absent for the others.",
+    "Time until a disconnected member's session counts as lost, 0 once it does; absent for other members.",
     ("cluster", "member"),
 )
-LOSSES = Family(
-    "headgate_session_losses_total", "How many sessions were lost, by what was decided on it.", ("cluster",)
-)
+LOSSES = Family("headgate_session_losses_total", "Lost sessions, by the decisions about them.", ("cluster",))
 DECISIONS = Family(
     "headgate_session_decisions_total",
-    "Decisions about members and about their bundles; one that is renewed because it lapsed counts again.",
+    "Decisions about members and their bundles; one that is repeated before it expires counts again.",
     ("cluster", "verdict", "reason"),
 )
 BUNDLES = Family(
     "headgate_bundles",
-    "Bundles by the last reading of their node: owned, unowned (it had an owner within the last hour), not_ephemeral, "
+    "Bundles by the last reading of their node: owned, unowned (with an owner within the last hour), not_ephemeral, "
     "unreadable.",
     ("cluster", "state"),
 )
@@ -65,34 +63,34 @@ _CAUSED_BY_READING = frozenset(
         SessionReason.JOINED,
     }
 )
-"""A session is lost by a reading or by a timer, and the decision does not say by which."""
+"""A reading or a timer can cause the loss of a session, and the decision does not show which, so it is not here."""
 
 
 @dataclass(slots=True)
-class _Picture:
-    """What is known of one cluster."""
+class _SessionsCluster:
+    """The state of one cluster."""
 
     cluster: ClusterState
     now_ms: int = 0
 
     @property
     def validity_ms(self) -> int:
-        """How long a reading counts."""
+        """The validity of a reading."""
         return self.cluster.timeouts.validity_ms
 
     def observe(self, readings: Sequence[Observation]) -> None:
-        """Fold readings in as one step of the policy does, and forget what the policy forgets."""
-        # As of the readings, not of now: history is forgotten as it was then.
+        """Fold readings as a step of the policy does, and drop the members and nodes that the policy drops."""
+        # At the time of the readings, so that old readings expire as they did live.
         self.now_ms = max(self.now_ms, *(reading.at_ms for reading in readings))
         cluster = self.cluster
         cluster.fold(readings, self.now_ms)
-        # When a claim is over only the rules know, which are not asked here.
+        # Only the policy's rules end a claim, and they are not applied here.
         cluster.claims = Claims()
         sessions = find_sessions_source(cluster.sources)
         cluster.members = {
             name: member
             for name, member in cluster.members.items()
-            # Who was told to go down only the policy knows: it is remembered for longer there.
+            # The policy keeps members that were shut down for longer; that is not known here.
             if not is_forgotten(member, sessions, self.validity_ms, is_down=False)
         }
         nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n))
@@ -108,29 +106,25 @@ class _Picture:
 
 @dataclass(slots=True)
 class _Counts:
-    """What was decided for one cluster while this process listened."""
+    """Counts of one cluster's decisions since this process started."""
 
     losses: int = 0
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class SessionsView:
-    """The present picture of all clusters.
-
-    Args:
-        settings: the policy's block.
-    """
+    """The present state of all clusters."""
 
     of_decisions: tuple[Family, ...] = ()
     families: tuple[Family, ...] = (SESSIONS, SECONDS_TO_EXPIRY, LOSSES, DECISIONS, BUNDLES)
 
     def __init__(self, settings: SessionsSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _Picture] = {}
+        self._clusters: dict[str, _SessionsCluster] = {}
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._recovery = Histogram(
             "headgate_session_recovery_seconds",
-            "From the loss of a member's session until each of its bundles was its own again or given up.",
+            "Time from the loss of a member's session until each of its bundles is owned again or given up.",
             ("cluster",),
             _RECOVERY_BOUNDS,
         )
@@ -138,16 +132,16 @@ class SessionsView:
 
     @property
     def history(self) -> timedelta:
-        """As far back as a reading counts anywhere."""
+        """The longest validity of a reading in any cluster."""
         return max(settings.validity for settings in self._settings.everywhere())
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings in, by cluster."""
+        """Fold readings by cluster."""
         for name, readings in by_cluster(observations):
             self._cluster(name).observe(readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
-        """Count what is decided from now on."""
+        """Count a live decision."""
         counts = self._counts[decision.cluster]
         if live and isinstance(decision, SessionDecision | OwnershipDecision):
             counts.decisions[decision.verdict.value, decision.reason.value] += 1
@@ -157,73 +151,69 @@ class SessionsView:
             counts.losses += decision.events.count(SessionEvent.SESSION_LOST)
             if decision.recovery_seconds is not None:
                 self._recovery.add((decision.cluster,), decision.recovery_seconds)
-        # Without events it is said again because it lapsed.
+        # A decision without events only repeats the last one.
         return decision.reason in _CAUSED_BY_READING and bool(decision.events) and bool(decision.evidence)
 
     def forget(self, key: str) -> None:
-        """Drop the member, or the bundle, whose decision was deleted; readings that still come are shown again."""
+        """Drop the member or bundle of a deleted decision; later readings show it again."""
         for name, picture in self._clusters.items():
             if key.startswith(f"{name}/"):
                 picture.forget(key.removeprefix(f"{name}/"))
 
     def forget_cluster(self, cluster: str) -> None:
-        """Drop all that is shown of it."""
+        """Drop the cluster."""
         self._clusters.pop(cluster, None)
         self._counts.pop(cluster, None)
         self._recovery.forget((cluster,))
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Every series of every cluster at this moment."""
+        """Yield the samples of all clusters."""
         for name, picture in sorted(self._clusters.items()):
-            yield from _of_members(name, picture, now_ms)
-            yield from _of_nodes(name, picture.cluster.nodes.bundles())
+            yield from _member_samples(name, picture, now_ms)
+            yield from _bundle_samples(name, picture.cluster.nodes.bundles())
         for name in sorted({*self._clusters, *self._counts}):
             counts = self._counts.get(name, _Counts())
             yield Sample(LOSSES, (name,), counts.losses)  # from 0 on, so that the first one is an increase
             for (verdict, reason), count in sorted(counts.decisions.items()):
                 yield Sample(DECISIONS, (name, verdict, reason), count)
 
-    def _cluster(self, name: str) -> _Picture:
+    def _cluster(self, name: str) -> _SessionsCluster:
         if name not in self._clusters:
             settings = self._settings.for_cluster(name)
             timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
-            self._clusters[name] = _Picture(ClusterState(SessionsState(0), timeouts))
+            self._clusters[name] = _SessionsCluster(ClusterState(SessionsState(0), timeouts))
         return self._clusters[name]
 
 
-def _of_members(name: str, picture: _Picture, now_ms: int) -> Iterator[Sample]:
+def _member_samples(name: str, picture: _SessionsCluster, now_ms: int) -> Iterator[Sample]:
     now_ms = max(now_ms, picture.now_ms)
     members = picture.cluster.members.values()
-    tracks = [(m, _as_of(m.track, now_ms, picture)) for m in members if m.track is not None]
+    tracks = [(m, _pass_time(m.track, now_ms, picture)) for m in members if m.track is not None]
     counts = Counter((m.role, UNKNOWN if track is None else track.status.value) for m, track in tracks)
     for role in sorted({member.role for member, _ in tracks}):
         for status in (*SessionStatus, UNKNOWN):
             yield Sample(SESSIONS, (name, role, str(status)), counts[role, str(status)])
-    for member, track in sorted(tracks, key=_name):
+    for member, track in sorted(tracks, key=lambda known: known[0].member):
         if track is not None and track.status is SessionStatus.SESSION_LOST:
             yield Sample(SECONDS_TO_EXPIRY, (name, member.member), 0.0)
         elif track is not None and track.lapse_ms is not None:
             yield Sample(SECONDS_TO_EXPIRY, (name, member.member), (track.lapse_ms - now_ms) / 1000)
 
 
-def _as_of(track: SessionTrack, now_ms: int, picture: _Picture) -> SessionTrack | None:
-    """A session at a moment: what time alone has made of it; None when its last reading no longer counts."""
+def _pass_time(track: SessionTrack, now_ms: int, picture: _SessionsCluster) -> SessionTrack | None:
+    """Return the session after the passing of time; None if its last reading is stale."""
     if not track.is_fresh(now_ms, picture.validity_ms):
         return None
     return session_machine.pass_time(track, now_ms, picture.cluster.timeouts)[0]
 
 
-def _name(known: tuple[Member, SessionTrack | None]) -> str:
-    return known[0].member
-
-
-def _of_nodes(cluster: str, nodes: Sequence[NodeRecord]) -> Iterator[Sample]:
-    counts = Counter(map(_state_of, nodes))
+def _bundle_samples(cluster: str, nodes: Sequence[NodeRecord]) -> Iterator[Sample]:
+    counts = Counter(map(_classify, nodes))
     for state in _STATES:
         yield Sample(BUNDLES, (cluster, state), counts[state])
 
 
-def _state_of(node: NodeRecord) -> str:
+def _classify(node: NodeRecord) -> str:
     if not node.exists:
         return "unowned"
     if not node.ephemeral:

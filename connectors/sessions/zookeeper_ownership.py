@@ -57,12 +57,7 @@ class OwnershipCollector:
     """Reads two trees and the leader periodically, and publishes each as a whole when it has changed or is due.
 
     Args:
-        cluster: its name in the settings.
-        settings: the intervals.
         session: the ZooKeeper session; shared with others, so not closed here.
-        publish: called with each reading; must not block.
-        metrics: shared by all collectors of a process.
-        clock: seconds that never go backwards.
     """
 
     def __init__(

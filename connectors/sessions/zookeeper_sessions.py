@@ -122,13 +122,8 @@ class SessionCollector:
     latter is not `ok` if no session can be read; then no member's reading is published.
 
     Args:
-        cluster: its name in the settings.
-        settings: the collector's settings.
         connection: the ensemble; the collector needs no session of its own.
-        publish: called with each reading; must not block.
-        metrics: shared by all collectors of a process.
         history: returns the last readings from before this start, with members that have no session any more.
-        clock: seconds that never go backwards.
     """
 
     def __init__(

@@ -35,19 +35,15 @@ class BookKeeperClients(Protocol):
         When it returns, ledgers of other clusters are not written to any more, except open ones that are being closed.
         If the client cannot be opened, it raises any exception, and the broker continues as before.
         """
-        ...
 
     def writes_since_ack(self) -> tuple[str, ...]:
         """Return the clusters that were written to since `open` last returned."""
-        ...
 
     def reads(self) -> tuple[str, ...]:
         """Return the clusters with open readers."""
-        ...
 
     def close(self, name: str) -> None:
         """Close the client of a cluster, if there is one. Raises if it has readers again."""
-        ...
 
 
 class CursorOwner(Protocol):
@@ -68,7 +64,6 @@ class CursorOwner(Protocol):
             NotOwnedError: the topic is not loaded.
             RolloverRefusedError: the cursor cannot be rolled over.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,7 @@ class ClusterReader:
     """Reads one broker cluster. Thread-safe.
 
     Args:
-        cluster: its name.
-        sessions: of its ZooKeepers.
         brokers_path: the znode in which live brokers register.
-        rules: of prechecks.
     """
 
     def __init__(self, cluster: str, sessions: ClusterSessions, brokers_path: str, rules: PrecheckRules) -> None:

@@ -24,11 +24,9 @@ class LeaseHolder(Protocol):
 
     def renew(self) -> HeldLease | None:
         """Take or keep the lease; None while another process has it. Raises RegistryError if that is unknown."""
-        ...
 
     def release(self) -> None:
         """Give up the lease."""
-        ...
 
 
 class RegistryReader(Protocol):
@@ -36,7 +34,6 @@ class RegistryReader(Protocol):
 
     def read(self, *, contested_too: bool = False) -> RegistryView:
         """Read the registry; with `contested_too` also if two clusters are active. Raises RegistryError."""
-        ...
 
 
 class Observer(Protocol):
@@ -44,19 +41,15 @@ class Observer(Protocol):
 
     def brokers(self) -> SwitchBrokers:
         """Read the registered brokers."""
-        ...
 
     def clusters(self) -> Iterator[SwitchCluster]:
         """Read all BookKeeper clusters."""
-        ...
 
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Run a precheck."""
-        ...
 
     def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
         """Yield the parts of an inventory, and its manifest last."""
-        ...
 
 
 class RegistryOrderHandler(Protocol):
@@ -64,11 +57,9 @@ class RegistryOrderHandler(Protocol):
 
     def write_proposed(self) -> None:
         """Write missing entries in the format of PIP-477. Raises RegistryError: try again."""
-        ...
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Carry out an order. Raises RegistryError: try again."""
-        ...
 
 
 class LedgerOrderHandler(Protocol):
@@ -76,19 +67,15 @@ class LedgerOrderHandler(Protocol):
 
     def make_ready(self, source: str, target: str) -> None:
         """Start the copier before the first copy, which reports every failure."""
-        ...
 
     def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
         """Carry out an order; every failure is a result."""
-        ...
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the copied bytes per second; 0: no limit."""
-        ...
 
     def close(self) -> None:
         """Abort all copies."""
-        ...
 
 
 class Observations(Protocol):
@@ -96,19 +83,15 @@ class Observations(Protocol):
 
     def publish(self, *, unchanged_too: bool) -> None:
         """Publish the readings that are quick."""
-        ...
 
     def publish_all_next(self) -> None:
         """Publish everything again next time."""
-        ...
 
     def publish_precheck(self, source: str, target: str) -> None:
         """Publish a precheck's report."""
-        ...
 
     def publish_inventory(self, source: str, target: str) -> bool:
         """Publish all references. Returns whether all could be read."""
-        ...
 
 
 class LedgerLookup(Protocol):
@@ -116,7 +99,6 @@ class LedgerLookup(Protocol):
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
         """Look up ledgers of a BookKeeper cluster. Raises UnreadError, NotConnectedError, UserError."""
-        ...
 
 
 class Copier(Protocol):
@@ -124,27 +106,21 @@ class Copier(Protocol):
 
     def make_ready(self) -> None:
         """Start the JVM and its clients. Raises JvmDiedError, JavaError."""
-        ...
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         """Copy a ledger."""
-        ...
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
         """Delete the copy of a ledger."""
-        ...
 
     def delete_old(self, ledger_id: int) -> DeleteResult:
         """Delete the source's ledger."""
-        ...
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the copied bytes per second; 0: no limit."""
-        ...
 
     def close(self) -> None:
         """Abort all copies."""
-        ...
 
 
 class CopyRecords(Protocol):
@@ -152,7 +128,6 @@ class CopyRecords(Protocol):
 
     def find(self, ledger_id: int) -> CopyRecord | None:
         """Return the journal's record of a ledger's copy. Raises CopyJournalError."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -168,15 +143,12 @@ class CopierPool(Protocol):
 
     def get(self, source: str, target: str) -> JournaledCopier:
         """Return the copier from one cluster to another."""
-        ...
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the bytes per second of each copier; 0: no limit."""
-        ...
 
     def close(self) -> None:
         """Abort all copies."""
-        ...
 
 
 class LedgerReferences(Protocol):
@@ -193,11 +165,9 @@ class LedgerReferences(Protocol):
         new_id: int | None = None,
     ) -> Attribution:
         """Attribute a ledger to a cluster in all znodes that name it."""
-        ...
 
     def read_owners(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         """Return the clusters that znodes attribute a ledger to. Raises ReferenceZnodeError."""
-        ...
 
 
 class TopicOwners(Protocol):
@@ -205,7 +175,6 @@ class TopicOwners(Protocol):
 
     def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
         """Have the topic's owner roll over a cursor."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -62,12 +62,9 @@ class SwitchExecutor(Follower):
     """Carries out the switches of some broker clusters.
 
     Args:
-        topics: the loop's topics.
         observed: the topic (with its prefix) of observations and results.
         watched: the broker clusters; their sessions are closed at the end.
-        publish: publishes to the loop's Kafka.
         jvm: makes the JVM with BookKeeper's client before the first copy; called at most once.
-        registry: of the metrics.
     """
 
     def __init__(

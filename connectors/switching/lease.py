@@ -54,7 +54,6 @@ class ZooKeeperLease:
 
     Args:
         session: of the ZooKeeper with the lease.
-        path: its znode.
         holder: this process's name for operators; by default `host:pid`.
     """
 

@@ -25,13 +25,7 @@ class CopySettings:
 
 
 class LedgerCopiers:
-    """Makes each copier at its first use. Thread-safe; must be closed.
-
-    Args:
-        sessions: of the clusters.
-        settings: of the copies.
-        jvm: makes the JVM with BookKeeper's client.
-    """
+    """Makes each copier at its first use. Thread-safe; must be closed."""
 
     def __init__(self, sessions: ClusterSessions, settings: CopySettings, jvm: Callable[[], BookKeeperJvm]) -> None:
         self._sessions = sessions

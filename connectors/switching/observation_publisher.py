@@ -19,10 +19,6 @@ class ObservationPublisher:
     """The observations of one broker cluster. Prechecks and inventories may be published from another thread.
 
     Args:
-        cluster: its name.
-        registry: its registry.
-        reader: reads the rest.
-        publish: called with each reading; must not block.
         default_bootstrap: the bootstrap cluster if the registry names none.
     """
 

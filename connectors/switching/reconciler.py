@@ -49,8 +49,6 @@ class SwitchReconciler:
     """Carries out one broker cluster's switch. `receive` may be called from any thread, `run` from one.
 
     Args:
-        cluster: its name.
-        dependencies: carry out its parts.
         poll_interval: of the readings and the renewal of the lease.
         inventory_interval: of inventories without a request.
         concurrency: limit of the ledgers in work.

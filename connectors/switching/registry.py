@@ -63,10 +63,8 @@ class Registry:
     """Reads and writes the registry. Safe for many threads and processes.
 
     Args:
-        session: of the brokers' ZooKeeper.
         root: its topmost znode.
         origin: the writer's name, a field of the proposal's directive.
-        clock: seconds since 1970.
     """
 
     def __init__(

@@ -22,12 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RegistryOrders:
-    """Carries orders out. For one thread.
-
-    Args:
-        cluster: the broker cluster's name.
-        registry: its registry.
-    """
+    """Carries orders out. For one thread."""
 
     def __init__(self, cluster: str, registry: Registry) -> None:
         self._cluster = cluster

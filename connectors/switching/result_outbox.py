@@ -41,7 +41,6 @@ class ResultOutbox:
 
     Args:
         send: publishes to the loop's Kafka; must not block.
-        clock: seconds that never go backwards.
     """
 
     def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:

@@ -77,7 +77,6 @@ class RolloverServer(HttpServer):
     Args:
         roll_over: rolls a cursor over and returns the new ledger's id; raises NotOwnedError or RolloverRefusedError.
             Called from many threads.
-        host: the address to listen on.
         port: 0 for any free port, which the attribute `port` then holds.
 
     Raises:
@@ -162,7 +161,6 @@ class OwnerClient:
         owner_url: a broker's endpoint, with `{member}` or `{host}`.
         admin: the credentials, and the `timeout` of a request; its address is not used.
         brokers_path: the znode in which live brokers register; no other host gets a request or the token.
-        transport: in place of the network, for tests.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Metrics of the throttle policy: its decisions, and the volumes they rest on.
+"""Metrics of the throttle policy: its decisions, and the volumes behind them.
 
-Knowledge about volumes (when one is forgotten, how soon it is full) comes from the policy's own code, fed with the same
-readings. The reason of a factor comes from the decision alone, so that metrics never disagree with decisions.
+The state of the volumes comes from the policy's own fold and judge of the same readings. The reason of a factor comes
+from the decision alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter
@@ -16,7 +16,6 @@ from policies.observations import Observation
 from policies.throttle import trend
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
-    FreshnessCounts,
     LimitHit,
     LimitingVolume,
     ThrottleFactor,
@@ -34,72 +33,76 @@ from policies.units import from_millis, to_millis
 
 FACTOR = Family(
     "headgate_throttle_factor",
-    "How much the cluster's producers should write, as decided, in shadow mode and without an actuator too: 1 is all "
-    "of their base rate, 0 nothing but the floor. What was carried out: headgate_quota_bytes_per_second. While the "
-    "decision is stale, the fallback.",
+    "The decided fraction of the producers' base rate, in shadow mode and without an actuator, too: 1 is the whole "
+    "base rate, 0 is the floor. headgate_quota_bytes_per_second shows the quotas that were set. While the decision is "
+    "stale, it is the fallback.",
     ("cluster",),
 )
 RAW_FACTOR = Family(
     "headgate_throttle_raw_factor",
-    "The least factor of all volumes that count, before holds and small changes are held back. "
+    "The least factor of all volumes that count, before the hold and the dead band. "
     "Absent while the decision is stale.",
     ("cluster",),
 )
 FALLBACKS = Family(
     "headgate_throttle_fallback_total",
-    "How many times the factor came to rest on the fallback because no valid reading decided it; "
-    "repeats while that lasts do not count.",
+    "How many times the factor changed to the fallback because there was no valid reading; repeated decisions do not "
+    "count.",
     ("cluster",),
 )
 VIOLATIONS = Family(
     "headgate_throttle_limit_violations_total",
-    "How many times the cluster came to a limit: a volume at it began to decide the factor. Repeats do not count, nor "
-    "does coming back up from hard to soft, nor swinging around the hard limit within the recovery margin.",
+    "How many times a volume at a limit began to decide the factor. Repeated decisions, a recovery from hard to soft, "
+    "and changes around the hard limit within the recovery margin do not count.",
     ("cluster", "limit"),
 )
 THROTTLING = Family(
     "headgate_throttling_volume",
-    "1 for the volume for which the cluster should write less now, with the reason of the decision.",
+    "1 for the volume that limits the factor now, with the reason of the decision.",
     ("cluster", "broker", "log_dir", "reason"),
 )
 _VOLUME_LABELS = ("cluster", "broker", "log_dir")
-USABLE = Family("headgate_volume_usable_bytes", "Free for the broker, when last read.", _VOLUME_LABELS)
-USED = Family("headgate_volume_used_bytes", "Not free for the broker, when last read.", _VOLUME_LABELS)
-TOTAL = Family("headgate_volume_total_bytes", "Size of the file system, when last read.", _VOLUME_LABELS)
+USABLE = Family(
+    "headgate_volume_usable_bytes", "Bytes that the broker can still use, by the last reading.", _VOLUME_LABELS
+)
+USED = Family(
+    "headgate_volume_used_bytes", "Bytes that the broker cannot use any more, by the last reading.", _VOLUME_LABELS
+)
+TOTAL = Family("headgate_volume_total_bytes", "Size of the file system, by the last reading.", _VOLUME_LABELS)
 SECONDS_TO_FULL = Family(
     "headgate_volume_seconds_to_full",
-    "How long until nothing is free at the present rate; absent when the volume is not filling, when its trend is not "
-    "to be believed, and when it is not freshly read.",
+    "Time until the volume is full at its present rate; absent if it is not filling, if its trend is not credible, or "
+    "if its reading is stale.",
     _VOLUME_LABELS,
 )
 BROKERS = Family(
     "headgate_kafka_brokers",
-    "Brokers by how they count for the decision: counted (validly read), stale, departed (gone, but still counting). "
+    "Brokers by state: counted (with a valid reading), stale, departed (gone, but its volumes still count). "
     "Absent while the decision is stale.",
     ("cluster", "state"),
 )
 LOG_DIRS = Family(
     "headgate_log_dirs",
-    "Volumes by how they count for the decision: counted (validly read), stale, departed (gone, but still counting). "
+    "Volumes by state: counted (with a valid reading), stale, departed (gone, but still counting). "
     "Absent while the decision is stale.",
     ("cluster", "state"),
 )
 
 _CAUSED_BY_TIME = FALLBACK_REASONS | {ThrottleReason.DEPARTED_VOLUME}
-"""No reading brings these about, or none that is evidence."""
+"""Reasons that no reading causes, or none that is evidence."""
 _MAY_END_BY_TIME = frozenset({ThrottleReason.MIN_HOLD, ThrottleReason.DEPARTED_VOLUME})
 
 
 @dataclass(slots=True)
 class _ThrottledCluster:
-    """What is shown of one cluster."""
+    """The state of one cluster."""
 
     name: str
     settings: ThrottleSettings
     known: KafkaClusterState = field(default_factory=KafkaClusterState)
     decision: ThrottleFactor | None = None
     limit: LimitHit = LimitHit.NONE
-    """The limit the cluster is at, by its last decisions."""
+    """The limit that the cluster has reached, by its last decisions."""
     fallbacks: int = 0
     violations: Counter[LimitHit] = field(default_factory=Counter)
 
@@ -109,11 +112,7 @@ class _ThrottledCluster:
 
 
 class ThrottleView:
-    """The present picture of all clusters.
-
-    Args:
-        settings: the policy's block.
-    """
+    """The present state of all clusters."""
 
     families: tuple[Family, ...] = (
         FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, SECONDS_TO_FULL, BROKERS, LOG_DIRS,
@@ -127,47 +126,48 @@ class ThrottleView:
 
     @property
     def history(self) -> timedelta:
-        """As far back as a reading counts anywhere, and as the trend reaches."""
+        """The longest validity of a reading in any cluster, or the window of the trend."""
         validities = (settings.validity for settings in self._settings.everywhere())
         return max(timedelta(milliseconds=trend.WINDOW_MS), *validities)
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings in as one step of the policy does."""
+        """Fold readings as a step of the policy does."""
         for name, readings in by_cluster(observations):
             cluster = self._cluster(name)
             cluster.known = fold(cluster.known, readings)
-            # As of the readings, not of now: history is forgotten as it was then.
+            # At the time of the readings, so that old readings expire as they did live.
             cluster.known = cluster.judge(max(r.at for r in readings)).known
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
-        """Take a cluster's next decision, and count what begins with it."""
+        """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
         if not isinstance(decision, ThrottleFactor):
             return False
         cluster = self._cluster(decision.cluster)
         before, cluster.decision = cluster.decision, decision
-        limit_before, cluster.limit = cluster.limit, _limit_reached(decision, cluster.limit)
+        limit_before, cluster.limit = cluster.limit, _find_limit(decision, cluster.limit)
         if live:
-            cluster.fallbacks += _rests_on_fallback(decision) and not (before and _rests_on_fallback(before))
+            was_fallback = before is not None and before.reason in FALLBACK_REASONS
+            cluster.fallbacks += decision.reason in FALLBACK_REASONS and not was_fallback
             if _is_harder(cluster.limit, limit_before):
                 cluster.violations[cluster.limit] += 1
-        return before is not None and _answers_its_evidence(before, decision)
+        return before is not None and _is_caused_by_evidence(before, decision)
 
     def forget(self, key: str) -> None:
-        """Drop the cluster whose decision was deleted; readings that still come are shown again."""
+        """Drop the cluster of a deleted decision; later readings show it again."""
         self._clusters.pop(key, None)
 
     def forget_cluster(self, cluster: str) -> None:
-        """Drop all that is shown of it."""
+        """Drop the cluster."""
         self._clusters.pop(cluster, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Every series of every cluster at this moment."""
+        """Yield the samples of all clusters."""
         for name, cluster in sorted(self._clusters.items()):
             if cluster.decision is not None:
-                yield from _of_decision(cluster.decision, cluster.settings, now_ms)
-                yield from _of_counters(name, cluster)
+                yield from _decision_samples(cluster.decision, cluster.settings, now_ms)
+                yield from _counter_samples(name, cluster)
             for volume in cluster.judge(from_millis(now_ms)).volumes():
-                yield from _of_volume(name, volume, now_ms)
+                yield from _volume_samples(name, volume, now_ms)
 
     def _cluster(self, name: str) -> _ThrottledCluster:
         if name not in self._clusters:
@@ -175,35 +175,31 @@ class ThrottleView:
         return self._clusters[name]
 
 
-def _of_decision(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
+def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
     cluster = decision.cluster
     stale = now_ms >= to_millis(decision.valid_until)
     yield Sample(DECISION_STALE, (NAME, cluster), float(stale))
     yield Sample(FACTOR, (cluster,), settings.fallback if stale else decision.factor)
     if stale:
-        # The rest was true when it was decided; of now it says nothing.
+        # The other values may not hold any more.
         return
     yield Sample(RAW_FACTOR, (cluster,), decision.raw_factor)
     if decision.limiting is not None:
         broker, log_dir = _key(decision.limiting)
         yield Sample(THROTTLING, (cluster, broker, log_dir, decision.reason.value), 1.0)
-    yield from _of_counts(BROKERS, cluster, decision.brokers)
-    yield from _of_counts(LOG_DIRS, cluster, decision.volumes)
+    for family, counts in ((BROKERS, decision.brokers), (LOG_DIRS, decision.volumes)):
+        for state, count in counts:
+            yield Sample(family, (cluster, state), count)
 
 
-def _of_counts(family: Family, cluster: str, counts: FreshnessCounts) -> Iterator[Sample]:
-    for state, count in counts:
-        yield Sample(family, (cluster, state), count)
-
-
-def _of_counters(name: str, cluster: _ThrottledCluster) -> Iterator[Sample]:
-    # From 0 on, so that the first one is an increase.
+def _counter_samples(name: str, cluster: _ThrottledCluster) -> Iterator[Sample]:
+    # From 0 on, so that the first event is an increase.
     yield Sample(FALLBACKS, (name,), cluster.fallbacks)
     for limit in (LimitHit.HARD, LimitHit.SOFT):
         yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
 
 
-def _of_volume(cluster: str, volume: VolumeVerdict, now_ms: int) -> Iterator[Sample]:
+def _volume_samples(cluster: str, volume: VolumeVerdict, now_ms: int) -> Iterator[Sample]:
     broker, log_dir = volume.key
     labels, state = (cluster, str(broker), log_dir), volume.state
     yield Sample(USABLE, labels, state.usable_bytes)
@@ -214,13 +210,9 @@ def _of_volume(cluster: str, volume: VolumeVerdict, now_ms: int) -> Iterator[Sam
         yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 
-def _rests_on_fallback(decision: ThrottleFactor) -> bool:
-    return decision.reason in FALLBACK_REASONS
-
-
-def _limit_reached(decision: ThrottleFactor, before: LimitHit) -> LimitHit:
-    """The limit the cluster is at. Silence leaves it there, and so does free space within the recovery margin."""
-    if _rests_on_fallback(decision):
+def _find_limit(decision: ThrottleFactor, before: LimitHit) -> LimitHit:
+    """Return the limit that the cluster has reached; a fallback does not change it."""
+    if decision.reason in FALLBACK_REASONS:
         return before
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         return LimitHit.HARD
@@ -232,10 +224,10 @@ def _is_harder(limit: LimitHit, other: LimitHit) -> bool:
     return order.index(limit) > order.index(other)
 
 
-def _answers_its_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> bool:
-    """Whether the reading named first caused this decision: not a repeat, not the mere passing of time.
+def _is_caused_by_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> bool:
+    """Whether the first reading of the evidence caused this decision, and not a repetition or the passing of time.
 
-    A heartbeat names the newest reading too, but was not caused by it; its age would pass for latency.
+    A repeated decision has the newest reading as evidence, too, but its age is no latency.
     """
     same = (before.factor, before.reason, _key(before.limiting)) == (
         decision.factor, decision.reason, _key(decision.limiting),
@@ -244,8 +236,8 @@ def _answers_its_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> b
         return False
     if not decision.evidence or decision.evidence[0] in before.evidence[:1]:
         return False
-    # When another volume than before decides and the factor did not fall, it was the former one's reading that caused
-    # it, and that is no evidence of a decision it no longer limits.
+    # If another volume limits the factor now and the factor did not fall, a reading of the former volume was the cause,
+    # which is not part of this decision's evidence.
     handed_over = None not in (before.limiting, decision.limiting) and _key(before.limiting) != _key(decision.limiting)
     return decision.verdict is ThrottleVerdict.LOWER or not handed_over
 

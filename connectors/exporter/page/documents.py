@@ -149,7 +149,7 @@ def policy_status_model() -> Any:
 @cache
 def cluster_model() -> Any:
     """Return the model of a cluster with its policies."""
-    policies: Any = (_tuple_of(policy_status_model()), Field(description="The policies with data about the cluster."))
+    policies: Any = (_make_tuple(policy_status_model()), Field(description="The policies with data about the cluster."))
     base = ClusterStatusBase
     return create_model("ClusterStatus", __base__=base, __doc__=base.__doc__, policies=policies)
 
@@ -157,16 +157,16 @@ def cluster_model() -> Any:
 @cache
 def loop_model() -> Any:
     """Return the model of the loop with its clusters."""
-    clusters: Any = (_tuple_of(cluster_model()), Field(description="By name."))
+    clusters: Any = (_make_tuple(cluster_model()), Field(description="By name."))
     return create_model("LoopStatus", __base__=LoopStatusBase, __doc__=LoopStatusBase.__doc__, clusters=clusters)
 
 
 @cache
 def clusters_model() -> Any:
     """Return the model of all clusters."""
-    clusters: Any = (_tuple_of(cluster_model()), Field(description="By name."))
+    clusters: Any = (_make_tuple(cluster_model()), Field(description="By name."))
     return create_model("ClustersDocument", __base__=Document, __doc__="All clusters.", clusters=clusters)
 
 
-def _tuple_of(kind: Any) -> Any:
+def _make_tuple(kind: Any) -> Any:
     return GenericAlias(tuple, (kind, ...))

@@ -31,9 +31,6 @@ class StatusSite:
 
     Args:
         snapshot: returns the present state of the loop.
-        version: of Headgate.
-        settings_hash: identifies the settings of this process.
-        clock: monotonic, in seconds.
     """
 
     def __init__(

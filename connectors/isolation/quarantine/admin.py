@@ -33,7 +33,6 @@ class AdminRacks:
     Args:
         admin: the admin REST API; shared with others, so not closed here.
         bookies: a bookie's HTTP endpoint, which lists the registered bookies. Closed with this.
-        clock: the time.
     """
 
     def __init__(

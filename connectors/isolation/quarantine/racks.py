@@ -62,11 +62,9 @@ class RackStore(Protocol):
         Raises:
             ActionError: they cannot be read, or their content must not be written back.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection; the next `look` opens a new one."""
-        ...
 
 
 class MalformedRacksError(Exception):

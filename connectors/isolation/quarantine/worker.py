@@ -34,14 +34,7 @@ class WatchedRacks:
 
 
 class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
-    """Carries out one cluster's quarantines.
-
-    Args:
-        watched: the cluster, and the store of its groups.
-        publish: publishes to the audit topic.
-        metrics: shared by all clusters.
-        clock: the time.
-    """
+    """Carries out one cluster's quarantines."""
 
     wanted = frozenset({QuarantineVerdict.QUARANTINE})
     series = stop_after_attempt(10) | stop_after_delay(10.0)  # most failures are conflicts with another writer
@@ -77,14 +70,7 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
 
 
 class QuarantineActuator(Actuator[BookieQuarantine]):
-    """Carries out the quarantines of some clusters. Two at a time do no harm, because each write is conditional.
-
-    Args:
-        topics: the loop's topics.
-        clusters: the watched clusters.
-        publish: publishes to the loop's Kafka.
-        metrics: shared by all clusters.
-    """
+    """Carries out the quarantines of some clusters. Two at a time do no harm, because each write is conditional."""
 
     def __init__(
         self, topics: LoopTopics, clusters: Sequence[WatchedRacks], publish: Publish, metrics: QuarantineMetrics

@@ -49,7 +49,6 @@ class ZooKeeperRacks:
     """The znode `/bookies` of one cluster, over a session of its own.
 
     Args:
-        cluster: its name, for logs.
         connection: its ZooKeeper; its time limit holds for each read and each write.
         bookies_path: the znode, below the connection's chroot.
         ledgers_root: the root of BookKeeper's metadata, below the same chroot.

@@ -41,7 +41,6 @@ class OwnershipError(Exception):
     """A bundle cannot be owned.
 
     Args:
-        path: its node.
         why: the reason, as the end of a sentence.
     """
 

@@ -70,8 +70,6 @@ class Heartbeat:
 
     Args:
         client: the owner of the session.
-        timeout: the session timeout T.
-        clock: seconds.
         on_session: called with each new session after its first answer. If it returns False, it is called again.
     """
 

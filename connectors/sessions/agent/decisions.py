@@ -17,7 +17,6 @@ class MemberDecisions:
     """The loop's latest decisions about one member and its bundles. Thread-safe.
 
     Args:
-        cluster: its name in the loop's settings.
         member: its name as registered.
     """
 

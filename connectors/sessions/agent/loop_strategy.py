@@ -37,7 +37,6 @@ class LoopStrategy:
         source: reads the loop's topic. None: the caller calls `take` of the decisions, and wakes the agent.
         fallback: decides without the loop; by default a `LocalStrategy`.
         decision_timeout: how long to wait for the loop.
-        clock: the time, with its zone.
     """
 
     def __init__(

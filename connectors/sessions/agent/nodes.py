@@ -54,7 +54,6 @@ class ClientNodes:
     """The nodes of one client.
 
     Args:
-        client: of the application.
         request_seconds: returns the time limit of one answer.
     """
 

@@ -40,12 +40,6 @@ class OwnershipReconciler:
 
     Args:
         member: its name in the nodes' values.
-        bundles: the bundles.
-        nodes: reads and writes their nodes.
-        strategy: decides.
-        callbacks: the application's.
-        reporter: reports the actions.
-        clock: seconds.
         on_watch: called by kazoo's thread when a node changes.
     """
 

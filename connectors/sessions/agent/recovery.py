@@ -21,11 +21,6 @@ class SessionRecovery:
 
     Args:
         reconciler: calls the application.
-        bundles: the bundles.
-        strategy: returns the plan.
-        callbacks: the application's.
-        reporter: reports the actions.
-        clock: seconds.
         outage: describes a loss, given its time and the number of failed attempts.
     """
 

@@ -16,8 +16,6 @@ class RecoveryReporter:
     """Reports for one member. A failed report does not stop the agent.
 
     Args:
-        cluster: its name in the loop's settings.
-        member: its name.
         role: its fleet, as in the loop's session collector.
         report: publishes readings, such as `connectors.kafka.publisher.observations_to`; None: only the log.
     """

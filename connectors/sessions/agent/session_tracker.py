@@ -30,12 +30,7 @@ class StateChange:
 
 
 class SessionTracker:
-    """Feeds kazoo's states to the policy's state machine. Any thread may read `status`, `session` and `connected`.
-
-    Args:
-        timeout: the session timeout T.
-        clock: seconds.
-    """
+    """Feeds kazoo's states to the policy's state machine. Any thread may read `status`, `session` and `connected`."""
 
     def __init__(self, timeout: NegotiatedTimeout, clock: Callable[[], float]) -> None:
         self._timeout = timeout

@@ -62,7 +62,6 @@ class LocalStrategy:
 
     Args:
         settings: it uses `ownership_rules`, `recovery_order`, `on_session_lost`, `reconnect_limit` and `validity`.
-        clock: the time, with its zone.
     """
 
     def __init__(

@@ -83,10 +83,8 @@ class Brokers:
     """The brokers of one cluster. Used from one thread.
 
     Args:
-        cluster: its name in the settings.
         admin: reaches any broker, and has the credentials; shared with others, so not closed here.
         settings: how each broker is reached.
-        transport: in place of the network, for tests.
     """
 
     def __init__(

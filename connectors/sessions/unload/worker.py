@@ -56,7 +56,6 @@ class BrokerRateLimit:
 
     Args:
         interval_seconds: between two actions.
-        clock: seconds that never go backwards.
     """
 
     def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
@@ -75,15 +74,7 @@ class BrokerRateLimit:
 
 
 class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
-    """Carries out one cluster's decisions about bundles.
-
-    Args:
-        watched: the cluster and its brokers.
-        publish: publishes to the audit topic.
-        metrics: shared by all clusters.
-        clock: the time.
-        transport: in place of the network, for tests.
-    """
+    """Carries out one cluster's decisions about bundles."""
 
     wanted = frozenset({OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN})
     again = frozenset({UnloadOutcome.FAILED, UnloadOutcome.CONTESTED})
@@ -172,14 +163,7 @@ def _return_last_survey(state: RetryCallState) -> Survey:
 
 
 class UnloadActuator(Actuator[OwnershipDecision]):
-    """Carries out the decisions about the bundles of some clusters.
-
-    Args:
-        topics: the loop's topics.
-        clusters: the watched clusters.
-        publish: publishes to the loop's Kafka.
-        metrics: shared by all clusters.
-    """
+    """Carries out the decisions about the bundles of some clusters."""
 
     def __init__(
         self, topics: LoopTopics, clusters: Sequence[WatchedUnloads], publish: Publish, metrics: UnloadMetrics

@@ -35,11 +35,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
     When it stops, quotas stay as they are: a restart must not open a gate.
 
     Args:
-        topics: the loop's topics.
         applied: the topic (with its prefix) of the records of applied quotas.
-        clusters: the watched clusters.
-        publish: publishes to the loop's Kafka.
-        metrics: shared by all clusters.
         worker: makes the worker of a cluster.
         elsewhere: clusters whose quotas other processes set.
     """

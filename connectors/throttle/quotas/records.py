@@ -35,8 +35,6 @@ class QuotaJournal:
     """Writes to the topic, and waits until all replicas have the entries. Use it from one thread.
 
     Args:
-        connection: the loop's own Kafka.
-        topic: the compacted topic.
         timeout_seconds: limit of a write.
     """
 
@@ -98,12 +96,7 @@ class QuotaJournal:
 
 
 class QuotaRecords:
-    """The records of one cluster's entities. `receive` may be called from any thread, the rest from one.
-
-    Args:
-        cluster: its name.
-        write: writes to the topic.
-    """
+    """The records of one cluster's entities. `receive` may be called from any thread, the rest from one."""
 
     def __init__(self, cluster: str, write: Write) -> None:
         self._cluster = cluster

@@ -79,11 +79,7 @@ class QuotaWorker(Worker[QuotaOrder]):
     """Carries out one cluster's decisions.
 
     Args:
-        watched: the cluster and its settings.
         journal: writes the records of applied quotas.
-        publish: publishes to the audit topic.
-        metrics: shared by all clusters.
-        clock: the time.
         connect: makes a client of the cluster.
     """
 
