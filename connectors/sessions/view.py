@@ -170,11 +170,12 @@ class SessionsView:
         """Yield the samples of all clusters."""
         for name, picture in sorted(self._clusters.items()):
             yield from _member_samples(name, picture, now_ms)
-            yield from _bundle_samples(name, picture.cluster.nodes.bundles())
+            counts = Counter(map(_classify, picture.cluster.nodes.bundles()))
+            yield from (Sample(BUNDLES, (name, state), counts[state]) for state in _STATES)
         for name in sorted({*self._clusters, *self._counts}):
-            counts = self._counts.get(name, _Counts())
-            yield Sample(LOSSES, (name,), counts.losses)  # from 0 on, so that the first one is an increase
-            for (verdict, reason), count in sorted(counts.decisions.items()):
+            decided = self._counts.get(name, _Counts())
+            yield Sample(LOSSES, (name,), decided.losses)  # from 0 on, so that the first one is an increase
+            for (verdict, reason), count in sorted(decided.decisions.items()):
                 yield Sample(DECISIONS, (name, verdict, reason), count)
 
     def _cluster(self, name: str) -> _SessionsCluster:
@@ -205,12 +206,6 @@ def _pass_time(track: SessionTrack, now_ms: int, picture: _SessionsCluster) -> S
     if not track.is_fresh(now_ms, picture.validity_ms):
         return None
     return session_machine.pass_time(track, now_ms, picture.cluster.timeouts)[0]
-
-
-def _bundle_samples(cluster: str, nodes: Sequence[NodeRecord]) -> Iterator[Sample]:
-    counts = Counter(map(_classify, nodes))
-    for state in _STATES:
-        yield Sample(BUNDLES, (cluster, state), counts[state])
 
 
 def _classify(node: NodeRecord) -> str:

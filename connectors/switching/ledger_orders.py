@@ -202,7 +202,8 @@ class LedgerOrders:
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
             # The broker keeps the cursors of loaded topics in memory: it would overwrite our change, or fail on it.
             return self._request_rollover(order, f"{member} has its topic loaded: unload it; ")
-        if self._has_advanced(order) and not self._is_promoted(order):
+        # After an earlier promotion its copy is in use, whatever happened to the source.
+        if self._has_advanced(order) and self._read_owners(order, order.target_id) != {order.target}:
             return order.result(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
         done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
         return self._report_attribution(order, done, LedgerOutcome.PROMOTED)
@@ -221,10 +222,6 @@ class LedgerOrders:
             found.last_entry_id,
             found.created_ms,
         )
-
-    def _is_promoted(self, order: LedgerOrder) -> bool:
-        """Whether an earlier attempt has promoted it, so that its copy is in use."""
-        return self._read_owners(order, order.target_id) == {order.target}
 
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:

@@ -114,7 +114,8 @@ class SwitchReconciler:
             self._polled_at = time.monotonic()
             self._renew_lease()
             if self._lease is not None:
-                self._dependencies.observations.publish(unchanged_too=not self._is_idle())
+                is_idle = self._record is None or self._record.verdict in _IDLE
+                self._dependencies.observations.publish(unchanged_too=not is_idle)
         self._read_inbox(ledgers, readings)
         if self._lease is not None:
             self._write_registry()
@@ -164,9 +165,6 @@ class SwitchReconciler:
         self._inventory_at = self._lease_published_at = _NEVER
 
     # --- observations
-
-    def _is_idle(self) -> bool:
-        return self._record is None or self._record.verdict in _IDLE
 
     def _take_due_inventory(self, readings: Executor) -> None:
         if time.monotonic() - self._inventory_at >= self._inventory_seconds:

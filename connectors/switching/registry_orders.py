@@ -61,17 +61,16 @@ class RegistryOrders:
             case SwitchVerdict.REMOVE_REGISTRY:
                 self._registry.remove_cluster(name, _parse_version(order, "version"))
             case SwitchVerdict.WRITE_DIRECTIVE:
-                self._write_directive(int(args["directive_epoch"] or 0), str(args["target"]))
+                epoch = int(args["directive_epoch"] or 0)
+                directive = self._registry.write_directive(epoch, str(args["target"]))
+                if directive.outcome is DirectiveOutcome.SUPERSEDED:
+                    detail = directive.detail
+                    _log.warning("a later directive is in force", cluster=self._cluster, epoch=epoch, detail=detail)
             case SwitchVerdict.WRITE_STATUS:
                 return self._write_status(order, name)
             case SwitchVerdict.CLOSE_CLIENT:
                 self._registry.allow_close(name, order.epoch)
         return None
-
-    def _write_directive(self, epoch: int, target: str) -> None:
-        written = self._registry.write_directive(epoch, target)
-        if written.outcome is DirectiveOutcome.SUPERSEDED:
-            _log.warning("a later directive is in force", cluster=self._cluster, epoch=epoch, detail=written.detail)
 
     def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
         status = ClusterStatus(str(order.args["status"]))

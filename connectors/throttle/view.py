@@ -90,6 +90,7 @@ LOG_DIRS = Family(
 
 _CAUSED_BY_TIME = FALLBACK_REASONS | {ThrottleReason.DEPARTED_VOLUME}
 """Reasons that no reading causes, or none that is evidence."""
+_LIMITS = (LimitHit.NONE, LimitHit.SOFT, LimitHit.HARD)
 _MAY_END_BY_TIME = frozenset({ThrottleReason.MIN_HOLD, ThrottleReason.DEPARTED_VOLUME})
 
 
@@ -148,7 +149,7 @@ class ThrottleView:
         if live:
             was_fallback = before is not None and before.reason in FALLBACK_REASONS
             cluster.fallbacks += decision.reason in FALLBACK_REASONS and not was_fallback
-            if _is_harder(cluster.limit, limit_before):
+            if _LIMITS.index(cluster.limit) > _LIMITS.index(limit_before):
                 cluster.violations[cluster.limit] += 1
         return before is not None and _is_caused_by_evidence(before, decision)
 
@@ -165,7 +166,10 @@ class ThrottleView:
         for name, cluster in sorted(self._clusters.items()):
             if cluster.decision is not None:
                 yield from _decision_samples(cluster.decision, cluster.settings, now_ms)
-                yield from _counter_samples(name, cluster)
+                # From 0 on, so that the first event is an increase.
+                yield Sample(FALLBACKS, (name,), cluster.fallbacks)
+                for limit in (LimitHit.HARD, LimitHit.SOFT):
+                    yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
             for volume in cluster.judge(from_millis(now_ms)).volumes():
                 yield from _volume_samples(name, volume, now_ms)
 
@@ -192,13 +196,6 @@ def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_
             yield Sample(family, (cluster, state), count)
 
 
-def _counter_samples(name: str, cluster: _ThrottledCluster) -> Iterator[Sample]:
-    # From 0 on, so that the first event is an increase.
-    yield Sample(FALLBACKS, (name,), cluster.fallbacks)
-    for limit in (LimitHit.HARD, LimitHit.SOFT):
-        yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
-
-
 def _volume_samples(cluster: str, volume: VolumeVerdict, now_ms: int) -> Iterator[Sample]:
     broker, log_dir = volume.key
     labels, state = (cluster, str(broker), log_dir), volume.state
@@ -217,11 +214,6 @@ def _find_limit(decision: ThrottleFactor, before: LimitHit) -> LimitHit:
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         return LimitHit.HARD
     return decision.limiting.limit if decision.limiting else LimitHit.NONE
-
-
-def _is_harder(limit: LimitHit, other: LimitHit) -> bool:
-    order = (LimitHit.NONE, LimitHit.SOFT, LimitHit.HARD)
-    return order.index(limit) > order.index(other)
 
 
 def _is_caused_by_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> bool:

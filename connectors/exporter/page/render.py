@@ -73,8 +73,8 @@ def _make_environment() -> Environment:
         "words": lambda text: str(text).replace("_", " ").replace("-", " "),
         "factor": lambda value: f"{value:.2f}",
         "percent": lambda share: f"{100 * share:.0f} %",
-        "number": _format_number,
-        "latency": _format_latency,
+        "number": lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}",
+        "latency": lambda seconds: f"{seconds:.2f} s" if seconds < 10 else human_seconds(seconds),
         "counts": _format_counts,
     }
     return environment
@@ -98,14 +98,6 @@ def _shorten(text: str) -> str:
         return text
     half = (LONGEST_NAME - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
-
-
-def _format_latency(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds < 10 else human_seconds(seconds)
-
-
-def _format_number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def _format_counts(counts: dict[Any, int] | Iterable[tuple[Any, int]]) -> str:

@@ -20,7 +20,7 @@ from connectors.exporter.page.documents import (
     loop_model,
     policy_status_model,
 )
-from connectors.loop_snapshot import CanaryStatus, LoopSnapshot, PolicySnapshot
+from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
 from connectors.registration import connectors_of
 from policies.decisions import Alert, Decision, Severity
 from policies.registry import POLICIES
@@ -64,7 +64,13 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
         settings_hash=settings_hash,
         complete=loop.behind is None,
         problem=loop.behind or loop.problem,
-        answers=None if loop.answers is None else _build_answers(loop.answers),
+        answers=None
+        if (canary := loop.answers) is None
+        else AnswersStatus(
+            latest_seconds=canary.latest_seconds,
+            unanswered_seconds=round(canary.unanswered_seconds),
+            silent=canary.is_silent,
+        ),
         cluster_counts={concern: counts[concern] for concern in Concern},
         alert_count=len(loop.alerts),
         clusters=tuple(clusters),
@@ -74,11 +80,6 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
     return StatusDocuments(
         status, AlertsDocument(alert_count=len(loop.alerts), alerts=alerts), DecisionsDocument(decisions=recent)
     )
-
-
-def _build_answers(answers: CanaryStatus) -> AnswersStatus:
-    latest, unanswered = answers.latest_seconds, round(answers.unanswered_seconds)
-    return AnswersStatus(latest_seconds=latest, unanswered_seconds=unanswered, silent=answers.is_silent)
 
 
 def _build_cluster(name: str, policies: Sequence[PolicySnapshot], loop: LoopSnapshot, firing: Sequence[Alert]) -> Any:

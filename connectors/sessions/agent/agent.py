@@ -101,7 +101,9 @@ class OwnershipAgent(Closing):
         self.member = member
         self._client = client
         self._configuration = (
-            None if configuration is None else ConfigurationStore(configuration, self._on_configuration_return)
+            None
+            if configuration is None
+            else ConfigurationStore(configuration, lambda: self._work.put(self._recovery.begin_reconnected))
         )
         self._settings = settings or SessionsSettings()
         self._fence = fence
@@ -142,7 +144,8 @@ class OwnershipAgent(Closing):
         Raises:
             UserError: the strategy cannot start.
         """
-        self._strategy.start(partial(self._work.put, self._on_decision))
+        look_again = partial(self._bundles.look_again, (BundleStage.WANTED,))
+        self._strategy.start(partial(self._work.put, look_again))
         self._client.add_listener(self._on_state)
         if self._configuration is not None:
             self._configuration.start()
@@ -222,9 +225,8 @@ class OwnershipAgent(Closing):
             servable = bundle.loaded and not bundle.suspected and stage in LIVE
         if not servable:
             return 0.0
-        return math.inf if not self._fence else self._lease_seconds(session)
-
-    def _lease_seconds(self, session: str | None) -> float:
+        if not self._fence:
+            return math.inf
         age_seconds = None if session is None else self._heartbeat.age_seconds(session)
         return 0.0 if age_seconds is None else max(0.0, monitor_ms(self._timeout.ms) / 1000 - age_seconds)
 
@@ -234,9 +236,6 @@ class OwnershipAgent(Closing):
         change = StateChange(state, self._client.client_state, read_session(self._client), self._clock())
         self._heartbeat.beat_now()
         self._work.put(partial(self._observe, change))
-
-    def _on_configuration_return(self) -> None:
-        self._work.put(self._recovery.begin_reconnected)
 
     def _on_watch(self, event: WatchedEvent) -> None:
         if event.path is not None and self._bundles.handle_watch(event.path, event.type):
@@ -252,9 +251,6 @@ class OwnershipAgent(Closing):
         return True
 
     # --- called from the agent's own thread
-
-    def _wait_ms(self) -> int:
-        return self._settings.wait_for_deletion_ms(self._timeout.ms)
 
     def _run(self) -> None:
         while not self._closed:
@@ -299,7 +295,9 @@ class OwnershipAgent(Closing):
             return
         reestablished = SessionEvent.SESSION_REESTABLISHED in events
         if self._current is None or self._current.session != session or reestablished:
-            self._current = CurrentSession(session, change.at, self._wait_ms)
+            self._current = CurrentSession(
+                session, change.at, lambda: self._settings.wait_for_deletion_ms(self._timeout.ms)
+            )
             self._bundles.begin_session()
         else:
             self._bundles.look_again()  # watches do not survive a connection
@@ -308,9 +306,6 @@ class OwnershipAgent(Closing):
             self._recovery.begin()
         elif SessionEvent.RECONNECTED in events:
             self._recovery.begin_reconnected()
-
-    def _on_decision(self) -> None:
-        self._bundles.look_again((BundleStage.WANTED,))
 
     def _own(self, path: str, value: bytes) -> bool:
         bundle = self._bundles.get(path)

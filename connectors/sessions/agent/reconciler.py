@@ -72,7 +72,9 @@ class OwnershipReconciler:
         self._examine(current)
         self.close_given_up()
         self._delete_released(current)
-        self._own_again(current)
+        for bundle in self._due(BundleStage.WANTED):
+            if bundle.ruling is not None:
+                self._re_own(bundle, current)
         self._examine(current)
         self.close_given_up()
 
@@ -159,11 +161,6 @@ class OwnershipReconciler:
         return NodeNow(
             node.exists, node.ephemeral, None, node.session, node.version, unreadable_times=bundle.unreadable_times
         )
-
-    def _own_again(self, current: CurrentSession) -> None:
-        for bundle in self._due(BundleStage.WANTED):
-            if bundle.ruling is not None:
-                self._re_own(bundle, current)
 
     def _re_own(self, bundle: Bundle, current: CurrentSession) -> None:
         if bundle.preloaded_for != current.session:

@@ -262,7 +262,8 @@ class QuotaWorker(Worker[QuotaOrder]):
         """Whether the limit of changes within a minute holds these back. A change that lowers a quota never waits."""
         acts = [planned for planned in plans.values() if planned.acts]
         wait_seconds = self._changes.wait_seconds()
-        waits = wait_seconds > 0 and bool(acts) and not self._releasing and not any(map(_lowers, acts))
+        lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
+        waits = wait_seconds > 0 and bool(acts) and not self._releasing and not lowers
         self._reports.set_held(yes=waits)
         if waits:
             self._look_again(wait_seconds, wanted)
@@ -341,7 +342,3 @@ class QuotaWorker(Worker[QuotaOrder]):
                 self._reports.report_failure(entity, error.plans[entity], context, detail_of(refusal))
         else:
             self._reports.report_failure(None, None, context, detail_of(error))
-
-
-def _lowers(planned: QuotaPlan) -> bool:
-    return planned.rate is not None and (planned.found is None or planned.rate < planned.found)
