@@ -106,10 +106,14 @@ class _ThrottledCluster:
     """The limit that the cluster has reached, by its last decisions."""
     fallbacks: int = 0
     violations: Counter[LimitHit] = field(default_factory=Counter)
+    judged: BrokerVerdicts | None = None
+    """The last verdicts on its brokers, of which the next ones take over those that still hold."""
 
     def judge(self, now: datetime) -> BrokerVerdicts:
         """Judge the brokers as a step of the policy does, but without its gate and alerts."""
-        return judge_brokers(self.name, self.known, self.settings, now)
+        before = self.judged.brokers if self.judged else None
+        self.judged = judge_brokers(self.name, self.known, self.settings, now, before=before)
+        return self.judged
 
 
 class ThrottleView:

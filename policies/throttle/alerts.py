@@ -71,12 +71,13 @@ def find_broker_conditions(
         firing: the alerts whose condition held at the last step. Such a condition ends by a margin only.
     """
     context = _Context(cluster, now_ms, settings, firing)
-    number, validity = broker.state.broker, format_duration(settings.validity)
+    number = broker.state.broker
     for volume in volumes:
         yield from _find_limits_reached(context, volume)
         yield from _find_full_soon(context, volume)
         if volume.freshness is Freshness.STALE and broker.freshness is Freshness.FRESH:
-            summary = f"broker {number} of {cluster} answers, but cannot read {volume.key[1]} for {validity}"
+            unread_for = format_duration(settings.validity)
+            summary = f"broker {number} of {cluster} answers, but cannot read {volume.key[1]} for {unread_for}"
             yield context.make(UNREAD, Severity.WARNING, "unreadable", volume, summary)
     if broker.is_unread:
         outcome, tried_id = broker.state.outcome, broker.state.tried_id
@@ -86,7 +87,8 @@ def find_broker_conditions(
             subject=f"{cluster}/{number}",
             severity=Severity.WARNING,
             reason=why,
-            summary=f"log dirs of broker {number} of {cluster} are unread for {validity} ({why})",
+            summary=f"log dirs of broker {number} of {cluster} are unread for "
+            f"{format_duration(settings.validity)} ({why})",
             labels={"cluster": cluster, "broker": str(number)},
             evidence=(tried_id,) if tried_id else (),
         )

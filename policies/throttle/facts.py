@@ -79,7 +79,9 @@ def _judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validit
 
 
 def _find_volume_facts(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
-    departed_ms = min((ms for ms in (broker.left_ms, volume.missing_ms) if ms is not None), default=None)
+    departed_ms = volume.missing_ms if broker.left_ms is None else broker.left_ms
+    if broker.left_ms is not None and volume.missing_ms is not None:
+        departed_ms = min(broker.left_ms, volume.missing_ms)
     freshness = Freshness.NEVER_READ
     if volume.read_ms != NEVER:
         freshness = _judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
