@@ -1,7 +1,7 @@
 """Options of the whole suite, and how its property tests run.
 
-They run the same few examples each time, so that a failure in CI is a failure at home, and however slow the machine;
-`make thorough` draws hundreds anew.
+Property tests run the same few examples each time, so that a failure in CI can be repeated anywhere. `make thorough`
+draws hundreds of random ones.
 """
 
 import gc
@@ -27,13 +27,13 @@ settings.register_profile("explore", settings.get_profile("thorough"), max_examp
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "headgate")
 settings.load_profile(_PROFILE)
 if _PROFILE == "headgate":
-    # Hypothesis draws numbers and names out of the source of whatever is loaded: with each order of tests other ones.
+    # Hypothesis draws constants from the source of all loaded modules, which depend on the order of the tests.
     providers._get_local_constants = lambda: providers._local_constants
 
 
 _SHARING = ("tests/toy/", "tests/deploy/test_wheel.py", "tests/connectors/exporter/page/test_in_chromium.py")
 
-# What is logged in a test is for who reads of its failure: drawing each traceback in colours takes half a second.
+# Log lines without colours: rendering a traceback in colours takes half a second.
 structlog.configure(
     processors=[
         structlog.processors.add_log_level,

@@ -1,8 +1,8 @@
-"""What the tests are doing, told live in the terminal of who runs them, also when workers run them side by side.
+"""Shows the progress of the tests live in the terminal, also when workers run them.
 
-System tests get a line when they have run for five seconds and when they end; whoever waits long tells what for.
-The others keep their dots. With `--write-seconds` it notes how long each file took, by which the next run puts the
-longest first: so all workers end at about the same time.
+System tests get a line after five seconds and at their end, and a line for each long wait. Other tests keep their dots.
+`--write-seconds` notes how long each file took; the next run starts with the longest file, so that all workers end at
+about the same time.
 """
 
 import json
@@ -40,7 +40,7 @@ def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 class Progress:
-    """Shows lines, from the beginning of the run to its end; only where pytest writes to a terminal, not in workers."""
+    """Prints lines from the beginning of the run to its end, only where pytest writes to a terminal, not in workers."""
 
     def __init__(self, *, writes_seconds: bool) -> None:
         self._writes_seconds = writes_seconds

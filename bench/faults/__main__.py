@@ -1,6 +1,6 @@
 """Injects faults into a real small loop for as long as you like: `python -m bench.faults --count 500 --seed 1`.
 
-Ends with a table and status 0 when the loop recovered from each, nothing was lost and nothing wrong.
+Prints a table. The status is 0 if the loop recovered from each fault, and no record is lost or wrong.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from tests.system import class_archives
 
 
 class Wanted(NamedTuple):
-    """What is to be done."""
+    """The plan of a run."""
 
     faults: int
     seed: int
     seconds: float
     """How long a fault lasts at most."""
     minutes: float = float("inf")
-    """After which no fault begins."""
+    """No fault begins after this time."""
     only: str = ""
 
 

@@ -23,7 +23,7 @@ _TOLERANCE = 2e-6
 
 
 class Faulty(NamedTuple):
-    """What is wrong so far."""
+    """The faults found so far."""
 
     lost: tuple[str, ...]
     """Records of the undisturbed run that the loop did not write."""
@@ -31,7 +31,7 @@ class Faulty(NamedTuple):
 
 
 class Judge:
-    """Looks at the topics again and again.
+    """Compares the topics with an undisturbed run, whenever it is called.
 
     Args:
         reader: of the topics.
@@ -55,7 +55,7 @@ class Judge:
         self.wrong: list[str] = []
 
     def look(self) -> Faulty:
-        """Take in what was written since the last look, and what should have been."""
+        """Compare the records since the last call with those of the undisturbed run."""
         self._reader.read()
         for topic in (*decided_topics(), DEAD_LETTERS, AUDIT):
             for record in self._new(topic):
@@ -73,28 +73,28 @@ class Judge:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all that is written is held against the undisturbed run, so that zeros mean something."""
+        """Whether every written record is compared with the undisturbed run, so that zero faults are a result."""
         return not self._is_excused
 
     @property
     def is_blind(self) -> bool:
-        """Whether nothing can be held against anything until the query begins a new run."""
+        """Whether no record can be compared until the query begins a new run."""
         return self._is_blind
 
     def excuse(self) -> None:
-        """A checkpoint may have been lost: until a batch says whether its run went on nobody is blamed.
+        """Excuse every difference until a batch shows whether the run continued, because a checkpoint may be lost.
 
-        What the last batch of an old run wrote without having been told of is nobody's fault. And a run may go on whose
-        plans went with the checkpoint: what it took then nobody can say.
+        The last batch of an old run may have written records without a record of the batch. A run may also continue
+        without its lost plans; then nobody knows which records it took.
         """
         self._is_excused = self._may_skip = True
 
     def look_away(self) -> None:
-        """Offsets began anew, or plans are gone: until a new run begins there is nothing to hold bytes against."""
+        """Compare nothing until a new run begins, because offsets start at 0 again or plans are lost."""
         self._is_excused = self._is_blind = True
 
     def forgive(self, faulty: Faulty) -> None:
-        """A fault is over: what was said once is not said again, and what it excused is a fault from now on."""
+        """End a fault: report no difference twice, and excuse no further one."""
         self._may_skip = False
         self.wrong.clear()
         missing = self._expected.keys() - self._written.keys() if faulty.lost else set()
@@ -102,7 +102,7 @@ class Judge:
         self._since |= self._written.keys() - self._expected.keys()
 
     def _new(self, topic: str) -> list[Kept]:
-        """What was read since the last look."""
+        """The records since the last call."""
         records = self._reader.of[topic]
         first = min(self._seen[topic], len(records))
         self._seen[topic] = len(records)
@@ -155,7 +155,7 @@ class Judge:
 
 
 def out_of_order(levels: list[float], fed: list[float]) -> str | None:
-    """Levels are a part of what was fed, in its order, for a batch may merge; says the first that is none."""
+    """The first level that is not part of the fed levels in their order, or None. A batch may merge levels."""
     place = 0
     for level in levels:
         while place < len(fed) and abs(fed[place] - level) > _TOLERANCE:

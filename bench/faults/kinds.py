@@ -1,4 +1,4 @@
-"""The faults: each does its harm to the world, and has lifted it when it returns."""
+"""The faults: each one harms the world, and has undone the harm when it returns."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _SLOW_SECONDS = 0.3
 
 
 class Harm(NamedTuple):
-    """What a fault is given."""
+    """The arguments of a fault."""
 
     world: World
     random: Random
@@ -40,16 +40,16 @@ class Kind(NamedTuple):
     name: str
     inject: Callable[[Harm], None]
     weight: int = 1
-    """How often it comes in a short run: what is over in seconds more often."""
+    """Weight in a short run; faults that end within seconds have more."""
     loses_checkpoint: bool = False
-    """Whether the query may have to begin anew after it."""
+    """Whether the query may start without a checkpoint after it."""
     loses_offsets: bool = False
-    """Whether a topic's offsets begin anew."""
+    """Whether a topic's offsets start at 0 again."""
     needs_disk: bool = False
     lift: Callable[[Harm], None] | None = None
-    """The loop must recover while the harm lasts, and again after this; None: it is over when `inject` returns."""
+    """Ends the harm. The loop must recover before and after this call; None if `inject` ends the harm itself."""
     is_said: Callable[[World], bool] | None = None
-    """Whether the loop says what is wrong; None: there is nothing to say of it."""
+    """Whether the loop reports the fault; None if it has nothing to report."""
     needs_clocks: bool = False
 
 
@@ -169,7 +169,7 @@ def _set_right(parts: Sequence[str], harm: Harm) -> None:
 
 
 def _says(part: str, metric: str, ahead_seconds: int, world: World) -> bool:
-    """By how much its clock and Kafka's differ."""
+    """Whether a process reports by how much its clock and Kafka's differ."""
     said = re.search(rf"^{metric} (\S+)", world.page(part), re.MULTILINE)
     return said is not None and abs(float(said[1]) - ahead_seconds) < DAY_SECONDS / 24
 
@@ -179,7 +179,7 @@ _collector_says = partial(_says, "collect", "headgate_clock_ahead_seconds")
 
 
 def _leaps() -> Iterator[Kind]:
-    """Each clock a day ahead and a day back."""
+    """Faults that set each clock a day ahead and a day back."""
     brokers = tuple(map(clock_of, BROKERS))
     for by, seconds in (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)):
         yield _clock(f"query's clock {by}", ["decide"], seconds, partial(_query_says, seconds))

@@ -1,4 +1,4 @@
-"""Runs a plan of faults, one after the other, and says what came of each."""
+"""Runs a plan of faults, one after the other, and reports the result of each."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,31 +19,31 @@ _THROTTLE = "decided.throttle"
 _LONGEST_WAIT_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 _TOLD_SECONDS = 120.0
-"""A batch is told of by then."""
+"""By then the record of a batch is written."""
 
 
 @dataclass
 class Row:
-    """What came of one kind of fault."""
+    """The results of one kind of fault."""
 
     injected: int = 0
     recovered: list[float] = field(default_factory=list)
-    """Seconds from when the harm was over until everything was decided, shown and carried out as it should be."""
+    """Seconds from the end of the harm until everything was decided, shown and carried out correctly."""
     lost: int = 0
     wrong: int = 0
 
 
 @dataclass
 class Result:
-    """What came of all."""
+    """The results of all faults."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
-    """In the order they came up."""
+    """In the order of the faults."""
 
     @property
     def table(self) -> Table:
-        """For people."""
+        """The results as a table for people."""
         table = Table("fault", "injected", "recovered", "p50 s", "max s", "lost", "wrong")
         for name, row in self.rows.items():
             table.add_row(name, *_cells(row))
@@ -69,7 +69,7 @@ def _cells(row: Row) -> Sequence[str]:
 
 
 def plan(count: int, seed: int, *, has_small_disk: bool, has_clocks: bool = True, only: str = "") -> list[Kind]:
-    """So many faults: with room for them each kind once, then more of those that are soon over."""
+    """`count` faults: each kind once where possible, then more of those that end soon."""
     random = Random(seed)
     possible = [
         kind
@@ -103,11 +103,11 @@ class Matrix:
         self._told = told
         self._judge = Judge(world.reader, PREFIX, world.host)
         self._first = dict.fromkeys(FED, 0)
-        """By cluster the sequence from which on the present run of the query decides."""
+        """By cluster, the first sequence of the query's present run."""
         self.result = Result()
 
     def run(self, kinds: Sequence[Kind], ends_at: float = float("inf")) -> Result:
-        """Inject them in turn; ends early where the loop does not recover, or at a time of the monotonic clock."""
+        """Inject the faults in turn; end early if the loop does not recover, or at a moment of the monotonic clock."""
         self._settle("at the beginning", time.monotonic(), begins_anew=True)
         for number, kind in enumerate(kinds, 1):
             if time.monotonic() > ends_at:
@@ -128,7 +128,7 @@ class Matrix:
         return self.result
 
     def _injected(self, kind: Kind) -> tuple[float, Faulty]:
-        """How long the loop took to recover, and what was wrong then."""
+        """Inject a fault; returns the seconds until the loop had recovered, and the faults found then."""
         kind.inject(self._harm)
         over = time.monotonic()
         if kind.loses_checkpoint:
@@ -136,7 +136,7 @@ class Matrix:
             self._judge.excuse()
         elif kind.loses_offsets:
             self._judge.look_away()
-        # What came to a topic that was made anew before Spark saw that it was, Spark leaves out.
+        # Spark leaves out records that a re-created topic got before Spark saw that it was re-created.
         is_repeated = kind.lift is not None or kind.loses_offsets
         seconds, faulty = self._settle(kind.name, over, is_repeated=is_repeated)
         if (is_said := kind.is_said) is not None:
@@ -230,7 +230,7 @@ class Matrix:
         return any(d.get("decision_id") == last and "outcome" in d for d in audit)
 
     def _judged(self, *, begins_anew: bool) -> Faulty:
-        """What is being written just now is told of a moment later; a judge that is blind sees by a new run alone."""
+        """Compare until the records of the present batch are written; a blind judge needs a new run."""
         began = time.monotonic()
         faulty = self._judge.look()
         while (

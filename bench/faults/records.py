@@ -1,4 +1,4 @@
-"""All that lies in the loop's topics, read along as it comes, so that nothing is lost to compaction or retention."""
+"""All records of the loop's topics, read as they are written, before compaction or retention deletes them."""
 
 import json
 from collections import defaultdict
@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Kept:
-    """A record as it lies in a topic, whose name is without the prefix."""
+    """A record of a topic, whose name is without the prefix."""
 
     topic: str
     offset: int
@@ -27,12 +27,12 @@ class Kept:
 
     @cached_property
     def event(self) -> dict[str, Any]:
-        """Its value, of one that Headgate wrote."""
+        """The value of a record that Headgate wrote."""
         return dict(json.loads(self.value or b"{}"))
 
     @property
     def data(self) -> dict[str, Any]:
-        """The event's data."""
+        """Data of the event."""
         return dict(self.event["data"])
 
 
@@ -53,7 +53,7 @@ class Reader:
         self._prefix = prefix
         self._next = dict.fromkeys(topics, 0)
         self.of: dict[str, list[Kept]] = defaultdict(list)
-        """By topic, in the order they were read."""
+        """Records by topic, in the order of their offsets."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,13 +62,13 @@ class Reader:
         self._consumer.close()
 
     def read(self) -> None:
-        """Take in everything up to now."""
+        """Read everything up to now."""
         ends = eventually("the ends of all topics", self._ends)
         self._assign([topic for topic, end in ends.items() if self._next[topic] < end])
         eventually("all topics are read", lambda: self._has_read(ends))
 
     def begin_anew(self, topic: str) -> None:
-        """A topic was deleted and is created anew: what was read of it is forgotten, also by the client."""
+        """Forget the records of a topic that was deleted and created again, in the client too."""
         self._consumer.close()
         self._consumer = Consumer(self._options)
         self._next[topic] = 0
@@ -89,7 +89,7 @@ class Reader:
         return {topic.removeprefix(f"{self._prefix}."): offset for topic, offset in found.items()}
 
     def _has_read(self, ends: dict[str, int]) -> bool:
-        # Asked for more than there is, the client would wait for it until its time is up.
+        # The client would wait for its whole timeout if it were asked for more records than there are.
         while missing := sum(max(0, end - self._next[topic]) for topic, end in ends.items()):
             messages = self._consumer.consume(min(missing, 1000), timeout=1.0)
             if not messages:

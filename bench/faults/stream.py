@@ -1,4 +1,4 @@
-"""A seeded stream of observations of every policy: invented levels, examples over and over, some garbage."""
+"""A seeded stream of observations of every policy: random levels, repeated examples, and some garbage."""
 
 import threading
 import uuid
@@ -28,7 +28,7 @@ class Stream:
 
     Args:
         servers: of Kafka, not through the proxies.
-        seed: of what is fed.
+        seed: of the observations.
     """
 
     def __init__(self, servers: str, seed: int) -> None:
@@ -39,7 +39,7 @@ class Stream:
         )  # fmt: skip
         self._examples = [r.reading for kind in POLICIES.values() for batch in kind.examples().batches for r in batch]
         self.fed: dict[str, list[float]] = {cluster: [] for cluster in FED}
-        """By cluster the factors that an undisturbed run decides one by one."""
+        """By cluster, the factors that an undisturbed run decides one by one."""
         self._usable: dict[str, int] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -58,20 +58,20 @@ class Stream:
         self._producer.purge()
 
     def probe(self) -> dict[str, float]:
-        """Say something new of each cluster, and nothing after it until `go_on`; gives the factor of each."""
+        """Publish a new level of each cluster, and nothing after it until `go_on`; returns the factors."""
         self._lock.acquire()
         levels = {cluster: self._level(cluster) for cluster in FED}
         self._producer.flush(240)
         return levels
 
     def say_again(self) -> None:
-        """The last level of each cluster, as a collector does at each poll; while the stream is paused."""
+        """Publish the last level of each cluster again, as a collector does, while the stream is paused."""
         for cluster in FED:
             self._say(cluster, self._usable[cluster])
         self._producer.poll(0)
 
     def go_on(self) -> None:
-        """Feed on."""
+        """Continue the stream."""
         self._lock.release()
 
     def _run(self) -> None:
@@ -90,7 +90,7 @@ class Stream:
             self._level(self._random.choice(FED))
 
     def _level(self, cluster: str) -> float:
-        """A level that is not the one before."""
+        """Publish a level that differs from the last one."""
         last = self.fed[cluster][-1] if self.fed[cluster] else -1.0
         factor = last
         while factor == last:

@@ -48,8 +48,8 @@ _THROTTLE = {
     "soft": {"available_bytes_below": 999_999}, "hard": {"available_bytes_below": 1},
     "min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "validity": "1h",
 }  # fmt: skip
-"""With the heartbeat of everyday: what was decided by a clock a day ahead ends later than consumers believe, once the
-brokers' clocks are right and before the query has found that, and is said again with the next."""
+"""The heartbeat is the default one. After a clock jump, decisions by a clock a day ahead have a `valid_until` that
+consumers do not believe; the next heartbeat repeats them."""
 
 
 class ProxiedKafka(EmbeddedKafka):
@@ -88,7 +88,7 @@ class ProxiedKafka(EmbeddedKafka):
 
 
 def clock_of(broker: int) -> str:
-    """What the clocks know a broker by."""
+    """The name of a broker's clock."""
     return f"broker-{broker}"
 
 
@@ -142,26 +142,26 @@ class World:
         self._stack.close()
 
     def is_ready(self) -> bool:
-        """Whether all parts say so."""
+        """Whether all processes are ready."""
         return all((http_get(self._ports[part], "/-/ready") or (0, ""))[0] == 200 for part in PARTS)
 
     @property
     def host(self) -> PolicyHost:
-        """What decides with the query's settings."""
+        """The policies with the query's settings."""
         return load_settings(self.file("decide")).policy_host()
 
     def file(self, part: str) -> Path:
-        """Its settings."""
+        """The settings file of a process."""
         return self.folder / f"{part}.yaml"
 
     def page(self, part: str = "export") -> str:
-        """A part's metrics; empty while it is away."""
+        """A process's metrics; empty while it is away."""
         return (http_get(self._ports[part], "/metrics") or (0, ""))[1]
 
     # --- processes
 
     def kill(self, part: str) -> None:
-        """SIGKILL a part with all it started; it is started again."""
+        """SIGKILL a process and its children; it is started again."""
         with self._lock:
             self._kill(part)
 
@@ -172,7 +172,7 @@ class World:
 
     @contextmanager
     def held(self, part: str) -> Iterator[None]:
-        """Have a part killed, and not started again within the block."""
+        """Kill a process, and do not start it again within the block."""
         with self._lock:
             self._held.add(part)
             self._kill(part)
@@ -182,7 +182,7 @@ class World:
             self._held.discard(part)
 
     def pids(self, part: str, what: str = "") -> list[int]:
-        """Of a part, once it has them: of its own process, its `jvm`, its Python `workers`, or `all` of these."""
+        """Pids of a process, once it has them: its own, those of its `jvm` or of its Python `workers`, or `all`."""
         return eventually(f"{part} {what} runs", lambda: self._pids(part, what) or None)
 
     def _pids(self, part: str, what: str) -> list[int]:
@@ -197,7 +197,7 @@ class World:
         ]
 
     def reset(self) -> None:
-        """`headgate checkpoint reset`, as if nothing had been written there for so long as it asks for."""
+        """Run `headgate checkpoint reset`, with file times so old that the command finds no running query."""
         command = ("checkpoint", "reset", "--yes", "-s", str(self.file("decide")))
         with self.held("decide"):
             for file in self.checkpoint.rglob("*"):
@@ -210,7 +210,7 @@ class World:
         self.parts[part] = Headgate([part, "-s", str(self.file(part))], log, environment)
 
     def _tend(self) -> None:
-        """Start again what has ended, after the remedy that its last words name."""
+        """Start ended processes again, after the remedy that their last lines name."""
         while not self._over.wait(_PAUSE_SECONDS):
             for part in PARTS:
                 with self._lock:
@@ -237,7 +237,7 @@ class World:
 
     @contextmanager
     def without_brokers(self, *brokers: int) -> Iterator[None]:
-        """Have brokers killed, and started again after the block."""
+        """Kill brokers, and start them again after the block."""
         for broker in brokers:
             kill_broker(self.kafka, broker)
         try:
@@ -247,7 +247,7 @@ class World:
                 self.kafka.start_broker(broker)
 
     def make_topics(self) -> None:
-        """`headgate topics create`, until it succeeds."""
+        """Run `headgate topics create` until it succeeds."""
         command = ("topics", "create", "-s", str(self.file("decide")))
         eventually("topics are made", lambda: self._headgate(*command).returncode == 0)
 
@@ -289,7 +289,7 @@ class World:
 
 @contextmanager
 def frozen(pids: Sequence[int]) -> Iterator[None]:
-    """SIGSTOP for the while of a block."""
+    """Stop processes (SIGSTOP) during a block."""
     _signal(pids, signal.SIGSTOP)
     try:
         yield
@@ -298,7 +298,7 @@ def frozen(pids: Sequence[int]) -> Iterator[None]:
 
 
 def kill_all(pids: Sequence[int]) -> None:
-    """SIGKILL."""
+    """SIGKILL all processes."""
     _signal(pids, signal.SIGKILL)
 
 

@@ -24,7 +24,7 @@ S = SwitchStage
 
 
 def _settle(fleet: Fleet) -> None:
-    """Brokers follow and say so, all is read, executors answer, and the registry says what was ordered."""
+    """Let all brokers follow and report, all readings arrive, executors answer, and the registry take the orders."""
     coming, fleet.under_way = fleet.under_way, []
     fleet.later().tell(*coming)
     for _ in range(3):
@@ -44,9 +44,8 @@ def _is_over(fleet: Fleet) -> bool:
 
 
 def way_out(fleet: Fleet) -> str:
-    """What a person does who wants it over: empty when that leads to an end; else where it stays for good."""
+    """Try to end the switch as an operator would; returns an empty text, or the stage in which it stays for good."""
     draw = Random(1)
-    # Whoever had lost it gives it up.
     _settle(fleet)
     for _ in range(6):
         if _is_over(fleet) and fleet.foreign is None:
@@ -70,7 +69,7 @@ def way_out(fleet: Fleet) -> str:
 
 
 def walk(seed: int, steps: int) -> Iterator[str]:
-    """One walk; each step by its name, and at last what harm was done, if any."""
+    """Yield the name of each step of one walk, and at the end its harm, if any."""
     draw = Random(seed)
     fleet, weights = fleet_of(draw), [weight for weight, _ in STEPS]
     try:
@@ -94,7 +93,7 @@ def _references_lead_somewhere(fleet: Fleet) -> None:
 
 
 def walks(count: int, steps: int, first: int = 0) -> tuple[int, dict[int, str]]:
-    """So many steps were made, and what harm each of the walks did that did any."""
+    """The number of steps, and the harm of each walk that did harm."""
     made, harms = 0, {}
     for seed in range(first, first + count):
         for said in walk(seed, steps):

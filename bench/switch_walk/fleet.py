@@ -34,7 +34,7 @@ _READS_ONLY = (SwitchVerdict.RUN_PRECHECK, SwitchVerdict.TAKE_INVENTORY)
 
 @dataclass
 class Broker:
-    """What one does, whatever it says."""
+    """The broker's real behaviour, whatever it reports."""
 
     writes_to: str
     epoch: int = 0
@@ -59,27 +59,27 @@ class Fleet(World):
         self.fleet = {name: Broker("old") for name in self.brokers}
         self.joined = len(self.fleet)
         self.foreign: Directive | None = None
-        """A directive that somebody else wrote."""
+        """A directive that a foreign process wrote."""
         self.contested_heard = False
         self.astray: list[tuple[str, str, int, bool]] = []
-        """Ids that topics got of brokers that did not follow: nobody can foresee those."""
+        """Ids that topics got from brokers that did not follow the directive; no reading foresees them."""
         self.known_writes = {"old"}
-        """Clusters that brokers said they wrote to."""
+        """Clusters to which brokers reported to write."""
         self.directed_to = {"old"}
         self.remedies: list[tuple[str, int]] = []
         self.just_remedied = False
         self.listed: InventorySeen | None = None
-        """The newest list of all references that was told."""
+        """The newest complete list of references that arrived."""
         self.under_way: list[Event] = []
-        """What was said, and has not come yet."""
+        """Events that have not arrived yet."""
         self.kept: RegistrySeen | None = None
-        """What ZooKeeper still says, where the checkpoint was lost, until that is read."""
+        """After the loss of a checkpoint, the content of the registry until it is read."""
         self.has_forgotten = False
         """Whether a checkpoint was ever lost."""
         self.taken_over = 0
-        """The epoch of somebody else's directive that was in force when the checkpoint was lost: taken for ours."""
+        """The epoch of the foreign directive in force when the checkpoint was lost, which is then taken for ours."""
         self.frozen = 0
-        """So many more times no time passes: what comes meanwhile comes within one millisecond."""
+        """The number of further steps for which the clock stands still."""
         self.registered()
         self.read()
 
@@ -92,7 +92,7 @@ class Fleet(World):
         return self
 
     def lose_checkpoint(self) -> None:
-        """The query begins with nothing; registry, brokers and executors go on, and what they said is on its way."""
+        """Start the query without state. Registry, brokers and executors continue, and their reports are under way."""
         self.kept = self.registry_event()
         if self.foreign is not None:
             self.directed_to.add(self.foreign.target)
@@ -105,13 +105,13 @@ class Fleet(World):
         self.remedies.clear()
 
     def _copy(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
-        """What the policy forgot the executor's journal knows: ids that were deleted from a target."""
+        """The executor's journal still has the ids that were deleted from a target, after the policy lost them."""
         if self.has_forgotten and not task.remap and task.ledger_id in self.clusters[target].deleted:
             return answer(LedgerOutcome.EXISTS)
         return super()._copy(task, source, target)
 
     def provenance(self, cluster: str, ledger_id: int) -> str | None:
-        """Its journal knows what it made; all else is somebody's."""
+        """The provenance by the executor's journal: its own copies, all other ledgers are foreign."""
         switch, held = self.state.switch, self.clusters[cluster].ledgers[ledger_id]
         source = self.state.cluster(switch.source) if switch is not None and switch.target == cluster else None
         return (source.instance_id or "") if held.by_headgate and source is not None else ""
@@ -124,7 +124,7 @@ class Fleet(World):
         return self.foreign if self.foreign and self.foreign.epoch >= (ours.epoch if ours else 0) else ours
 
     def where(self) -> str:
-        """Where a broker that follows writes."""
+        """The cluster to which a broker writes that follows the directive."""
         directive, known = self.in_force(), self.kept or self.state
         if directive is not None and directive.epoch > known.committed_epoch:
             return directive.target
@@ -136,7 +136,7 @@ class Fleet(World):
         self.fleet[name] = Broker(self.where(), directive.epoch if directive else 0)
 
     def write_anywhere(self, topic: str, name: str) -> None:
-        """One that does not follow harms itself; whoever follows must never get a lower id."""
+        """Create a ledger of a topic. Only brokers that follow the directive must never get a lower id."""
         one = self.fleet[name]
         follows = one == Broker(self.where(), self.in_force().epoch if self.in_force() else 0)  # type: ignore[union-attr]
         ledger_id = self.clusters[one.writes_to].allocate(topic, self.now_ms)
@@ -149,7 +149,7 @@ class Fleet(World):
         past.append(ledger_id)
 
     def _count_what_is_known(self) -> None:
-        """A directive must heed what brokers did out of line, where it was read that they may have."""
+        """Expect a directive to respect ids of disobedient brokers, as far as readings showed them."""
         for entry in list(self.astray):
             topic, cluster, ledger_id, directed = entry
             seen = self.state.cluster(cluster)
@@ -163,7 +163,7 @@ class Fleet(World):
         self.tell(self.said_by(name, **more))
 
     def said_by(self, name: str, **more: Any) -> BrokerSeen:
-        """What a broker says now; when it comes is another matter."""
+        """A report of a broker as of now, which may arrive later."""
         one = self.fleet[name]
         self.brokers[name] = one.writes_to
         return self.broker_event(name, epoch=one.epoch, writes=(one.writes_to,), **more)
@@ -172,7 +172,7 @@ class Fleet(World):
         """Return a reading of the live brokers."""
         return every_event.MembersSeen(tuple(self.fleet) if hasattr(self, "fleet") else ("b1", "b2"), self.now_ms)
 
-    # --- what is read
+    # --- readings
 
     def read(self) -> None:
         """Let readings of the registry, all clusters and the members arrive."""
@@ -187,7 +187,7 @@ class Fleet(World):
             self.tell(self.later().inventory_event(switch.target))
 
     def naming(self, cluster: str) -> set[str]:
-        """What names a cluster, by the newest list that was told."""
+        """The references to a cluster, by the newest list that arrived."""
         listed = self.listed.references if self.listed else ()
         return {r.path for r in listed if r.ledger_id >= 0 and find_owner(r, "old") == cluster}
 
@@ -202,7 +202,7 @@ class Fleet(World):
         committed = self.state.committed_epoch
         return RegistrySeen(entries, self.state.bootstrap, self.in_force(), committed, self.now_ms, also_active)
 
-    # --- what is said
+    # --- events
 
     def tell(self, *events: Any) -> list[DecisionDraft]:
         """Let events arrive, and raise HarmError when a decision breaks a rule; returns the decisions."""
@@ -224,7 +224,7 @@ class Fleet(World):
         return said
 
     def _take_over(self, kept: Directive | None) -> None:
-        """The registry is read again. Where a switch was begun before that, what stands there is somebody else's."""
+        """The registry is read again. A directive other than ours is then a foreign one."""
         self.kept = None
         if kept is not None and kept != self.state.directive:
             self.foreign, self.contested_heard = kept, True
@@ -252,7 +252,7 @@ class Fleet(World):
             self._must_be_true(after)
 
     def _heed(self, one: DecisionDraft) -> None:
-        """Keep a remedy in mind; one that was followed must not have halted the switch."""
+        """Note a remedy. A remedy that was followed must not have halted the switch."""
         for found in _REMEDY.finditer(one.sentence):
             name, hob = found[1], int(found[2])
             if hob > MAX_HOB:
@@ -263,7 +263,7 @@ class Fleet(World):
             raise HarmError(f"REMEDY HALTS: {one.sentence}")
 
     def _must_need_nobody(self, one: DecisionDraft) -> None:
-        """A cluster that is given up is neither written to nor named."""
+        """Raise HarmError if a cluster is given up that is active or referenced."""
         if one.verdict not in (SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.CLOSE_CLIENT):
             return
         name = str(one.details.get("name") or "")
@@ -280,7 +280,7 @@ class Fleet(World):
             raise HarmError(f"{stage.value.upper()}: {why}")
 
     def _astray(self) -> str:
-        """By what it was told: a live broker that does not follow the directive."""
+        """A live broker that does not follow the directive, by the reports that arrived; else an empty text."""
         directive, members = self.state.directive, self.state.members
         reports = {b.name: b for b in self.state.brokers}
         for name in members.brokers if members and directive else ():
@@ -293,7 +293,7 @@ class Fleet(World):
 
 
 def fleet_of(draw: Random) -> Fleet:
-    """Of a walk: how many clusters there are, and what its settings say."""
+    """A fleet with a random number of clusters and random settings."""
     limits = SwitchLimits(
         copy_concurrency=2, max_deletions=2, retries=3, orders_ahead=draw.choice((0, 3)),
         automatic_rollback=draw.random() < 0.3,

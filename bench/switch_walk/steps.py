@@ -44,7 +44,7 @@ def _abort(fleet: Fleet, draw: Random) -> None:
 
 
 def follow_remedy(fleet: Fleet, _draw: Random) -> None:
-    """What the last refusal said is done."""
+    """Follow the remedy of the last refusal."""
     if fleet.remedies:
         name, hob = fleet.remedies.pop()
         fleet.read()
@@ -78,7 +78,7 @@ def _drives_on(fleet: Fleet, _draw: Random) -> None:
 
 
 def _luck(fleet: Fleet, _draw: Random) -> None:
-    """A stretch of it, so that walks get far."""
+    """Let everything go well for a while, so that walks get far."""
     for name in fleet.fleet:
         fleet.later().adopt(name)
         fleet.report(name)
@@ -150,7 +150,7 @@ def _client_fails(fleet: Fleet, draw: Random) -> None:
 
 
 def _new_reference(fleet: Fleet, draw: Random) -> None:
-    """A subscription is made, where its broker writes; one that does not follow makes it in the old cluster."""
+    """Create a subscription where its broker writes; a disobedient broker creates it in the old cluster."""
     one, path = fleet.fleet[_any_broker(fleet, draw)], f"/n{len(fleet.refs)}"
     if len(fleet.refs) < 8 and draw.random() < 0.3:
         made = fleet.clusters[one.writes_to].allocate(path, fleet.now_ms)
@@ -175,7 +175,7 @@ def _fails(fleet: Fleet, draw: Random) -> None:
         outcome = draw.choice((LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED))
         names = {fleet.refs[path].attribution for path in order.task.paths}
         if outcome is LedgerOutcome.ADVANCED and names == {fleet.switch.target}:
-            outcome = LedgerOutcome.FAILED  # no executor says of what is promoted that it advanced
+            outcome = LedgerOutcome.FAILED  # no executor reports a promoted ledger as advanced
         fleet.tell(LedgerResult(order.task.ledger_id, order.op, outcome))
 
 
@@ -193,7 +193,7 @@ def _somebody_else_directs(fleet: Fleet, draw: Random) -> None:
 
 
 def _third_hand_makes_active(fleet: Fleet, draw: Random) -> None:
-    """A plugin's entry, where the proposal has them, says that another cluster is active."""
+    """Let a plugin's entry, as in the proposal, name another cluster as active."""
     if draw.random() < 0.1 and fleet.foreign is None and len(fleet.state.entries) > 1:
         fleet.contested_heard = True
         fleet.later().tell(fleet.registry_event(also_active=tuple(fleet.clusters)))
@@ -209,11 +209,11 @@ def _two_are_active(fleet: Fleet, draw: Random) -> None:
         fleet.later().tell(fleet.registry_event())
 
 
-# --- what comes late, twice or never
+# --- late, repeated and lost events
 
 
 def _is_said(fleet: Fleet, draw: Random) -> None:
-    """Something is said or read now, and will come later."""
+    """Take a report or a reading now, to arrive later."""
     names = sorted(fleet.clusters)
     event: Event = draw.choice(
         (
@@ -229,7 +229,7 @@ def _is_said(fleet: Fleet, draw: Random) -> None:
 
 
 def _comes(fleet: Fleet, draw: Random) -> None:
-    """In whatever order; sometimes it comes again."""
+    """Let a delayed event arrive, in any order and sometimes twice."""
     if fleet.under_way:
         event = draw.choice(fleet.under_way)
         if draw.random() < 0.8:
@@ -238,7 +238,7 @@ def _comes(fleet: Fleet, draw: Random) -> None:
 
 
 def _is_lost(fleet: Fleet, draw: Random) -> None:
-    """But for what an executor answers: it says that until it is heard."""
+    """Lose a delayed event, but no executor's answer: executors repeat those."""
     lost = [e for e in fleet.under_way if not isinstance(e, LedgerResult | StatusResult)]
     if lost:
         fleet.under_way.remove(draw.choice(lost))
@@ -250,11 +250,11 @@ def _answers_late(fleet: Fleet, draw: Random) -> None:
         fleet.under_way += fleet.later(10).carry_out(order)
 
 
-# --- what else people and owners do
+# --- further actions of operators and owners
 
 
 def _rolls_over(fleet: Fleet, draw: Random) -> None:
-    """A cursor goes on in a new ledger, where its owner writes."""
+    """Let a cursor continue in a new ledger, where its owner writes."""
     cursors = [r for r in fleet.refs.values() if r.kind is LedgerKind.CURSOR and r.ledger_id >= 0]
     if cursors and draw.random() < 0.3:
         ref, one = draw.choice(cursors), fleet.fleet[_any_broker(fleet, draw)]
@@ -263,7 +263,7 @@ def _rolls_over(fleet: Fleet, draw: Random) -> None:
 
 
 def _plants(fleet: Fleet, draw: Random) -> None:
-    """Somebody else's ledger stands at an id that is to be imported."""
+    """Put a foreign ledger at an id that the switch wants to import."""
     one, ref = fleet.clusters[draw.choice(sorted(fleet.clusters))], draw.choice(sorted(fleet.refs.values(), key=str))
     is_free = ref.ledger_id >= 0 and ref.ledger_id not in one.ledgers and ref.ledger_id not in one.deleted
     if draw.random() < 0.1 and is_free and ref.ledger_id < one.generator.next_id:
@@ -293,7 +293,7 @@ def _checks(fleet: Fleet, draw: Random) -> None:
     fleet.tell(command("precheck", fleet.key(), target=draw.choice(sorted(fleet.clusters))))
 
 
-# --- what is lost, changed, forged, and when
+# --- lost checkpoints, changed settings, clocks and forged reports
 
 
 def _loses_checkpoint(fleet: Fleet, draw: Random) -> None:
@@ -317,7 +317,7 @@ def _settings_change(fleet: Fleet, draw: Random) -> None:
 
 
 def _two_command(fleet: Fleet, draw: Random) -> None:
-    """Two people at once; neither has heard of the other. What is given after a reading, nobody knows."""
+    """Let two operators command at once, without knowledge of each other."""
     said: list[Callable[[], Event]] = [
         lambda: fleet.start_event(draw.choice(sorted(fleet.clusters))),
         lambda: command("rollback", fleet.key(), attribution_only=draw.random() < 0.5),
@@ -332,18 +332,18 @@ def _two_command(fleet: Fleet, draw: Random) -> None:
 
 
 def _leaps(fleet: Fleet, draw: Random) -> None:
-    """The clock does, and everything that was told is old."""
+    """Let the clock jump, so that all readings are old."""
     if draw.random() < 0.3:
         fleet.later(draw.choice((3_600_000, 2 * DAY_MS, 20 * DAY_MS)))
 
 
 def _stands_still(fleet: Fleet, draw: Random) -> None:
-    """The clock does: what happens next happens at once."""
+    """Stop the clock for the next events."""
     fleet.frozen = draw.randrange(2, 12)
 
 
 def _is_forged(fleet: Fleet, draw: Random) -> None:
-    """A report that no agent made, of a broker that there is or is not."""
+    """Forge a report of a broker that exists or does not."""
     if draw.random() < 0.3:
         name, epoch = draw.choice((*sorted(fleet.fleet), "ghost")), fleet.state.epoch + draw.choice((-1, 0, 0, 1))
         writes = (draw.choice(sorted(fleet.clusters)),) if draw.random() < 0.5 else ()
@@ -365,6 +365,6 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters), (1, _closes), (1, _checks),
     (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
 )  # fmt: skip
-"""How often each of them is drawn, of all."""
+"""The steps with their weights."""
 WAYS_OUT: tuple[Step, ...] = (_command("resume"), _drives_on, _abort, _roll_back)
-"""What a person tries who wants it over."""
+"""Commands with which an operator tries to end a switch."""

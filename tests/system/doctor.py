@@ -20,7 +20,7 @@ from deploy.settings.application import Settings
 from tests.system.waiting import DEADLINE_SECONDS
 
 _CLUSTER = "kafka-cluster"
-"""As Kafka names the resource."""
+"""Kafka's name of the resource."""
 
 
 def examined(settings: Mapping[str, Any], *parts: str) -> dict[str, Result]:

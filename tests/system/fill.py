@@ -1,4 +1,4 @@
-"""Three real brokers on small real disks, producers that fill them, and what is recorded while they do.
+"""Three real brokers on small real disks, producers that fill them, and a recorder.
 
 Shared by test_closed_loop.py, bench/side_by_side.py and docs/draw_fill.py, so that all of them run the same fill.
 """
@@ -105,7 +105,7 @@ def fill_cluster(
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at everything."""
+    """Disks, acknowledged bytes and quota at one moment."""
 
     at: float
     """Monotonic seconds."""

@@ -22,10 +22,10 @@ from tests.system.processes import descendants
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 UNHURRIED = {"trigger_interval": "1s"}
-"""Of a query of which no test asks how soon it decides: in a JVM's first minutes a batch takes a seventh of a second of
-processor time, so one for each poll of each of many kinds would take half a core from the other workers."""
+"""For a query whose latency no test measures. In a JVM's first minutes a batch takes a seventh of a second of processor
+time, so a batch for each poll would take half a core from the other workers."""
 SOON = {"trigger_interval": "400ms"}
-"""Of one whose decisions are judged by the second, which needs no look for records each twentieth of one."""
+"""For a query whose decisions a test times by the second."""
 
 _NO_TOPIC_YET = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 

@@ -1,7 +1,6 @@
 """The metadata of a new cluster in ZooKeeper: a tool writes it once per process, and the next clusters get a copy.
 
 The tool is a JVM, whose start takes longer than all its work.
-
 """
 
 import uuid

@@ -1,7 +1,6 @@
 """A `headgate run` with the sessions policy, and fleets of agents that follow it.
 
 Shared by test_loop_sessions.py, test_loop_sessions_pulsar.py and bench/sessions.py.
-
 """
 
 import json
@@ -197,7 +196,7 @@ class Fleet:
         servers: of ZooKeeper, without a chroot.
         client: an onlooker, without a chroot.
         folder: for their logs.
-        loop: whom they follow.
+        loop: its decisions are followed.
         options: further ones of the example service.
     """
 

@@ -45,10 +45,10 @@ BROKERS = "/loadbalance/brokers"
 
 _ZOOKEEPER = {"session_timeout": "4s", "timeout": "3s"}
 _BOOKIE_SESSION_MS = 60_000
-"""Bookies outlive a ZooKeeper that is killed: they are not what is tested."""
+"""Long, so that bookies outlive a killed ZooKeeper."""
 
 Tree = dict[str, tuple[bytes, int]]
-"""Of each znode its data and the transaction that wrote it."""
+"""Data and mzxid of each znode, by path."""
 
 
 class Clusters:

@@ -21,7 +21,7 @@ class FakeTail(Tail):
 
     Args:
         history: the batches that are there at the start.
-        live: what comes later.
+        live: records after the start.
         at_end: called when there is nothing more.
     """
 

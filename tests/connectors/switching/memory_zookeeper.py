@@ -22,7 +22,7 @@ class Stat(NamedTuple):
     ctime: int = 0
     """When it was made: here the number of its transaction."""
     numChildren: int = 0  # noqa: N815
-    """As of when it was read."""
+    """At the time of the reading."""
 
 
 @dataclass
@@ -34,9 +34,9 @@ class Server:
     away: BaseException | None = None
     """What every request fails with, while it is set."""
     before_commit: list[Callable[[], object]] = field(default_factory=list)
-    """What others do just before a transaction, once each."""
+    """Actions of other clients just before a transaction, once each."""
     watches: dict[str, list[Callable[[object], object]]] = field(default_factory=dict)
-    """By path, whom to tell when its znode is made, changed or removed, once each."""
+    """By path, one-time callbacks for the creation, change or deletion of a znode."""
     _session_ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def session(self) -> "MemorySession":

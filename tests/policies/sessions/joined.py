@@ -1,4 +1,4 @@
-"""Facts from readings, for tests of what comes after the fold."""
+"""Facts from readings, for tests of the stages after the fold."""
 
 from typing import Any
 

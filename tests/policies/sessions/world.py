@@ -1,6 +1,6 @@
-"""A fleet whose collectors look at regular intervals, in virtual time: what is the case is set, what is read follows.
+"""A fleet in virtual time, with collectors that read it at regular intervals.
 
-A collector can fall silent, lag or fail; then what is the case and what is read differ, as they do out there.
+A collector can fall silent, lag or fail; then the readings differ from the fleet.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from tests.policies.sessions.course import Run, health, node, session, tree, unr
 
 SECONDS_BETWEEN = {"session": 5.0, "brokers": 5.0, "namespaces": 5.0, "health": 10.0}
 _FIRST_SECOND = {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2}
-"""Each collector looks at a moment of its own; both trees are of one."""
+"""The collectors read at different moments; one collector reads both trees."""
 
 
 @dataclass
 class Broker:
-    """What is the case with one broker."""
+    """The real state of one broker."""
 
     name: str
     state: str = "connected"
@@ -126,7 +126,7 @@ class World:
     def _outcome(self, kind: str) -> str:
         return "timeout" if kind in self.failing else "ok"
 
-    # What was said.
+    # --- decisions
 
     def went_down(self) -> list[tuple[float, str, str]]:
         """(second, member, "verdict reason") of every shutdown and restart."""

@@ -1,4 +1,4 @@
-"""What is known of a cluster after batches of readings, and how its volumes count at a second."""
+"""The state of a Kafka cluster after batches of readings, and the verdicts on its volumes at a second."""
 
 from collections.abc import Sequence
 
@@ -34,12 +34,12 @@ def counting(
 
 
 def freshness(known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS) -> dict[VolumeKey, str]:
-    """Of the volumes that count."""
+    """The freshness of the volumes that count."""
     return {key: v.freshness.value for key, v in counting(known, seconds, settings).items()}
 
 
 def polls(start: int, end: int, free: int, broker: int = 1, every: int = 10) -> list[Observation]:
-    """A broker read every so many seconds, always with as much free."""
+    """Readings of a broker every `every` seconds, always with the same free space."""
     return [log_dirs(t, broker, free) for t in range(start, end, every)]
 
 

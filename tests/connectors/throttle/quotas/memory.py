@@ -1,4 +1,4 @@
-"""A watched cluster's quotas, and the topic of what is written down, in memory."""
+"""A watched cluster's quotas, and the topic of applied quotas, in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class Kafka:
     callbacks: dict[int, str] = field(default_factory=dict)
     looks: int = 0
     clients: int = 0
-    """That are open."""
+    """The number of open clients."""
 
     def connect(self, kafka: WatchedKafka) -> QuotaApi:
         assert kafka is KAFKA
@@ -83,13 +83,13 @@ class KafkaClient:
 
 @dataclass
 class Journal:
-    """What is written down, in order."""
+    """The applied quotas, in the order of their records."""
 
     acts: list[str]
     notes: list[tuple[str, AppliedQuota]] = field(default_factory=list)
-    """With the id of each event."""
+    """(event id, applied quota)."""
     fails: int = 0
-    """So many more writes."""
+    """The number of further writes that fail."""
 
     def write(self, entries: Sequence[tuple[str, bytes]]) -> None:
         if not entries:
