@@ -96,7 +96,7 @@ def register(
         ),
     ] = None,
 ) -> int:
-    """Register a BookKeeper cluster, identified by what is read at its address. The first one becomes active."""
+    """Register a BookKeeper cluster, identified by its metadata at its address. The first one becomes active."""
     from deploy.switch.clusters import identify_cluster
 
     return runner.run("register", **identify_cluster(runner.settings, runner.options.cluster, name), status=status)

@@ -2,11 +2,11 @@
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from deploy.settings.application import Settings
@@ -24,35 +24,27 @@ def show_status(settings: Settings, cluster: str, console: Console, *, watch: bo
         UserError: the loop's Kafka is not known, or does not answer.
     """
     with LoopClient(settings, cluster, _REFRESH_SECONDS, with_past=True) as loop:
-        if not watch:
-            _print(loop.record(), cluster, console, loop.records(), as_json=as_json)
-        elif as_json or not console.is_terminal:
-            for record in _changes(loop):
-                _print(record, cluster, console, loop.records(), as_json=as_json)
-        else:
+        if watch and console.is_terminal and not as_json:
             _watch(loop, cluster, console)
+            return
+        for record in _changes(loop) if watch else (loop.record(),):
+            if as_json:
+                typer.echo(json.dumps(None if record is None else record.model_dump(mode="json")))
+            else:
+                console.print(_render(record, cluster, loop), highlight=False)
 
 
-def _print(
-    record: SwitchRecord | None, cluster: str, console: Console, history: Sequence[SwitchRecord], *, as_json: bool
-) -> None:
-    if as_json:
-        typer.echo(json.dumps(None if record is None else record.model_dump(mode="json")))
-    elif record is None:
-        console.print(_describe_missing(cluster), highlight=False)
-    else:
-        console.print(status_view(record, datetime.now(UTC), history), highlight=False)
-
-
-def _describe_missing(cluster: str) -> str:
-    return f"There is no record of {cluster} yet: begin with `headgate switch register --cluster {cluster}`."
+def _render(record: SwitchRecord | None, cluster: str, loop: LoopClient) -> RenderableType:
+    if record is None:
+        return f"There is no record of {cluster} yet: begin with `headgate switch register --cluster {cluster}`."
+    return status_view(record, datetime.now(UTC), loop.records())
 
 
 def _changes(loop: LoopClient) -> Iterator[SwitchRecord | None]:
     """Return the present record, then each new one, until the switch is over."""
     last = loop.record()
     yield last
-    while not _is_over(last):
+    while last is None or last.verdict not in OVER:
         loop.poll(_REFRESH_SECONDS)
         now = loop.record()
         if now is not None and now != last:
@@ -61,23 +53,12 @@ def _changes(loop: LoopClient) -> Iterator[SwitchRecord | None]:
 
 
 def _watch(loop: LoopClient, cluster: str, console: Console) -> None:
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a parent process may ignore it, and only this signal ends the loop
-    record = loop.record()
+    # A parent process may ignore this signal, and only the signal ends the loop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            view = (
-                status_view(record, datetime.now(UTC), loop.records())
-                if record is not None
-                else _describe_missing(cluster)
-            )
-            live.update(view, refresh=True)
-            if _is_over(record):
+            record = loop.record()
+            live.update(_render(record, cluster, loop), refresh=True)
+            if record is not None and record.verdict in OVER:
                 return
             loop.poll(_REFRESH_SECONDS)
-            record = loop.record()
-
-
-def _is_over(record: SwitchRecord | None) -> bool:
-    return record is not None and record.verdict in OVER

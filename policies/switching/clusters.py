@@ -1,4 +1,4 @@
-"""BookKeeper clusters: valid names, what was last read of one, and the highest ledger ids over all switches.
+"""BookKeeper clusters: valid names, the last snapshot of each, and the highest ledger ids over all switches.
 
 Id marks are stored by the cluster's identity, so neither a new name nor removal from the registry loses them.
 """

@@ -93,7 +93,7 @@ def counterfactuals(decision: SwitchDecision) -> tuple[Otherwise, ...]:
 
 
 def record_counterfactuals(record: SwitchRecord) -> tuple[Otherwise, ...]:
-    """Return what holds the switch up, and then the condition of each stage that may follow."""
+    """Return the causes of a standstill, and then the condition of each stage that may follow."""
     live, until, cleanup = record.brokers.live, record.rollback_until, record.cleanup_from
     names = {
         "source": record.source,

@@ -384,7 +384,7 @@ def test_a_person_is_shown_the_report_and_asked_and_then_it_starts_and_is_watche
     assert "0 of 2" in ended.out
     assert "next: waits for the acks of b1 (" in ended.out
 
-    status, screen = _on_terminal(query, "status", "--watch", when=b"said ", then=signal.SIGINT)
+    status, screen = _on_terminal(query, "status", "--watch", when=b"published ", then=signal.SIGINT)
     assert status == INTERRUPTED, screen
     assert "prechecked → [triggered] → live_dual_read" in screen
     assert "Traceback" not in screen

@@ -202,7 +202,7 @@ def _retry_task(task: LedgerTask) -> PutTask:
 
 
 def pause(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 28: order nothing more. Brokers and executors may still finish what was ordered before."""
+    """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
     switch = facts.state.switch
     if switch is None or switch.stage in (ENDED - {SwitchStage.ROLLED_BACK}) | {SwitchStage.DONE_WITH_FAILURES}:
         yield reject(command, _INVALID, "no switch is under way")

@@ -180,6 +180,6 @@ def judge_registry(facts: SwitchFacts, seen: RegistryChecked) -> Iterator[Change
 
 
 def judge_impostor(_facts: SwitchFacts, seen: Impostor) -> Iterator[Change]:
-    """Reject what was read at an address where another cluster answers than was registered."""
+    """Reject readings from an address at which another cluster answers than was registered."""
     sentence = f"another cluster answers at the address of {seen.name}"
     yield Reject(RejectCode.NAME_CONFLICT, sentence, f"registry/{seen.name}")

@@ -34,7 +34,7 @@ _INVALID = RejectCode.INVALID_TRANSITION
 
 
 def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 18: take back what was promoted and, if asked, send the brokers back."""
+    """Row 18: take promotions back and, if asked, send the brokers back."""
     switch, away = facts.state.switch, facts.state.active() != facts.state.committed()
     if switch is None or (switch.stage is SwitchStage.REJECTED and not away):
         yield reject(command, _INVALID, "there is no switch to roll back")
