@@ -29,7 +29,7 @@ _SMALL: Mapping[str, str | int] = {
     "pageLimit": 64,
     "fileInfoMaxIdleTime": 0,
     "openFileLimit": 100,
-    # Disks of test machines are often nearly full, and that is not what is tested.
+    # Disks of test machines are often nearly full, which must not stop a bookie.
     "diskUsageThreshold": "0.999",
     "diskUsageWarnThreshold": "0.998",
     "minUsableSizeForEntryLogCreation": 1_048_576,

@@ -79,7 +79,7 @@ def older_cache() -> Path:
 HEAP_MEBIBYTES = 160
 
 RESULTS = Path(__file__).parents[1] / "data/compatibility.json"
-"""By product, version and what was tried: ``works``, or what it cannot do."""
+"""By product, version and feature: ``works``, or what it cannot do."""
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "java" / "jars.sha256"
 

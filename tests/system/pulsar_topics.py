@@ -56,7 +56,7 @@ def produce(cluster: PulsarCluster, topic: str, count: int) -> None:
     """Append messages to `tenant/namespace/topic`, which is made if need be; return when all are stored.
 
     Through the broker's own producer over HTTP (`POST /topics/persistent/…`): it takes topics that exist and are
-    loaded. By default each five messages fill a ledger.
+    loaded. By default, five messages fill a ledger.
     """
     if f"persistent://{topic}" not in call(cluster, "GET", f"/admin/v2/persistent/{topic.rpartition('/')[0]}").json():
         call(cluster, "PUT", f"/admin/v2/persistent/{topic}")

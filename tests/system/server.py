@@ -20,7 +20,7 @@ from tests.system.waiting import DEADLINE_SECONDS
 LOOPBACK = "127.0.0.1"
 
 more_flags: dict[str, tuple[str, ...]] = {}
-"""By main class, what JVMs of it are given besides: `class_archives` has them start faster."""
+"""Further flags of JVMs, by main class: `class_archives` adds archives with which they start faster."""
 
 _OPENED = (
     "java.base/java.nio",

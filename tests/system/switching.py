@@ -93,7 +93,7 @@ class Clusters:
                 client.delete("/ledgers/idgen-long", recursive=True)
 
     def ledger_ids(self, name: str, ids: Sequence[int]) -> set[int]:
-        """Those of some ids under which a cluster has a ledger."""
+        """The subset of `ids` under which a cluster has a ledger."""
         with self.zookeeper.client(chroot=f"/{name}") as client:
             return {i for i in ids if client.exists("/ledgers" + path_of(Layout.HIERARCHICAL, i))}
 
@@ -203,7 +203,7 @@ class BrokerCluster:
         with self.client() as client:
             for number in range(schemas):
                 ids = [self._ledger(number + version) for version in range(1 + number % 3)]
-                # Those of before there were several clusters say nothing of theirs.
+                # References from before there were several clusters have no attribution.
                 attribution = OLD if number % 2 else None
                 client.create(f"{SCHEMAS}/topic-{number}", schema_locator(*ids, attribution=attribution))
             for number in range(cursors):

@@ -57,7 +57,7 @@ class HarmError(AssertionError):
 
 @dataclass
 class Held:
-    """A ledger in a cluster: what is in it, and whether headgate put it there."""
+    """A ledger in a cluster: its content, and whether headgate put it there."""
 
     content: str
     created_ms: int
@@ -196,7 +196,7 @@ class World:
             self.acked[broker] = directive.epoch
         return self.broker_event(broker)
 
-    # --- what is read
+    # --- readings
 
     def cluster_event(self, name: str) -> ClusterSeen:
         one = self.clusters[name]
