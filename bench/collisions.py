@@ -22,7 +22,7 @@ from connectors.kafka.topics import TopicSettings
 from connectors.switching.inventory import make_inventory
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
-from policies.registry import topic_of
+from policies.registry import observed_topic
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
 from policies.switching.readings import SwitchInventory
 from policies.switching.references import LedgerKind, Reference
@@ -49,7 +49,7 @@ def main() -> None:
     ):
         connection, topic = (
             KafkaConnection(bootstrap_servers=kafka.bootstrap_servers),
-            topics.topic(topic_of(SwitchInventory)),
+            topics.topic(observed_topic(SwitchInventory)),
         )
         create_topics(connection, topics)
         began = time.monotonic()

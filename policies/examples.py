@@ -36,7 +36,7 @@ class ExampleReport(NamedTuple):
     event: ActuatorEvent
 
 
-def by(source: str, *readings: tuple[str, datetime, Reading]) -> Sequence[ExampleReading]:
+def make_readings(source: str, *readings: tuple[str, datetime, Reading]) -> Sequence[ExampleReading]:
     """The readings (id, time, reading) of one source."""
     return tuple(ExampleReading(source, id_, time, reading) for id_, time, reading in readings)
 

@@ -96,7 +96,7 @@ class Observation:
         return to_millis(self.at)
 
 
-def in_order(observations: "list[Observation] | tuple[Observation, ...]") -> list[Observation]:
+def sort_observations(observations: "list[Observation] | tuple[Observation, ...]") -> list[Observation]:
     """Sort observations by (at, id) and drop repeated ids, so that their order and repetition do not matter."""
     first: dict[str, Observation] = {}
     for observation in sorted(observations, key=lambda o: (o.at, o.id)):

@@ -138,7 +138,7 @@ def observed_topics() -> dict[str, str]:
     return {topic: kind.name for kind in POLICIES.values() for topic in kind.observed}
 
 
-def topic_of(reading: type[Reading]) -> str:
+def observed_topic(reading: type[Reading]) -> str:
     """The observed topic (without its prefix) that readings of this kind belong to."""
     if reading in TO_EVERY_POLICY:
         return COMMANDS

@@ -80,7 +80,7 @@ class PolicySettings(BaseModel):
         try:
             settings = handler(block)
         except ValidationError as error:
-            mistakes = _at((), error)
+            mistakes = _prefix_errors((), error)
             if any(mistake.get("loc", ())[:1] == ("clusters",) for mistake in mistakes):
                 raise
             mistakes += cls._mistakes_of_overrides(block.get("clusters") if isinstance(block, Mapping) else None)
@@ -98,7 +98,7 @@ class PolicySettings(BaseModel):
             try:
                 cls.model_validate(override)
             except ValidationError as error:
-                found += _at(("clusters", str(pattern)), error)
+                found += _prefix_errors(("clusters", str(pattern)), error)
         return found
 
     def _overrides(self) -> dict[str, Self]:
@@ -108,7 +108,7 @@ class PolicySettings(BaseModel):
             try:
                 resolved[pattern] = self._with(override)
             except ValidationError as error:
-                errors.extend(_at(("clusters", pattern), error))
+                errors.extend(_prefix_errors(("clusters", pattern), error))
         if errors:
             raise ValidationError.from_exception_data(type(self).__name__, errors)
         return resolved
@@ -178,14 +178,14 @@ class PolicySettings(BaseModel):
         return hashlib.sha256(self.model_dump_json(exclude={"clusters", "maintenance"}).encode()).hexdigest()[:12]
 
 
-def _at(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:
+def _prefix_errors(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:
     return [
         InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
         for e in error.errors(include_url=False)
     ]
 
 
-def at_once(title: str, found: Iterable[tuple[str, str]], error: ValidationError | None = None) -> ValidationError:
+def merge_errors(title: str, found: Iterable[tuple[str, str]], error: ValidationError | None = None) -> ValidationError:
     """Make one error of pydantic's mistakes and further ones.
 
     Args:

@@ -82,7 +82,7 @@ def format_duration(duration: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
-def _duration_of(value: Any) -> timedelta:
+def _read_duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         if not timedelta(0) <= value <= _LONGEST:
             raise ValueError(f"{value} must lie between 0s and {_LONGEST.days}d")
@@ -100,7 +100,7 @@ def _not_zero(value: timedelta) -> timedelta:
 
 Duration = Annotated[
     timedelta,
-    BeforeValidator(_duration_of),
+    BeforeValidator(_read_duration),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string", "pattern": _PATTERN, "examples": ["30s", "5m", "1h30m"]}),
 ]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
-from policies.registry import POLICIES, reading_types, topic_of
+from policies.registry import POLICIES, observed_topic, reading_types
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, too_large
 from streaming.dead_letters import DeadLetterLimiter
@@ -126,7 +126,7 @@ def read_record(value: bytes, topic: str | None) -> Event[Reading]:
         BadRecordError: it is no event, its type is unknown or belongs to another topic, or its data does not fit.
     """
     event = reading_reader().read(value)
-    if topic is not None and (own := topic_of(type(event.data))) != topic:
+    if topic is not None and (own := observed_topic(type(event.data))) != topic:
         raise BadRecordError(DeadLetterReason.WRONG_TOPIC, f"type: {event.type} belongs to {own}, not to {topic}")
     return event
 

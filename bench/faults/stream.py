@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from bench.faults.world import FED, PREFIX
 from policies.observations import Outcome, Reading
-from policies.registry import POLICIES, topic_of
+from policies.registry import POLICIES, observed_topic
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
@@ -107,7 +107,7 @@ class Stream:
 
     def _read(self, reading: Reading) -> None:
         value = observation_event(reading, id=str(uuid.uuid4()), source="faults", time=datetime.now(UTC))
-        self._send(topic_of(type(reading)), reading.cluster, value)
+        self._send(observed_topic(type(reading)), reading.cluster, value)
 
     def _send(self, topic: str, key: str, value: bytes) -> None:
         with suppress(KafkaException):  # while the topic is gone

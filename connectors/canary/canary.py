@@ -18,7 +18,7 @@ from connectors.kafka.tail import Record
 from connectors.loop_snapshot import CanaryStatus
 from policies.canary import CANARY
 from policies.observations import Outcome
-from policies.registry import topic_of
+from policies.registry import observed_topic
 from policies.throttle import LogDirs, ThrottleFactor
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
@@ -85,7 +85,7 @@ class Canary:
         ready: Callable[[], str | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._topic = f"{prefix}.{topic_of(LogDirs)}"
+        self._topic = f"{prefix}.{observed_topic(LogDirs)}"
         self._decided = f"{prefix}.{ThrottleFactor.topic}"
         self._publish = publish
         self._metrics = metrics

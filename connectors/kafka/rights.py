@@ -11,7 +11,15 @@ from enum import StrEnum
 
 from policies.batches import BATCHES
 from policies.errors import UserError
-from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics, observed_topics, topic_of
+from policies.registry import (
+    APPLIED_QUOTAS,
+    AUDIT,
+    COMMANDS,
+    DEAD_LETTERS,
+    decided_topics,
+    observed_topic,
+    observed_topics,
+)
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.throttle import LogDirs
 from policies.timers import TICKS, TIMERS
@@ -84,7 +92,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
         # Separate from `export`, which only reads: this right allows to publish log dirs of any cluster.
-        "canary": (_LOOK, *_write(topic_of(LogDirs))),
+        "canary": (_LOOK, *_write(observed_topic(LogDirs))),
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),

@@ -21,7 +21,7 @@ from connectors.switching.settings import SwitchExecution
 from connectors.switching.view import SwitchingView
 from connectors.zookeeper.probes import read_probe, write_probes
 from connectors.zookeeper.session import ZooKeeperSession
-from policies.registry import topic_of
+from policies.registry import observed_topic
 from policies.switching import SwitchDecision, SwitchingSettings
 from policies.switching.readings import SwitchLedger
 
@@ -33,7 +33,7 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
     heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
     executor = SwitchExecutor(
         context.loop_topics(SwitchDecision),
-        context.topic(topic_of(SwitchLedger)),
+        context.topic(observed_topic(SwitchLedger)),
         watched,
         context.publish,
         lambda: _make_jvm(context, heap_mebibytes),

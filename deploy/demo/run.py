@@ -38,7 +38,7 @@ from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.observations import Reading
-from policies.registry import AUDIT, topic_of
+from policies.registry import AUDIT, observed_topic
 from policies.throttle import LogDirs
 
 CLUSTER = "demo"
@@ -170,7 +170,7 @@ def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
 
 def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Component:
     """The collector; if the volume is only a folder, its readings have the size and free space that the demo counts."""
-    topic = settings.topics.topic(topic_of(LogDirs))
+    topic = settings.topics.topic(observed_topic(LogDirs))
     publish = observations_to(publisher.publish, topic, connectors.kafka.log_dirs.SOURCE)
     if not volume.is_disk:
         publish = _with_counted_space(publish, volume)

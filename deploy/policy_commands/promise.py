@@ -13,7 +13,7 @@ from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.isolation import IsolationSettings, NamespacePromise, Placement
 from policies.isolation.settings import RuleSet
-from policies.registry import decision_types, topic_of
+from policies.registry import decision_types, observed_topic
 from policies.wire import BadRecordError, EventReader
 
 _CLIENT_ID = "headgate-promise"
@@ -58,7 +58,7 @@ def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
     connection = loop_connection(settings)
-    decided, observed = settings.topics.topic(Placement.topic), settings.topics.topic(topic_of(NamespacePromise))
+    decided, observed = settings.topics.topic(Placement.topic), settings.topics.topic(observed_topic(NamespacePromise))
     with Tail(connection, {decided: None}, _CLIENT_ID) as tail:
         placements = _Placements(request, tail)
         placements.catch_up()

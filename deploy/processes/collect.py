@@ -21,7 +21,7 @@ from deploy.processes.shared_components import Held, Work
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.observations import Reading
-from policies.registry import POLICIES, topic_of
+from policies.registry import POLICIES, observed_topic
 from policies.shares import SHARES_TOPIC, clusters_in
 
 
@@ -89,10 +89,10 @@ class Collectors:
         self._metrics.forget(cluster)
 
     def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
-        return observations_to(self._publisher.publish, self._settings.topics.topic(topic_of(reading)), source)
+        return observations_to(self._publisher.publish, self._settings.topics.topic(observed_topic(reading)), source)
 
     def _history(self, reading: type[Kind]) -> ReadingHistory[Kind]:
-        topic = self._settings.topics.topic(topic_of(reading))
+        topic = self._settings.topics.topic(observed_topic(reading))
         return lambda history, stop: last_readings(self._settings.loop_kafka(), topic, reading, history, stop)
 
 

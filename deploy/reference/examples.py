@@ -11,7 +11,7 @@ from policies.examples import START, Examples
 from policies.maintenance import PauseCommand
 from policies.observations import Observation
 from policies.policy import PolicyKind
-from policies.registry import AUDIT, COMMANDS, POLICIES, topic_of
+from policies.registry import AUDIT, COMMANDS, POLICIES, observed_topic
 from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_event, timer_key
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
@@ -59,7 +59,7 @@ def _check(kind: PolicyKind, found: dict[str, Example]) -> None:
 def _observed(scenario: Examples) -> Iterator[Example]:
     for source, id_, time, reading in (*(each for batch in scenario.batches for each in batch), *scenario.later):
         event = observation_event(reading, id=id_, source=source, time=time)
-        yield Example(topic_of(type(reading)), reading.cluster, json.loads(event))
+        yield Example(observed_topic(type(reading)), reading.cluster, json.loads(event))
 
 
 def _decided(kind: PolicyKind, scenario: Examples) -> Iterator[Example]:

@@ -36,7 +36,7 @@ from deploy.java.jars import default_cache_dir
 from policies.canary import CANARY
 from policies.errors import UserError
 from policies.registry import POLICIES
-from policies.settings import PolicySettings, at_once
+from policies.settings import PolicySettings, merge_errors
 from policies.throttle.policy import NAME as THROTTLE
 from streaming.checkpoint import CheckpointPlace
 from streaming.host import PolicyHost
@@ -60,10 +60,10 @@ class WatchedClusterBase(ClusterSources):
             cluster = handler(value)
         except ValidationError as error:
             given = value if isinstance(value, Mapping) else {}
-            raise at_once(cls.__name__, _missing_settings(given.get), error) from None
+            raise merge_errors(cls.__name__, _missing_settings(given.get), error) from None
         found = [*_missing_settings(lambda name: getattr(cluster, name)), *_policy_mistakes(cluster)]
         if found:
-            raise at_once(cls.__name__, found)
+            raise merge_errors(cls.__name__, found)
         return cluster
 
 

@@ -20,7 +20,7 @@ from deploy.switch.loop_kafka import loop_connection
 from deploy.switch.precheck_command import check
 from policies.errors import UserError
 from policies.observations import Reading
-from policies.registry import topic_of
+from policies.registry import observed_topic
 from policies.switching.precheck.snapshot import PrecheckSnapshot
 from policies.switching.readings import SwitchInventory
 
@@ -102,7 +102,7 @@ def inventory_topic(settings: Settings) -> tuple[KafkaConnection, str]:
     Raises:
         UserError: the loop's Kafka is not known, or lacks the topic.
     """
-    connection, topic = loop_connection(settings), settings.topics.topic(topic_of(SwitchInventory))
+    connection, topic = loop_connection(settings), settings.topics.topic(observed_topic(SwitchInventory))
     if topic in check_topics(connection, settings.topics).missing:
         raise UserError(f"topics are missing: {topic}. Create them with `headgate topics create`.")
     return connection, topic

@@ -19,7 +19,7 @@ from deploy.switch.command_result import CommandResult, event_id, find_result
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.observations import Outcome
-from policies.registry import topic_of
+from policies.registry import observed_topic
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.wire import BadRecordError, EventReader, observation_event
@@ -128,10 +128,10 @@ class LoopClient:
         self._connection = loop_connection(settings)
         self._cluster = cluster
         self.timeout_seconds = timeout_seconds
-        self._commands = settings.topics.topic(topic_of(SwitchCommand))
+        self._commands = settings.topics.topic(observed_topic(SwitchCommand))
         self._histories: dict[str, timedelta | None] = {
             settings.topics.topic(SwitchDecision.topic): _ALL if with_past else _NOTHING,
-            settings.topics.topic(topic_of(SwitchPrecheck)): _NOTHING,
+            settings.topics.topic(observed_topic(SwitchPrecheck)): _NOTHING,
         }
         self._registry = CollectorRegistry()
         self._received: list[Received] = []

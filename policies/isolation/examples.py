@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from policies.examples import ExampleReport, Examples, by, minutes
+from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
 from policies.isolation.readings import (
@@ -36,7 +36,7 @@ def examples() -> Examples:
     )
     return Examples(
         settings=IsolationSettings.model_validate({"grace": "0s", "quarantine": "on"}),
-        batches=(by("headgate/collector/zookeeper", *_readings()),),
+        batches=(make_readings("headgate/collector/zookeeper", *_readings()),),
         reports=(ExampleReport("quarantine-1", minutes(3), quarantined),),
         block={"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
         cluster={"pulsar_bookies": {"bookie_url": "http://bookies.example.org:8000"}},

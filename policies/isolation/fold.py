@@ -31,7 +31,7 @@ from policies.isolation.state import (
     Presence,
     ReadingStatus,
 )
-from policies.observations import Observation, Outcome, in_order
+from policies.observations import Observation, Outcome, sort_observations
 from policies.units import millis_of, to_millis
 
 
@@ -40,7 +40,7 @@ def fold(
 ) -> BookieClusterState:
     """Return the cluster's state after these observations."""
     confirm_ms = millis_of(settings.confirm_after)
-    for seen in in_order(tuple(observations)):
+    for seen in sort_observations(tuple(observations)):
         match seen.reading:
             case Bookies():
                 cluster = _fold_registrations(cluster, seen, seen.reading, confirm_ms)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from policies.examples import ExampleReport, Examples, by, minutes
+from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import (
     NAMESPACES,
@@ -49,7 +49,7 @@ def examples() -> Examples:
     )
     return Examples(
         settings=SessionsSettings(),
-        batches=(by("headgate/collector/zookeeper-sessions", *_readings()),),
+        batches=(make_readings("headgate/collector/zookeeper-sessions", *_readings()),),
         reports=reports,
         block={
             "wait_for_deletion": "30s",

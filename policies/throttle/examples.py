@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from policies.decisions import Mode
-from policies.examples import ExampleReport, Examples, by, minutes
+from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.observations import Outcome, Reading
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
 from policies.throttle.quota_plan import QuotaOrder, QuotaSituation, choose_factor, plan
@@ -21,7 +21,7 @@ def examples() -> Examples:
     limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}}
     return Examples(
         settings=ThrottleSettings.model_validate(limits),
-        batches=(by("headgate/collector/kafka", *_readings()),),
+        batches=(make_readings("headgate/collector/kafka", *_readings()),),
         reports=_quotas_set(),
         block={
             "preset": "strimzi",

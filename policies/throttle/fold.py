@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, Outcome, in_order
+from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle.readings import KafkaCluster, LogDirs, VolumeReading
 from policies.throttle.state import NEVER, BrokerMembership, BrokerState, KafkaClusterState, VolumeState
 from policies.throttle.trend import estimate_filling, follow_reading
@@ -22,7 +22,7 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
     """Return the cluster after some readings; readings older than the last one change nothing."""
     brokers = {b.broker: b for b in cluster.brokers}
     membership, ever_read = cluster.membership, cluster.ever_read
-    for seen in in_order(tuple(observations)):
+    for seen in sort_observations(tuple(observations)):
         match seen.reading:
             case KafkaCluster():
                 before, membership = membership, _fold_membership(membership, seen, seen.reading)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policies.examples import ExampleReading
 from policies.observations import Observation
-from policies.registry import POLICIES, topic_of
+from policies.registry import POLICIES, observed_topic
 from policies.throttle import LogDirs, ThrottlePolicy
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.state import KafkaClusterState, ThrottleState
@@ -139,7 +139,7 @@ def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: 
         transitions = Transitions(PolicyHost({policy: examples.settings}), policy, cluster)
         records = [
             ObservedRecord(
-                f"headgate.{topic_of(type(r.reading))}", 0, n, to_millis(r.time) + n,
+                f"headgate.{observed_topic(type(r.reading))}", 0, n, to_millis(r.time) + n,
                 observation_event(r.reading, id=r.id, source=r.source, time=r.time),
             )
             for n, r in enumerate(readings)

@@ -14,7 +14,7 @@ from deploy.query.clock import ClockWatch
 from policies.decisions import Alert, Decision
 from policies.examples import ExampleReading
 from policies.policy import PolicyKind
-from policies.registry import POLICIES, topic_of
+from policies.registry import POLICIES, observed_topic
 from policies.succession import succeeds
 from policies.units import to_millis
 from policies.wire import observation_event
@@ -72,7 +72,7 @@ class World:
 
     def _record(self, reading: ExampleReading) -> ObservedRecord:
         value = observation_event(reading.reading, id=f"{reading.id}@{self.now}", source="test", time=reading.time)
-        topic = f"headgate.{topic_of(type(reading.reading))}"
+        topic = f"headgate.{observed_topic(type(reading.reading))}"
         return self.transitions.record(value, appended=self.now + self.kafka_ahead - 0.1, topic=topic)
 
 

@@ -33,7 +33,7 @@ from deploy.monitoring.dashboards import FOLDER
 from deploy.monitoring.panels import BOARDS, Panel
 from deploy.reference.metrics_page import other_parts
 from policies.observations import Observation
-from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topics, topic_of
+from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topic, observed_topics
 from policies.throttle import ThrottleSettings
 from policies.wire import observation_event
 from streaming.host import PolicyHost
@@ -275,7 +275,7 @@ def play_examples(topics: Topics) -> None:
         for batch in scenario.batches:
             for source, id_, time_, reading in batch:
                 event = observation_event(reading, id=id_, source=source, time=time_ + later)
-                topics.write(Record(topic_of(type(reading)), reading.cluster.encode(), event, 0))
+                topics.write(Record(observed_topic(type(reading)), reading.cluster.encode(), event, 0))
             seen = [Observation(each.id, each.time + later, each.reading) for each in batch]
             stepped = host.step(kind.name, seen[0].reading.cluster, kept, seen, max(o.at for o in seen))
             kept = stepped.key_state

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from policies.batches import BATCHES
-from policies.registry import POLICIES, decided_topics, observed_topics, topic_of
+from policies.registry import POLICIES, decided_topics, observed_topic, observed_topics
 from policies.wire import observation_event
 from streaming.records import KEPT_BYTES
 from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
@@ -28,7 +28,7 @@ def observed() -> list[tuple[str, str, bytes]]:
     )
     good = [
         (
-            topic_of(type(r.reading)),
+            observed_topic(type(r.reading)),
             r.reading.cluster,
             observation_event(r.reading, id=r.id, source="test", time=r.time),
         )

@@ -24,7 +24,7 @@ from deploy import cli
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.switch.loop_kafka import embedded_servers
 from policies.observations import Outcome, Reading
-from policies.registry import topic_of
+from policies.registry import observed_topic
 from policies.switching.ledger_paths import Layout
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import (
@@ -76,7 +76,7 @@ class World:
 
     def observe(self, reading: Reading) -> None:
         event = observation_event(reading, id=str(uuid.uuid4()), source="test", time=datetime.now(UTC))
-        produce(self.servers, f"{self.prefix}.{topic_of(type(reading))}", (reading.cluster, event))
+        produce(self.servers, f"{self.prefix}.{observed_topic(type(reading))}", (reading.cluster, event))
 
     def say(self, kind: type[Reading], **fields: Any) -> None:
         self.observe(kind(cluster="c1", outcome=Outcome.OK, **fields))

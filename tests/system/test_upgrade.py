@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from policies.examples import ExampleReading
-from policies.registry import POLICIES, topic_of
+from policies.registry import POLICIES, observed_topic
 from policies.wire import observation_event
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
@@ -64,7 +64,7 @@ def say_all(servers: str) -> None:
     """Append them, as of now."""
     for reading in examples():
         value = observation_event(reading.reading, id=str(uuid.uuid4()), source=reading.source, time=datetime.now(UTC))
-        topic = f"{PREFIX}.{topic_of(type(reading.reading))}"
+        topic = f"{PREFIX}.{observed_topic(type(reading.reading))}"
         produce(servers, topic, (reading.reading.cluster, value))
 
 

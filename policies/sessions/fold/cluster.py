@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, Outcome, in_order
+from policies.observations import Observation, Outcome, sort_observations
 from policies.sessions.fold import members
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.nodes import OwnershipNodes
@@ -41,7 +41,7 @@ class ClusterState:
 
     def fold(self, observations: Sequence[Observation], now_ms: int) -> None:
         """Fold the observations in, and apply the passing of time up to `now_ms`."""
-        for seen in in_order([date_back(each) for each in observations]):
+        for seen in sort_observations([date_back(each) for each in observations]):
             self._pass_time(min(seen.at_ms, now_ms))
             match seen.reading:
                 case ZkSession():

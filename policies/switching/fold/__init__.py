@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, in_order
+from policies.observations import Observation, sort_observations
 from policies.switching.clusters import mark_written
 from policies.switching.events import (
     BrokerSeen,
@@ -37,7 +37,7 @@ def read(
     events: list[Event] = []
     ids: list[str] = []
     assembly = state.assembly
-    for seen in in_order(tuple(observations)):
+    for seen in sort_observations(tuple(observations)):
         assembly, inventory = assemble(assembly, seen)
         event = inventory or to_event(seen)
         if event is not None:

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.observations import Observation, in_order
+from policies.observations import Observation, sort_observations
 from policies.throttle.fold import fold
 from tests.policies.scenario import GB, at, log_dirs
 from tests.policies.throttle.known import A, batches, counting, folded
@@ -21,7 +21,7 @@ def test_order_and_duplicates_within_a_batch_do_not_matter(batch: list[Observati
 def test_where_a_course_of_readings_is_cut_into_batches_does_not_matter(
     batch: list[Observation], data: st.DataObject
 ) -> None:
-    ordered = in_order(batch)
+    ordered = sort_observations(batch)
     cut = data.draw(st.integers(0, len(ordered)))
     assert folded(ordered[:cut], ordered[cut:]) == folded(ordered)
 
@@ -45,5 +45,5 @@ def test_brokers_and_volumes_are_sorted(batch: list[Observation]) -> None:
 
 def test_of_an_id_seen_twice_the_earliest_counts() -> None:
     twice = [log_dirs(5, 1, 50 * GB, id="x"), log_dirs(0, 1, 3 * GB, id="x")]
-    assert [o.at for o in in_order(twice)] == [at(0)]
+    assert [o.at for o in sort_observations(twice)] == [at(0)]
     assert counting(folded(twice), 10)[1, A].state.usable_bytes == 3 * GB
