@@ -80,7 +80,7 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
 def _check_losses(context: AlertContext) -> Iterator[Condition]:
     """One condition for each role that lost its sessions together, else one for each member."""
     facts = context.facts
-    fleet_wide = sorted(role for role, members in facts.fleet.roles.items() if members.is_known_lost_together)
+    fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
     for role in fleet_wide:
         yield _report_fleet(context, role)
     for member in facts.members.values():
@@ -94,7 +94,7 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
 
 
 def _report_fleet(context: AlertContext, role: str) -> Condition:
-    members = context.facts.fleet.roles[role]
+    members = context.facts.roles[role]
     lost = sorted(members.lost, key=lambda m: m.member)
     names = ", ".join(m.member for m in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     cut = len(members.cut_off)
@@ -117,7 +117,7 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
     if track is None or not member.is_fresh:
         return
     is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
-    is_fleet_wide = facts.fleet.roles[member.member.role].is_known_lost_together
+    is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
     if track.is_lost and member.is_exhausted and not is_ordered and not is_fleet_wide:
         what = f"cannot reconnect ({counted(member.member.attempts, 'failed attempt')}), and was not told to shut down"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)

@@ -38,8 +38,11 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
-    fleet = facts.fleet.without(facts.members.keys() - members.keys())
-    return replace(facts, members=members, fleet=fleet, nodes=nodes, sources=sources, budget=verdicts.budget)
+    roles = {
+        name: replace(role, members=tuple(m for m in role.members if m.member in members))
+        for name, role in facts.roles.items()
+    }
+    return replace(facts, members=members, roles=roles, nodes=nodes, sources=sources, budget=verdicts.budget)
 
 
 def find_sessions_source(sources: Mapping[str, SourceRecord]) -> SourceRecord:

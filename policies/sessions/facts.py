@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.decisions import Mode
 from policies.publication import RepeatSchedule
 from policies.sessions.decisions import SessionStatus, SessionVerdict
-from policies.sessions.fleet import Budget, FleetFacts, RoleFacts, Unread, join_fleet
+from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, join_roles
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss
 from policies.sessions.readings import BROKERS, is_bundle, registration_path
@@ -88,16 +88,13 @@ class Facts:
     settings: SessionsSettings
     now_ms: int
     members: Mapping[str, MemberFacts]
-    fleet: FleetFacts
+    roles: Mapping[str, RoleFacts]
+    unread: Unread | None
+    """Why ZooKeeper cannot be read; None while it can be."""
     nodes: Mapping[str, NodeRecord]
     """By path."""
     sources: Mapping[str, SourceRecord]
     budget: Budget
-
-    @property
-    def unread(self) -> Unread | None:
-        """Why ZooKeeper cannot be read; None while it can be."""
-        return self.fleet.unread
 
     @property
     def validity_ms(self) -> int:
@@ -163,8 +160,9 @@ def join_facts(
         now_ms: the time of the step.
     """
     members, nodes, is_shadow = cluster.members, cluster.nodes.by_path, settings.mode is Mode.SHADOW
-    fleet = join_fleet(members.values(), cluster.sources.values(), now_ms, settings)
-    lost_together = {m.member for role in fleet.roles.values() if role.is_lost_together for m in role.lost}
+    roles = join_roles(members.values(), now_ms, settings)
+    unread = find_unread(members.values(), cluster.sources.values(), now_ms, settings)
+    lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
     claims = _join_claims(cluster, now_ms - millis_of(settings.validity))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
@@ -173,15 +171,15 @@ def join_facts(
             member = replace(member, last_published=None)
         is_lost = member.track is not None and member.track.is_lost
         # A loss that was fleet-wide once remains fleet-wide until the member has a session again.
-        if is_lost and (fleet.unread is not None or name in lost_together) and not member.fleet_wide:
+        if is_lost and (unread is not None or name in lost_together) and not member.fleet_wide:
             member = replace(member, fleet_wide=True)
         node = nodes.get(registration_path(name))
-        role = fleet.roles[member.role]
+        role = roles[member.role]
         found[name] = _join_member(member, role, node, tuple(claims.get(name, ())), settings, now_ms)
     spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.give_back([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
-    return Facts(settings, now_ms, found, fleet, nodes, cluster.sources, budget)
+    return Facts(settings, now_ms, found, roles, unread, nodes, cluster.sources, budget)
 
 
 def unique_ids(*ids: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -91,34 +91,12 @@ class Unread:
     evidence: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FleetFacts:
-    """The facts about all members together."""
-
-    roles: Mapping[str, RoleFacts]
-    unread: Unread | None
-    """Why ZooKeeper cannot be read; None while it can be."""
-
-    def without(self, names: Collection[str]) -> "FleetFacts":
-        """Return the facts without these members, which are forgotten."""
-        if not names:
-            return self
-        roles = {
-            name: replace(role, members=tuple(m for m in role.members if m.member not in names))
-            for name, role in self.roles.items()
-        }
-        return replace(self, roles=roles)
-
-
-def join_fleet(
-    members: Collection[Member], sources: Collection[SourceRecord], now_ms: int, settings: SessionsSettings
-) -> FleetFacts:
-    """Join the members and sources as of now."""
+def join_roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
+    """Join the members of each role as of now."""
     by_role: dict[str, list[Member]] = {}
     for member in members:
         by_role.setdefault(member.role, []).append(member)
-    roles = {role: _join_role(found, now_ms, settings) for role, found in by_role.items()}
-    return FleetFacts(roles, _find_unread(members, sources, now_ms, settings))
+    return {role: _join_role(found, now_ms, settings) for role, found in by_role.items()}
 
 
 def _join_role(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> RoleFacts:
@@ -137,7 +115,7 @@ def _join_role(members: Iterable[Member], now_ms: int, settings: SessionsSetting
     return RoleFacts(tuple(counting), settings.fleet_ratio, closed, unread)
 
 
-def _find_unread(
+def find_unread(
     members: Iterable[Member], sources: Collection[SourceRecord], now_ms: int, settings: SessionsSettings
 ) -> Unread | None:
     """Return why ZooKeeper cannot be read; None while it can be.

@@ -4,7 +4,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, RoleFacts, compare_losses, join_fleet
+from policies.sessions.fleet import Budget, RoleFacts, compare_losses, find_unread, join_roles
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from tests.policies.sessions.course import session
 from tests.policies.sessions.joined import connected, expired, joined
@@ -26,7 +26,7 @@ NAMES = tuple(f"b{n}" for n in range(10))
 
 
 def role(*readings: Observation, until: float = 200) -> RoleFacts:
-    return joined(*connected(*NAMES), *readings, until=until).fleet.roles["broker"]
+    return joined(*connected(*NAMES), *readings, until=until).roles["broker"]
 
 
 def test_whoever_is_without_a_session_counts_since_whenever_and_who_has_recovered_does_not() -> None:
@@ -53,13 +53,13 @@ def test_nobody_may_be_shut_down_when_most_are_down(closed: int, lost: int, may:
 def test_who_counts_was_read_lately_or_was_last_read_as_lost_and_has_not_closed() -> None:
     readings = [*connected("b1", "b2", "b3", "b4"), *expired("b2", seconds=1), *connected("b3", seconds=400)]
     facts = joined(*readings, until=400)
-    assert [m.member for m in facts.fleet.roles["broker"].members] == ["b2", "b3"]
+    assert [m.member for m in facts.roles["broker"].members] == ["b2", "b3"]
 
 
 def test_each_role_is_a_fleet_of_its_own() -> None:
     facts = joined(*connected("b1", "b2"), *connected("p1", role="proxy"), *expired("b1", seconds=5), until=5)
-    assert {role: len(found.lost) for role, found in facts.fleet.roles.items()} == {"broker": 1, "proxy": 0}
-    assert join_fleet((), (), 0, SETTINGS).roles == {}
+    assert {role: len(found.lost) for role, found in facts.roles.items()} == {"broker": 1, "proxy": 0}
+    assert join_roles((), 0, SETTINGS) == {}
 
 
 OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
@@ -81,16 +81,16 @@ OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
 def test_why_zookeeper_cannot_be_read(
     source: SourceRecord, now_ms: int, reason: str | None, evidence: tuple[str, ...]
 ) -> None:
-    found = join_fleet((), (source,), now_ms, SETTINGS).unread
+    found = find_unread((), (source,), now_ms, SETTINGS)
     assert (found and found.reason, found.evidence if found else ()) == (reason, evidence)
 
 
 def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
     members = [Member("b1", tried_ms=2000, tried_id="bad", outcome="timeout"), Member("b2", outcome="ok")]
-    found = join_fleet(members, (OK,), 2000, SETTINGS).unread
+    found = find_unread(members, (OK,), 2000, SETTINGS)
     assert found is not None
     assert (found.reason, found.evidence) == ("timeout", ("bad",))
-    later = join_fleet(members, (), 2001 + VALIDITY_MS, SETTINGS).unread
+    later = find_unread(members, (), 2001 + VALIDITY_MS, SETTINGS)
     assert later is None
 
 
