@@ -162,7 +162,7 @@ def _observed(topic: str, reading: type[Reading], written_by: str) -> EventKind:
 
 
 def _written(event_type: str, topic: str, key: str, written_by: str, data: type[BaseModel]) -> EventKind:
-    """Yield the other events that Headgate writes."""
+    """Describe an event that Headgate writes."""
     return EventKind(event_type, topic, key, written_by, data, Event[data], "serialization")  # type: ignore[valid-type]
 
 
@@ -191,7 +191,7 @@ def _constant(value: str) -> Any:
 
 
 def _loop_events() -> tuple[EventKind, ...]:
-    """Yield the query's own events: dead letters, timers, ticks and batches."""
+    """Return the query's own events: dead letters, timers, ticks and batches."""
     return (
         _written(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
         _written(
