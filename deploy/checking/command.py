@@ -48,14 +48,14 @@ def check(file: Path | None, *, effective: bool) -> None:
 
 def _load_checked(read: ReadFile) -> Settings:
     settings = settings_of(read)
-    mistakes = [f"{read.wording.where(place)}: {what}" for place, what in unusable_files(settings)]
+    mistakes = [f"{read.wording.locate(place)}: {what}" for place, what in unusable_files(settings)]
     if mistakes:
         raise UserError("\n".join(mistakes))
     return settings
 
 
 def _line(wording: Wording, doubt: SettingsWarning) -> str:
-    return f"{wording.where(doubt.place)}: {doubt.sentence}"
+    return f"{wording.locate(doubt.place)}: {doubt.sentence}"
 
 
 def _environment_lines(settings: Settings | None) -> Iterator[str]:

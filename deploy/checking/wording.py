@@ -53,7 +53,7 @@ class Wording:
         found = error.errors(include_url=False, include_input=False, include_context=False)
         found = [each for each in found if not _is_caused_by_others(each, found)]
         for each in found[:_MAX_MISTAKES]:
-            yield f"{self.where(each['loc'])}: {self._message(each)}"
+            yield f"{self.locate(each['loc'])}: {self._message(each)}"
         if (more := len(found) - _MAX_MISTAKES) > 0:
             yield f"{self._file or 'environment'}: and {more} more mistakes"
 
@@ -61,9 +61,9 @@ class Wording:
         """Return a line for each true or false where a number belongs; pydantic would accept it as 1 or 0."""
         for place, written in (*switches(self._tree), *switches_of(self._environment)):
             if is_number(self._root, place):
-                yield f"{self.where(place)}: needs a number, but {written} is none"
+                yield f"{self.locate(place)}: needs a number, but {written} is none"
 
-    def where(self, place: Place) -> str:
+    def locate(self, place: Place) -> str:
         """Return the place of a setting: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
         place = tuple(part for part in place if part != _OF_A_KEY)
         variable = variable_of(place, self._environment)

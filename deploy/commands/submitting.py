@@ -25,7 +25,7 @@ def submit_line(settings: Settings, file: Path | None) -> str:
     if file is None:
         raise UserError("--print-submit needs --settings, because the driver reads the file again")
     (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # print only the command
-    options = launch_properties(settings.stream, jars, settings.made_data_dir() / "spark.log")
+    options = launch_properties(settings.stream, jars, settings.create_data_dir() / "spark.log")
     # The driver uses this Python, which has Headgate; `spark.pyspark.python` names the executors' Python.
     options = {"spark.jars": ",".join(map(str, jars)), "spark.pyspark.driver.python": sys.executable, **options}
     options.setdefault(PYTHON, sys.executable)

@@ -40,7 +40,7 @@ class Screen(Terminal):
     def begin(self, phase: Phase) -> None:
         """Print the sentence of the phase that begins."""
         self._phase = phase
-        sentence = phase.sentence.format(**self._sizes.named())
+        sentence = phase.sentence.format(**self._sizes.as_texts())
         self._print(Text(f"{phase.title:8}  ", "bold cyan"), Text(sentence, "cyan"))
 
     def show_action(self, sentence: str) -> None:

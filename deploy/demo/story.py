@@ -27,7 +27,7 @@ class DemoSizes:
     load: int
     """Bytes a second that the producers want to write."""
 
-    def named(self) -> dict[str, str]:
+    def as_texts(self) -> dict[str, str]:
         """The sizes as text, by the name in the phases' sentences."""
         return {
             "total": human_bytes(self.total),

@@ -71,7 +71,7 @@ class Actuators:
 
     @contextmanager
     def _open(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
-        with passing_registry(self._registry) as registry, self._connections.used(clusters):
+        with passing_registry(self._registry) as registry, self._connections.using(clusters):
             yield self.components_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
 
     def components_of(
@@ -114,5 +114,5 @@ def _context(
         clients=connections,
         jars=lambda group: fetch_jars([group], settings.jars_dir)[0],
         java=find_java,
-        data_dir=settings.made_data_dir,
+        data_dir=settings.create_data_dir,
     )

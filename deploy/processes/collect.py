@@ -50,7 +50,7 @@ class Collectors:
         Raises:
             UserError: the settings name nothing to watch.
         """
-        with self._connections.used(self._settings.clusters):
+        with self._connections.using(self._settings.clusters):
             found = {cluster: self.components_of(cluster) for cluster in self._settings.clusters}
         names = {
             cluster: [component.name for component in components] for cluster, components in found.items() if components
@@ -84,7 +84,7 @@ class Collectors:
 
     @contextmanager
     def _open(self, cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
-        with self._connections.used([cluster]):
+        with self._connections.using([cluster]):
             yield self.components_of(cluster)
         self._metrics.forget(cluster)
 

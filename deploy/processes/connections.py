@@ -41,7 +41,7 @@ class Connections:
             each.close()
 
     @contextmanager
-    def used(self, clusters: Collection[str]) -> Iterator[None]:
+    def using(self, clusters: Collection[str]) -> Iterator[None]:
         """Use the connections of these clusters while the block runs; afterwards, close those without another user."""
         with self._lock:
             self._users.update(list(clusters))

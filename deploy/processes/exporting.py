@@ -61,7 +61,7 @@ def exporting(
         settings.policy_settings(),
         registry,
         settings_hash=settings_hash,
-        clusters=settings.watched(),
+        clusters=settings.watched_clusters(),
         on_decision=on_decision,
         on_records=None if canary is None else canary.fold_records,
     )

@@ -62,7 +62,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     with ExitStack() as stack:
         sessions = stack.enter_context(started_ahead(settings))
         kafka = EmbeddedKafka(
-            settings.made_data_dir() / "kafka",
+            settings.create_data_dir() / "kafka",
             jars,
             brokers=settings.embedded.brokers,
             ports=settings.embedded.ports,

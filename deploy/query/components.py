@@ -155,7 +155,7 @@ def require_usable(report: TopicReport) -> None:
 
 
 def _retirement_components(settings: Settings, publisher: Publisher) -> list[Component]:
-    clusters = settings.decided_on()
+    clusters = settings.decided_clusters()
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every cluster name are decided on")
         return []

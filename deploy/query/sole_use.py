@@ -42,7 +42,7 @@ def sole_query(settings: "Settings") -> Iterator[None]:
         InUseError: another process holds the lock.
         UserError: the lock cannot be made.
     """
-    place, data = settings.checkpoint(), settings.made_data_dir()
+    place, data = settings.checkpoint(), settings.create_data_dir()
     folder = place.folder
     elsewhere = data / "locks" / f"{quote(place.uri, safe='')[-200:]}.lock"
     lock = elsewhere if folder is None else folder.with_name(f"{folder.name}.lock")

@@ -32,7 +32,7 @@ class SparkSessions:
     def __init__(self, settings: Settings) -> None:
         find_java()
         self._settings = settings
-        self._log_file = settings.made_data_dir() / "spark.log"
+        self._log_file = settings.create_data_dir() / "spark.log"
         self._jars = fetch_jars(["spark"], settings.jars_dir)[0]
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._taken = threading.Event()

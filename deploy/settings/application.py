@@ -285,13 +285,13 @@ class Settings(BaseSettings):
             for name, kind in POLICIES.items()
         }
 
-    def watched(self) -> frozenset[str] | None:
+    def watched_clusters(self) -> frozenset[str] | None:
         """Return the watched clusters; None without any (a file with only `policies:`): then all are accepted."""
         return frozenset(self.clusters) if self.clusters else None
 
-    def decided_on(self) -> frozenset[str] | None:
+    def decided_clusters(self) -> frozenset[str] | None:
         """Return the clusters that are decided on: the watched ones, and the canary."""
-        watched = self.watched()
+        watched = self.watched_clusters()
         return watched | {CANARY} if self.canary and watched is not None else watched
 
     def policy_host(self) -> PolicyHost:
@@ -299,7 +299,7 @@ class Settings(BaseSettings):
         settings = self.policy_settings()
         if self.canary:
             settings = {**settings, THROTTLE: with_canary(settings[THROTTLE])}
-        return PolicyHost(settings, self.decided_on())
+        return PolicyHost(settings, self.decided_clusters())
 
     def loop_kafka(self) -> LoopKafka:
         """Return the settings of the loop's own Kafka.
@@ -314,7 +314,7 @@ class Settings(BaseSettings):
             )
         return self.kafka
 
-    def made_data_dir(self) -> Path:
+    def create_data_dir(self) -> Path:
         """Return the data folder; create it if necessary.
 
         Raises:

@@ -93,7 +93,7 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     """Start a session with its own log, so that a query on the same data folder keeps its log."""
     find_java()
     jars = fetch_jars(["spark"], settings.jars_dir)[0]
-    session = start_session(settings.stream, jars, settings.made_data_dir() / _LOG)
+    session = start_session(settings.stream, jars, settings.create_data_dir() / _LOG)
     try:
         yield session
     finally:

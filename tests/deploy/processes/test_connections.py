@@ -50,12 +50,12 @@ def ended(session: ZooKeeperSession | None) -> bool:
 def test_a_clusters_end_with_the_last_who_uses_them_and_begin_anew_with_the_next() -> None:
     quick = settings(c1={"zookeeper": {"servers": NOWHERE, "timeout": "50ms"}})
     with Connections(quick) as connections:
-        with connections.used(["c1"]):
-            with connections.used(["c1"]):
+        with connections.using(["c1"]):
+            with connections.using(["c1"]):
                 first = connections.zookeeper("c1")
             assert not ended(first)
         assert ended(first)
-        with connections.used(["c1"]):
+        with connections.using(["c1"]):
             assert connections.zookeeper("c1") is not first
 
 

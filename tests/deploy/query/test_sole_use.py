@@ -20,7 +20,7 @@ from deploy.query.sole_use import sole_query
 data, folder = map(Path, sys.argv[1:])
 place = SimpleNamespace(folder=folder, uri=folder.as_uri())
 # As of `Settings`, which take a second to load.
-with sole_query(SimpleNamespace(checkpoint=lambda: place, made_data_dir=lambda: data)):
+with sole_query(SimpleNamespace(checkpoint=lambda: place, create_data_dir=lambda: data)):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -498,7 +498,7 @@ def test_the_fingerprint_changes_with_any_setting_but_a_secret(written: Written)
 @pytest.mark.parametrize("place", ["/proc/nope", __file__], ids=["cannot be made", "is a file"])
 def test_a_data_folder_that_cannot_be_used_is_named(place: str) -> None:
     with pytest.raises(UserError, match=r"data_dir: .* cannot be made .*; name another folder"):
-        Settings(data_dir=Path(place)).made_data_dir()
+        Settings(data_dir=Path(place)).create_data_dir()
 
 
 def test_the_data_folder_is_for_our_own_user_alone(tmp_path: Path) -> None:
@@ -509,7 +509,7 @@ def test_the_data_folder_is_for_our_own_user_alone(tmp_path: Path) -> None:
             folder.chmod(0o755)
             for file in left:
                 (folder / file).touch()
-        Settings(data_dir=folder).made_data_dir()
+        Settings(data_dir=folder).create_data_dir()
         assert folder.stat().st_mode & 0o777 == 0o700, name
 
 
@@ -517,7 +517,7 @@ def test_a_folder_that_holds_others_data_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared/of-somebody-else").touch()
     (tmp_path / "shared").chmod(0o1777)
-    Settings(data_dir=tmp_path / "shared").made_data_dir()
+    Settings(data_dir=tmp_path / "shared").create_data_dir()
     assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
 
 
@@ -546,21 +546,21 @@ def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> N
 
 def test_the_canary_is_decided_on_and_is_no_watched_cluster(written: Written) -> None:
     settings = load_settings(written("clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}"))
-    assert settings.decided_on() == frozenset({"payments", CANARY})
-    assert settings.watched() == frozenset({"payments"})
+    assert settings.decided_clusters() == frozenset({"payments", CANARY})
+    assert settings.watched_clusters() == frozenset({"payments"})
     assert settings.policy_host().knows(CANARY)
     assert CANARY not in throttle(settings).clusters
 
 
 def test_switched_off_there_is_no_canary(written: Written) -> None:
     settings = load_settings(written("{canary: false, clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}}"))
-    assert settings.decided_on() == settings.watched() == frozenset({"payments"})
+    assert settings.decided_clusters() == settings.watched_clusters() == frozenset({"payments"})
     assert not settings.policy_host().knows(CANARY)
 
 
 def test_where_every_cluster_is_taken_so_is_the_canary() -> None:
     settings = load_settings(None)
-    assert settings.decided_on() is None
+    assert settings.decided_clusters() is None
     assert settings.policy_host().knows(CANARY)
 
 
