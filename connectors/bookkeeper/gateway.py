@@ -112,11 +112,7 @@ class BookKeeperJvm:
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the JVM if it does not run.
-
-        Raises:
-            JvmDiedError: the JVM cannot be started.
-        """
+        """Start the JVM if it does not run. Raises JvmDiedError if the JVM cannot be started."""
         with self._lock:
             self._ensure()
 

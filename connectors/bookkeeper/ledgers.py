@@ -134,11 +134,7 @@ def _metadata(data: bytes) -> Any:
 
 
 def read_ledgers(reader: Reader, root: str, layout: Layout, ledger_ids: Iterable[int]) -> FoundLedgers:
-    """Read ledgers by id; impossible ids do not exist.
-
-    Raises:
-        UnreadError: a znode cannot be read.
-    """
+    """Read ledgers by id; impossible ids do not exist. Raises UnreadError if a znode cannot be read."""
     places = {root + path_of(layout, i): i for i in sorted(set(ledger_ids)) if NO_LEDGER < i <= MAX_INT64}
     found = FoundLedgers()
     for path, answer in reader.read_all(reader.client.get_async, _existing_paths(reader, places)):

@@ -41,11 +41,7 @@ class HttpAccess(RedactedBlock):
         )
 
     def bearer_token(self) -> str | None:
-        """Return the token that requests must have, or None.
-
-        Raises:
-            UserError: its file cannot be read.
-        """
+        """Return the token that requests must have, or None. Raises UserError if its file cannot be read."""
         return secret(self.token, self.token_file, f"{self.place}.token_file")
 
     def tls(self) -> ssl.SSLContext | None:

@@ -40,11 +40,7 @@ class Tls(RedactedBlock):
         return secret(self.key_password, self.key_password_file, "tls.key_password_file")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Make a client context.
-
-        Raises:
-            UserError: a file has the wrong content, or the key's password is wrong.
-        """
+        """Make a client context. Raises UserError if a file has the wrong content, or the key's password is wrong."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.verify_hostname
         try:

@@ -104,11 +104,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
 
 
 def rights_of(component: str) -> tuple[Grant, ...]:
-    """Return the rights of one component.
-
-    Raises:
-        UserError: the component does not exist.
-    """
+    """Return the rights of one component. Raises UserError if the component does not exist."""
     known = rights()
     if component not in known:
         raise UserError(f"'{component}' is no component: write one of {', '.join(known)}")

@@ -108,11 +108,7 @@ class Ticker:
             self._append(timer_key(policy, cluster), tick)
 
     def run(self, stop: threading.Event) -> None:
-        """Append due ticks until `stop` is set.
-
-        Raises:
-            UserError: the connection's files cannot be used.
-        """
+        """Append due ticks until `stop` is set. Raises UserError if the connection's files cannot be used."""
         with Tail(self._connection, {self._topics.topic(TIMERS): None}, "headgate-ticker") as tail:
             while not stop.is_set():
                 for record in tail.poll(self.wait_seconds()):

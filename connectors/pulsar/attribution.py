@@ -62,11 +62,7 @@ class _LedgerField:
 
 
 def references_in(kind: LedgerKind, path: str, data: bytes) -> Sequence[Reference]:
-    """Return the ledgers that a znode's value names.
-
-    Raises:
-        ValueError: it is no locator, or no cursor.
-    """
+    """Return the ledgers that a znode's value names. Raises ValueError if it is no locator, or no cursor."""
     return parse_locator(path, data) if kind is LedgerKind.SCHEMA else (parse_cursor(path, data),)
 
 

@@ -121,11 +121,7 @@ def check_refusal(word: str, lines: Iterator[str]) -> Iterator[str]:
 
 
 def parse_role(lines: Iterable[str]) -> ServerRole:
-    """Read the answer to `srvr`.
-
-    Raises:
-        StatusError: the answer has no role.
-    """
+    """Read the answer to `srvr`. Raises StatusError if the answer has no role."""
     answer = "\n".join(lines)
     mode, zxid = _MODE.search(answer), _ZXID.search(answer)
     if mode is None:
