@@ -20,5 +20,5 @@ def share_of(cluster: str) -> int:
 
 
 def clusters_in(shares: AbstractSet[int], clusters: Iterable[str]) -> frozenset[str]:
-    """Those of the clusters that belong to these shares."""
+    """The clusters that belong to these partitions."""
     return frozenset(cluster for cluster in clusters if share_of(cluster) in shares)

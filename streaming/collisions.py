@@ -1,4 +1,4 @@
-"""Which ledgers to import exist in the target already: the precheck's join, for references that outgrow one machine.
+"""Finds ledgers to import whose ids exist in the target: the precheck's join, for references that outgrow one machine.
 
 A Spark batch over the inventories in ``observed.switches``. The driver receives counts, the smallest ids and one
 manifest, whatever the size; everything else stays distributed, on disk if necessary.
@@ -29,7 +29,7 @@ _PART = """
     _corrupt STRING
 """
 _SPLITS_PER_CORE = 4
-"""One cluster's records lie in one partition of the topic, which would else be one task."""
+"""One cluster's records are in one partition of the topic, which would otherwise be one task."""
 _MOST_PARTITIONS = 200
 
 _MANIFESTS: EventReader[SwitchInventory] = EventReader([SwitchInventory])
@@ -37,7 +37,7 @@ _MANIFESTS: EventReader[SwitchInventory] = EventReader([SwitchInventory])
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which inventory, and what the user decided about the switch."""
+    """The inventory to examine, and the user's rules for the switch."""
 
     cluster: str
     """The broker cluster."""
@@ -48,12 +48,12 @@ class Question:
     source_instance: str | None = None
     """The source's ``INSTANCEID``; None: unknown, so that nothing in the target is known to be ours."""
     inventory: str | None = None
-    """None: the one that was heard of last."""
+    """None: the newest one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """Nothing can be said: a set is used only when all of it is there."""
+    """No result: an inventory is used only if all of it is there."""
 
     inventory: str | None
     detail: str
@@ -61,7 +61,7 @@ class Incomplete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collisions:
-    """What a complete inventory comes to; equal to what the precheck finds on the same data."""
+    """The collisions of a complete inventory; equal to the precheck's result on the same data."""
 
     inventory: str
     target: str
@@ -69,20 +69,20 @@ class Collisions:
     to_import: int
     """Different ids."""
     target_ledgers: int
-    """Ledgers of the target that the inventory tells of."""
+    """Ledgers of the target that the inventory lists."""
     hits: dict[HitClass, HitSamples]
-    """Headgate's own copies count as partial: whether one is complete, only its entries can tell."""
+    """Headgate's own copies count as partial: only their entries show whether they are complete."""
     greatest_id: int
     """The greatest id named outside the target; -1 when none is."""
 
     @property
     def free(self) -> bool:
-        """Whether no foreign ledger is in the way."""
+        """Whether there is no foreign ledger with an id to import."""
         return not self.hits[HitClass.FOREIGN].count
 
 
 def read_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> DataFrame:
-    """All that a topic holds now.
+    """Read all present records of a topic.
 
     Args:
         spark: a session for this alone: its tuning is changed to that of a batch.
@@ -97,14 +97,14 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> D
         .option("startingOffsets", "earliest")
         .option("endingOffsets", "latest")
         .option("minPartitions", str(_SPLITS_PER_CORE * spark.sparkContext.defaultParallelism))
-        # What retention deletes meanwhile is a part that is missing, and the inventory incomplete.
+        # If retention deletes a part meanwhile, the inventory is incomplete.
         .option("failOnDataLoss", "false")
     )
     return reader.load()
 
 
 def tune(spark: SparkSession) -> None:
-    """Undo what suits the query and not a batch: adaptive execution makes as many partitions as data are there."""
+    """Undo the query's tuning: in a batch, adaptive execution chooses the number of partitions by the data."""
     spark.conf.set("spark.sql.adaptive.enabled", "true")
     spark.conf.set("spark.sql.shuffle.partitions", str(_MOST_PARTITIONS))
 
@@ -114,7 +114,7 @@ def find_collisions(records: DataFrame, question: Question) -> Collisions | Inco
 
     Args:
         records: columns ``value binary, partition int, offset bigint, timestamp timestamp``, as of Kafka.
-        question: what is asked.
+        question: the inventory and the rules.
     """
     records = records.where(fn.length("value") <= MAX_RECORD_BYTES)
     headers = _headers(records, question.cluster).persist()
@@ -139,7 +139,7 @@ def find_collisions(records: DataFrame, question: Question) -> Collisions | Inco
 
 
 def _headers(records: DataFrame, cluster: str) -> DataFrame:
-    """What each record of an inventory says of itself; of a manifest the whole record, which is small."""
+    """The header of each record of an inventory; of a manifest the whole record, which is small."""
     event = fn.from_json(fn.col("value").cast("string"), _HEADER)
     is_manifest = fn.col("event.type") == SwitchInventory.event_type
     is_part = (fn.col("event.type") == SwitchInventoryPart.event_type) & fn.col("event.data.part").isNotNull()
@@ -158,20 +158,20 @@ def _headers(records: DataFrame, cluster: str) -> DataFrame:
 
 
 def _newest(headers: DataFrame) -> str | None:
-    """Not the newest that is complete: what an older one says may no longer be true."""
+    """The newest inventory, complete or not: an older one may be outdated."""
     row = headers.orderBy(fn.desc("position")).select("inventory").first()
     return row.inventory if row is not None else None
 
 
 def _since_failure(headers: DataFrame) -> DataFrame:
-    """A failure discards what came before it, as it does for the policy."""
+    """The records after the last failure, which discards all earlier ones, as it does for the policy."""
     failed = headers.where("NOT ok").agg(fn.max("position").alias("failed"))
     later = headers.crossJoin(fn.broadcast(failed)).where("failed IS NULL OR position > failed")
     return later.drop("failed")
 
 
 def _manifest(headers: DataFrame) -> SwitchInventory | None:
-    """The last one, read as the policy reads it; None when it is not there or not readable."""
+    """The last manifest, read as the policy reads it; None if it is missing or unreadable."""
     row = headers.where("manifest IS NOT NULL").orderBy(fn.desc("position")).select("manifest").first()
     try:
         return _MANIFESTS.read(bytes(row.manifest)).data if row is not None else None
@@ -180,7 +180,7 @@ def _manifest(headers: DataFrame) -> SwitchInventory | None:
 
 
 def _lacking(parts: DataFrame, manifest: SwitchInventory) -> str | None:
-    """What the parts lack of 0, 1, … as many as the manifest says; None: nothing."""
+    """Say which parts are missing of the manifest's 0, 1, …; None: all are there."""
     numbers = _only(parts.agg(fn.count("*").alias("count"), fn.min("part").alias("min"), fn.max("part").alias("max")))
     wanted = (manifest.parts, 0, manifest.parts - 1) if manifest.parts else (0, None, None)
     if (numbers["count"], numbers["min"], numbers["max"]) == wanted:
@@ -264,7 +264,7 @@ def _reference(reference: Column, target: str, question: Question) -> Column:
 
 
 def _existing(ledger: Column, source_instance: str | None) -> Column:
-    """Ours is what the executor found in its own journal as a copy from this source; all else is foreign."""
+    """A ledger is ours if the executor's own journal has it as a copy from this source; all others are foreign."""
     ours = fn.coalesce(ledger["provenance"] == fn.lit(source_instance), fn.expr("FALSE"))
     return _mention(ledger["ledger_id"], exists=fn.expr("TRUE"), ours=ours)
 
@@ -274,7 +274,7 @@ def _array(name: str) -> Column:
 
 
 def _is_sound() -> Column:
-    """Whether a part can be read to its last field, so that nothing in it goes unseen."""
+    """Whether a part can be read to its last field, so that no ledger in it is overlooked."""
     kinds = [kind.value for kind in LedgerKind]
     return (
         fn.col("_corrupt").isNull()
@@ -289,7 +289,7 @@ def _is_id(each: Column) -> Column:
 
 
 def _by_id(mentions: DataFrame, policy: TargetPolicy) -> DataFrame:
-    """What is known of each ledger id. A ledger is ours when nothing that tells of it says otherwise."""
+    """Group the mentions of each ledger id. A ledger is ours if all its mentions say so."""
     grouped = mentions.groupBy("ledger_id").agg(
         fn.count_if("is_reference").alias("references"),
         fn.count("sound").alias("parts"),
@@ -320,7 +320,7 @@ def _totals(by_id: DataFrame) -> Row:
 
 
 def _gaps(totals: Row, manifest: SwitchInventory, policy: TargetPolicy) -> str | None:
-    """Why the inventory is not whole after all; None: it is."""
+    """Why the inventory is incomplete after all; None: it is complete."""
     if totals.parts != manifest.parts:
         return f"{totals.parts} parts could be read, and its manifest tells of {manifest.parts}"
     if totals.sound is False:
