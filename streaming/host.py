@@ -105,7 +105,7 @@ class PolicyHost:
             now = max(now, from_millis(before.now_ms))
         try:
             step = self._policy(kind, key).step(state, observations, now)
-            encoded = msgspec.msgpack.encode(step.state)
+            encoded = step.encoded or msgspec.msgpack.encode(step.state)
             _require_registered(kind, step)
             records = tuple(outputs(step, observations))
             _require_sizes(records)

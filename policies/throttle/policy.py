@@ -17,7 +17,7 @@ from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import Gate, LastPublishedFactor, ThrottleState
+from policies.throttle.state import Gate, LastPublishedFactor, ThrottleState, encode_state
 from policies.units import from_millis, millis_of, to_millis
 
 NAME = "throttle"
@@ -76,7 +76,8 @@ class ThrottlePolicy:
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = _wake_at(verdict, after, emitted.last_published, review_at)
-        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else ())
+        encoded = encode_state(after, (broker.encoded for broker in brokers.brokers.values()))
+        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded)
 
     def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
         """A copy in another process starts without verdicts."""

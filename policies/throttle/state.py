@@ -5,8 +5,10 @@ so equal states give equal bytes.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
 from policies.throttle.trend import Rise, Samples, Trend, TrendLine
@@ -134,3 +136,9 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     last_published: LastPublishedFactor | None = None
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
+
+
+def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
+    """Encode a state whose brokers are encoded already."""
+    cluster = (state.cluster.membership, tuple(brokers), state.cluster.ever_read)
+    return encode((state.started_ms, state.gate, cluster, state.last_published, state.alerts, state.forgotten))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from policies.alerts import Condition
@@ -40,6 +41,8 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     """Departed volumes that limited the cluster until now."""
     kept: BrokerState | None
     """The broker's state without volumes that are forgotten; None if the broker itself is."""
+    encoded: Raw
+    """The broker's state as msgpack."""
     conditions: tuple[Condition, ...]
     limiting: VolumeVerdict | None
     """The volume with the lowest factor; None if all allow 1.0."""
@@ -178,6 +181,7 @@ def _judge(
         volumes=tuple(counting),
         ended=tuple(ended),
         kept=None if state.left_ms is not None and not state.volumes else state,
+        encoded=Raw(encode(state)),
         conditions=conditions,
         limiting=min((v for v in counting if v.factor < 1.0), key=lambda v: v.tightness, default=None),
         soonest_full=min(filling, key=order_filling, default=None),
