@@ -30,7 +30,7 @@ class Load:
     clusters: int
 
     @classmethod
-    def of(cls, per_second: int) -> "Load":
+    def build(cls, per_second: int) -> "Load":
         """One cluster for a low rate, ten for higher ones."""
         return cls(per_second, 1 if per_second < 10 else 10)
 

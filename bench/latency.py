@@ -50,12 +50,12 @@ def measure(given: argparse.Namespace) -> Figures:
         throttled = Throttled(broker.bootstrap_servers, PREFIX)
         create_topics(KafkaConnection(bootstrap_servers=broker.bootstrap_servers), TopicSettings(prefix=PREFIX))
         _start(broker.bootstrap_servers, Path(folder), settings)
-        throttled.produce(Load.of(given.rates[0]), 1)
+        throttled.produce(Load.build(given.rates[0]), 1)
         eventually("the first decision", lambda: throttled.ends()[throttled.decided])
-        throttled.produce(Load.of(given.rates[0]), given.warmup)
+        throttled.produce(Load.build(given.rates[0]), given.warmup)
         for rate in given.rates:
             marks = throttled.ends()
-            throttled.produce(Load.of(rate), given.seconds)
+            throttled.produce(Load.build(rate), given.seconds)
             time.sleep(3)  # the last batch
             millis = eventually("all are decided on", partial(throttled.latencies, marks))
             for percent in (50, 99):

@@ -2,8 +2,8 @@
 
 Two real BookKeeper clusters of one bookie each on this machine. Both contenders copy the same shapes of ledgers, 16 at
 a time, in a JVM that has copied thousands of them before, in turns; `bare` only copies, `verified` reads the copy back
-and compares a digest, as Headgate always does. Headgate journals each copy in ZooKeeper besides. What a copy takes of
-the processor, in client and servers, holds on a busy machine, too. Needs a JDK; takes some minutes:
+and compares a digest, as Headgate always does. Headgate also journals each copy in ZooKeeper. The processor
+time of a copy, in client and servers, holds on a busy machine, too. Needs a JDK; takes some minutes:
 
     python bench/ledger_copy.py
     python bench/ledger_copy.py --rounds 1 --share 0.2

@@ -37,11 +37,11 @@ class Loop:
     def run(self) -> None:
         """Run forever."""
         while True:
-            for cluster, records in self._taken().items():
+            for cluster, records in self._take_records().items():
                 self._step(cluster, records)
             self._producer.poll(0)
 
-    def _taken(self) -> dict[str, list[ObservedRecord]]:
+    def _take_records(self) -> dict[str, list[ObservedRecord]]:
         """Yield new records by cluster, and the clusters whose timer is due."""
         taken: dict[str, list[ObservedRecord]] = defaultdict(list)
         first = self._consumer.poll(LONGEST_WAIT_SECONDS)

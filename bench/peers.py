@@ -89,13 +89,13 @@ class Contest:
             with self._running() as process:
                 self._warm_up(given.warmup, process)
                 for rate in given.rates:
-                    figures |= self._at(rate, given.seconds, process.pid)
+                    figures |= self._measure(rate, given.seconds, process.pid)
                 figures["resident, MiB"] = resident_bytes(process.pid) / 2**20
         return figures | (self._killed() if given.kill else {})
 
     def _warm_up(self, seconds: int, process: subprocess.Popen[bytes]) -> None:
         end = self._topics.ends()[self._topics.decided]
-        self._topics.produce(Load.of(100), max(1, seconds))
+        self._topics.produce(Load.build(100), max(1, seconds))
 
         def has_decided() -> bool:
             if process.poll() is not None:
@@ -104,9 +104,9 @@ class Contest:
 
         eventually("a decision", has_decided)
 
-    def _at(self, rate: int, seconds: int, pid: int) -> Figures:
+    def _measure(self, rate: int, seconds: int, pid: int) -> Figures:
         marks, cpu = self._topics.ends(), cpu_seconds(pid)
-        self._topics.produce(Load.of(rate), seconds)
+        self._topics.produce(Load.build(rate), seconds)
         time.sleep(3)  # the last batch
         millis = eventually("all are decided on", partial(self._topics.latencies, marks))
         cpu = cpu_seconds(pid) - cpu
@@ -115,7 +115,7 @@ class Contest:
 
     def _killed(self) -> Figures:
         """Kill it in the middle of a load and start it again at once."""
-        load = threading.Thread(target=self._topics.produce, args=(Load.of(KILL_RATE), KILL_SECONDS))
+        load = threading.Thread(target=self._topics.produce, args=(Load.build(KILL_RATE), KILL_SECONDS))
         with self._running() as process:
             self._warm_up(2, process)
             marks = self._topics.ends()

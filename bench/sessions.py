@@ -1,4 +1,4 @@
-"""From the loss of a member's ZooKeeper session to what is decided on it, and until it owns all its bundles again.
+"""Measures the time from the loss of a member's session to the decision, and until it owns all its bundles again.
 
 A real ZooKeeper (tickTime 500 ms), a real Kafka, `headgate run` with collectors that look every 200 ms, and an agent in
 a process of its own that owns ten bundles and follows the loop. In each run its connection is cut, by a proxy, until

@@ -1,9 +1,9 @@
 """Whether work leaves anything behind: memory, threads, files, sockets, checkpoint and temporary files over an hour.
 
-The real `headgate run` (collectors, query, exporter) watches simulated brokers at so many readings a second; one of
-each cluster fills up and is cleaned all the time, so that factors and alerts come and go. In the middle all of its
-processes are killed and it is started again. The verdict is about what is held, not about seconds, so a busy machine
-may take part: what grows by more than its limit an hour in each of the two lives, after its warm-up, is left behind.
+The real `headgate run` (collectors, query, exporter) watches simulated brokers at a fixed rate. One broker of
+each cluster fills up and is cleaned all the time, so factors and alerts come and go. In the middle the bench kills all
+processes and starts them again. A resource leaks if it grows by more than its limit per hour in both lives, after the
+warm-up. Seconds are not part of the verdict, so a busy machine may take part.
 An hour, and about a core:
 
     python bench/soak.py --minutes 60 --rate 300 --out build/soak
@@ -127,7 +127,7 @@ def _settings(folder: Path, servers: str, ports: Sequence[int], rate: float) -> 
     )
 
 
-# --- what is sampled
+# --- samples
 
 
 def _held(pid: int) -> dict[str, float]:
@@ -194,7 +194,7 @@ def _work(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
     }
 
 
-# --- what came of it
+# --- results
 
 
 def _judged(samples: Sequence[Sample]) -> list[str]:
@@ -203,18 +203,18 @@ def _judged(samples: Sequence[Sample]) -> list[str]:
 
 
 def _panels(samples: Sequence[Sample]) -> list[Panel]:
-    def of(keep: Callable[[str], bool]) -> dict[str, list[tuple[float, float]]]:
+    def select(keep: Callable[[str], bool]) -> dict[str, list[tuple[float, float]]]:
         names = dict.fromkeys(name for _, values in samples for name in values if keep(name))
         return {name: [(at, values[name]) for at, values in samples if name in values] for name in names}
 
     files = ("checkpoint, files", "temporary files")
     return [
-        ("Resident memory, MiB", of(lambda name: name.endswith("resident, MiB"))),
-        ("Threads", of(lambda name: name.endswith("threads"))),
-        ("Open files and sockets", of(lambda name: name.endswith(("open files", "sockets")))),
-        ("Checkpoint, MiB", of(lambda name: name == "checkpoint, MiB")),
-        ("Files of the checkpoint, and temporary ones", of(lambda name: name in files)),
-        ("A micro-batch, ms", of(lambda name: name == "batch, ms")),
+        ("Resident memory, MiB", select(lambda name: name.endswith("resident, MiB"))),
+        ("Threads", select(lambda name: name.endswith("threads"))),
+        ("Open files and sockets", select(lambda name: name.endswith(("open files", "sockets")))),
+        ("Checkpoint, MiB", select(lambda name: name == "checkpoint, MiB")),
+        ("Files of the checkpoint, and temporary ones", select(lambda name: name in files)),
+        ("A micro-batch, ms", select(lambda name: name == "batch, ms")),
     ]
 
 

@@ -179,10 +179,9 @@ def _await(loop: SwitchLoop, stage: str) -> None:
 
 def _places_filled(decisions: list[dict[str, Any]], concurrency: int) -> str:
     """Return the share of the build in which the executor was fully loaded; in the rest it waited for orders."""
-    ordered = [(_at(d), 1) for d in decisions if d["verdict"] == SwitchVerdict.START_COPY]
-    ended = [
-        (_at(d), -1) for d in decisions if d["verdict"] == SwitchVerdict.LEDGER and d["ledger"]["stage"] == "built"
-    ]
+    ordered = [(_decided_at(d), 1) for d in decisions if d["verdict"] == SwitchVerdict.START_COPY]
+    built = (d for d in decisions if d["verdict"] == SwitchVerdict.LEDGER and d["ledger"]["stage"] == "built")
+    ended = [(_decided_at(d), -1) for d in built]
     under_way, left, filled, since = 0, len(ended), 0.0, min(ordered)[0]
     for at, step in sorted(ordered + ended):
         if under_way >= min(concurrency, left):
@@ -191,7 +190,7 @@ def _places_filled(decisions: list[dict[str, Any]], concurrency: int) -> str:
     return f"{'places filled':16} {filled / (since - min(ordered)[0]).total_seconds():.0%} of the build"
 
 
-def _at(data: dict[str, Any]) -> datetime:
+def _decided_at(data: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(data["decided_at"])
 
 

@@ -30,7 +30,7 @@ CASES = tuple((layer, brokers, size) for layer in ("policy", "host") for brokers
 """(layer, brokers, readings a batch)"""
 
 
-def at(poll: float) -> datetime:
+def instant(poll: float) -> datetime:
     """Return the time of a poll."""
     return START + timedelta(seconds=poll * POLL_SECONDS)
 
@@ -40,16 +40,16 @@ def reading(poll: int, broker: int) -> Observation:
     free = 50 * GB - poll * 10**6 + broker
     volumes = tuple(VolumeReading(log_dir=d, total_bytes=100 * GB, usable_bytes=free) for d in DIRS)
     log_dirs = LogDirs(cluster=CLUSTER, outcome=Outcome.OK, broker=broker, volumes=volumes)
-    return Observation(f"0190b3f0-0000-7000-{poll:04}-{broker:012}", at(poll), log_dirs)
+    return Observation(f"0190b3f0-0000-7000-{poll:04}-{broker:012}", instant(poll), log_dirs)
 
 
 def warm_up(brokers: int) -> Iterator[tuple[datetime, list[Observation]]]:
     """Make the membership, and polls of all brokers until their trends are full."""
     members = tuple(BrokerMember(broker=broker) for broker in range(brokers))
     cluster = KafkaCluster(cluster=CLUSTER, outcome=Outcome.OK, brokers=members)
-    yield at(0), [Observation("members", START, cluster)]
+    yield instant(0), [Observation("members", START, cluster)]
     for poll in range(WARM_POLLS):
-        yield at(poll), [reading(poll, broker) for broker in range(brokers)]
+        yield instant(poll), [reading(poll, broker) for broker in range(brokers)]
 
 
 def batches(brokers: int, size: int, count: int) -> Iterator[tuple[datetime, list[Observation]]]:
@@ -57,7 +57,7 @@ def batches(brokers: int, size: int, count: int) -> Iterator[tuple[datetime, lis
     for number in range(count):
         indices = range(number * size, (number + 1) * size)
         batch = [reading(WARM_POLLS + i // brokers, i % brokers) for i in indices]
-        yield at(WARM_POLLS + indices[-1] / brokers), batch
+        yield instant(WARM_POLLS + indices[-1] / brokers), batch
 
 
 def measure_case(layer: str, brokers: int, size: int) -> float:

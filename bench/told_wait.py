@@ -1,4 +1,4 @@
-"""A sudden stop on a real broker: what producers are told to wait, and how soon they write again when space is back.
+"""A sudden stop on a real broker: the wait that producers get, and how soon they write again when space is back.
 
 One broker on a small real disk with a quota in force for every client; a librdkafka and a Java producer that use all
 of it, with their libraries' own time-outs. Once they have passed the limit they are stopped, at one of the looks that

@@ -151,7 +151,7 @@ class ActuatorContext:
         return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act)
 
 
-def _none(*_: Any) -> Iterator[Any]:
+def _yield_nothing(*_: Any) -> Iterator[Any]:
     yield from ()
 
 
@@ -161,20 +161,25 @@ class PolicyConnectors:
 
     cluster_settings: Mapping[str, ClusterSetting] = field(default_factory=dict)
     """The policy's own settings in `clusters.<name>`, by key."""
-    mistakes: Callable[[ClusterSources], Iterator[str]] = _none
+    mistakes: Callable[[ClusterSources], Iterator[str]] = _yield_nothing
     """Yields contradictions in a cluster's settings, each as ``path: sentence``; they refuse the settings."""
-    warnings: Callable[[Any, Mapping[str, ClusterSources]], Iterator[SettingsWarning]] = _none
+    warnings: Callable[[Any, Mapping[str, ClusterSources]], Iterator[SettingsWarning]] = _yield_nothing
     """Yields warnings, given the policy's settings and the watched clusters."""
     informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = lambda settings, _clusters: settings
     """Given the policy's settings and the watched clusters, returns the settings completed from the clusters'."""
-    collectors: Callable[[CollectorContext], Iterator[Component]] = _none
-    actuators: Callable[[ActuatorContext], Iterator[Component]] = _none
+    collectors: Callable[[CollectorContext], Iterator[Component]] = _yield_nothing
+    actuators: Callable[[ActuatorContext], Iterator[Component]] = _yield_nothing
     """Makes the actuators of the clusters in this process's work partitions; called again when these change."""
     acts_on: Callable[[Any, str, ClusterSources], bool] = lambda *_: True
     """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""
-    probes: Callable[[ProbeContext], Iterator[Probe]] = _none
+    release: Callable[[ActuatorContext], None] | None = None
+    """Restores on all watched clusters the state from before Headgate, for `headgate act --release`."""
+    services: str | None = None
+    """Components that run beside the actuators, such as a REST API: ``module:attribute`` of a function that takes the
+    application's settings and yields them."""
+    probes: Callable[[ProbeContext], Iterator[Probe]] = _yield_nothing
     """Yields the checks of `headgate doctor` whether the actuators may act; collectors are checked by running them."""
-    remedies: Callable[[ClusterSources, Reading], Iterator[str]] = _none
+    remedies: Callable[[ClusterSources, Reading], Iterator[str]] = _yield_nothing
     """Yields remedies for a reading that is not `ok`, for the doctor."""
     view: Callable[[Any], PolicyView] | None = None
     """Makes the policy's own metrics, given its settings; None: it has only the metrics of all policies."""
@@ -191,7 +196,7 @@ class PolicyConnectors:
 
 def acts_on(connectors: PolicyConnectors, settings: Any, name: str, cluster: ClusterSources) -> bool:
     """Whether decisions of a policy about a cluster are carried out by an actuator."""
-    return connectors.actuators is not _none and connectors.acts_on(settings, name, cluster)
+    return connectors.actuators is not _yield_nothing and connectors.acts_on(settings, name, cluster)
 
 
 @cache

@@ -106,14 +106,14 @@ class PolicySettings(BaseModel):
         errors: list[InitErrorDetails] = []
         for pattern, override in self.clusters.items():
             try:
-                resolved[pattern] = self._with(override)
+                resolved[pattern] = self._apply(override)
             except ValidationError as error:
                 errors.extend(_prefix_errors(("clusters", pattern), error))
         if errors:
             raise ValidationError.from_exception_data(type(self).__name__, errors)
         return resolved
 
-    def _with(self, override: Mapping[str, Any]) -> Self:
+    def _apply(self, override: Mapping[str, Any]) -> Self:
         if "clusters" in override:
             raise ValidationError.from_exception_data("override", [_nested_clusters(override["clusters"])])
         return type(self).model_validate(self.overridden(self._as_written.block, override))

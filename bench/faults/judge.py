@@ -1,6 +1,6 @@
 """Holds what the loop wrote against an undisturbed run over the same input.
 
-The undisturbed run is the policies' own code over the observed topics, in the batches that were told, without Spark,
+The undisturbed run is the policies' own code over the observed topics, in the recorded batches, without Spark,
 Kafka or faults. A consumer that drops repeated ids must have seen each of its records once, none missing, none other,
 and never one id with two contents. And the levels of the invented clusters are those that were fed, in their order.
 """
@@ -121,7 +121,7 @@ class Judge:
         at_ms = to_millis(batch.at)
         begins = batch.number == 0 and at_ms != self._began_ms
         if begins:
-            # Of the run before, the last batch may have been told of no more.
+            # The previous run may have ended before it recorded its last batch.
             self._since = self._written.keys() - self._expected.keys() if self._last is not None else set()
             self._began_ms, self._is_blind = at_ms, False
         elif self._last is None or batch.number <= self._last:
@@ -133,7 +133,7 @@ class Judge:
         self._last = batch.number
         if not self._is_blind:
             self._is_excused = False
-            self._expect(RecordedBatch(at_ms, list(self._taken(batch)), begins, batch.clock_ahead_ms))
+            self._expect(RecordedBatch(at_ms, list(self._take_batch(batch)), begins, batch.clock_ahead_ms))
 
     def _expect(self, batch: RecordedBatch) -> None:
         for turn in self._replay.take(batch):
@@ -144,7 +144,7 @@ class Judge:
                 if id_ in self._written and self._written[id_] != value:
                     self.wrong.append(f"{id_} has another content than in the undisturbed run")
 
-    def _taken(self, batch: Batch) -> Iterator[ObservedRecord]:
+    def _take_batch(self, batch: Batch) -> Iterator[ObservedRecord]:
         for range_ in batch.taken:
             records = self._reader.of[range_.topic]
             first = range_.start or 0

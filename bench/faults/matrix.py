@@ -176,7 +176,7 @@ class Matrix:
     def _settle(
         self, what: str, since: float, *, is_repeated: bool = False, begins_anew: bool = False
     ) -> tuple[float, Faulty]:
-        """Say something last of each cluster, and wait until it is decided, shown and carried out; then judge.
+        """Publish a last reading of each cluster, wait until it is decided, shown and carried out, then judge.
 
         Args:
             what: is awaited.
@@ -205,7 +205,7 @@ class Matrix:
     def _is_done(self, probe: dict[str, float], collected: int) -> bool:
         self._world.reader.read()
         return (
-            all(_near(self._in_force(cluster), factor) for cluster, factor in probe.items())
+            all(_is_close(self._in_force(cluster), factor) for cluster, factor in probe.items())
             and self._is_shown(probe)
             and self._is_carried_out("a")
             and any(record.key == OWN for record in self._world.reader.of[_LOG_DIRS][collected:])
@@ -217,7 +217,7 @@ class Matrix:
             for line in self._world.page().splitlines()
             if line.startswith("headgate_throttle_factor{")
         )
-        return all(cluster in shown and _near(float(shown[cluster]), factor) for cluster, factor in probe.items())
+        return all(cluster in shown and _is_close(float(shown[cluster]), factor) for cluster, factor in probe.items())
 
     def _in_force(self, cluster: str) -> float | None:
         levels = self._levels(cluster)
@@ -253,5 +253,5 @@ def _both(one: Faulty, other: Faulty) -> Faulty:
     return Faulty((*one.lost, *other.lost), (*one.wrong, *other.wrong))
 
 
-def _near(one: float | None, other: float) -> bool:
+def _is_close(one: float | None, other: float) -> bool:
     return one is not None and abs(one - other) < 2e-6

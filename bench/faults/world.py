@@ -190,11 +190,7 @@ class World:
         own = [process.process.pid] if process.process.poll() is None else []
         if what in ("", "all"):
             return own if not what else [*own, *process.children()]
-        return [
-            pid
-            for pid in process.children()
-            if (b"streaming.worker_daemon" in command_line(pid)) == (what == "workers")
-        ]
+        return [pid for pid in process.children() if (b"pyspark.daemon" in command_line(pid)) == (what == "workers")]
 
     def reset(self) -> None:
         """Run `headgate checkpoint reset`, with file times so old that the command finds no running query."""

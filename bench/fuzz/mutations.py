@@ -10,7 +10,7 @@ STRANGE: Sequence[Any] = (
     float("inf"), "", " ", "0", "x" * 300, "é\u202e", "\x00", "\x1b[2J", "*", "../..", "%s{}", "a\nb",
     "2026-11-21T08:00:00Z", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00", [], {}, [[]], [None], {"": {}},
 )  # fmt: skip
-"""What is put in the place of what belongs there."""
+"""Values that replace a valid value."""
 
 _SNIPPETS = (
     b"", b"\x00", b"\xff", b"[" * 50, b"[" * 5000 + b"]" * 5000, b'{"a":' * 3000 + b"1" + b"}" * 3000, b"9" * 5000,
@@ -57,7 +57,7 @@ def _in_json(random: Random, text: bytes) -> bytes:
 
 
 def _places(document: Any) -> "list[tuple[Any, Any]]":
-    """Every value in a document, by what holds it."""
+    """Every value in a document, by its container."""
     found: list[tuple[Any, Any]] = []
     ahead = [document]
     while ahead:

@@ -73,18 +73,18 @@ class Sasl(RedactedBlock):
         for field in needed:
             yield from self._missing(field)
         for field in foreign:
-            if any(self._given(field)):
+            if any(self._find_given(field)):
                 yield field, f"has no meaning with mechanism {self.mechanism}: leave it out"
         for field in ("username", "password"):
             if "\0" in (_plain(getattr(self, field)) or ""):
                 yield field, "must not contain a NUL character"
 
-    def _given(self, field: str) -> tuple[bool, bool]:
+    def _find_given(self, field: str) -> tuple[bool, bool]:
         return getattr(self, field) is not None, getattr(self, f"{field}_file", None) is not None
 
     def _missing(self, field: str) -> Iterator[tuple[str, str]]:
         file = f"{field}_file" in type(self).model_fields
-        match self._given(field):
+        match self._find_given(field):
             case (False, False):
                 yield field, f"mechanism {self.mechanism} needs it{f' (or {field}_file)' if file else ''}"
             case (True, True):

@@ -101,12 +101,12 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     """Return all topics of the loop by name: of events, and of its own timers, ticks, batches and work partitions."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
-    configs[registry.AUDIT] = _kept(settings.audit_retention, settings.large_record)
+    configs[registry.AUDIT] = _retain(settings.audit_retention, settings.large_record)
     configs[registry.APPLIED_QUOTAS] = _decided(settings)
     configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
     configs[TICKS] = _ticks()
-    configs[BATCHES] = _kept(settings.observed_retention, ByteSize(_MEBIBYTE))
-    configs[registry.DEAD_LETTERS] = _kept(settings.dead_letter_retention, settings.large_record)
+    configs[BATCHES] = _retain(settings.observed_retention, ByteSize(_MEBIBYTE))
+    configs[registry.DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
     configs |= {name: {**_common(), "cleanup.policy": "delete"} for name in _SHARED_BY}
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
@@ -143,7 +143,7 @@ def is_shared(topic: str) -> bool:
 
 def _observed(settings: TopicSettings) -> dict[str, str]:
     # More than the largest record that is read, so that a larger one arrives and becomes a dead letter.
-    return _kept(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
+    return _retain(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
 
 
 def _decided(settings: TopicSettings) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _decided(settings: TopicSettings) -> dict[str, str]:
     }
 
 
-def _kept(retention: timedelta, record_bytes: int) -> dict[str, str]:
+def _retain(retention: timedelta, record_bytes: int) -> dict[str, str]:
     return {
         **_common(),
         "cleanup.policy": "delete",
@@ -172,7 +172,7 @@ def _kept(retention: timedelta, record_bytes: int) -> dict[str, str]:
 
 def _ticks() -> dict[str, str]:
     # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
-    return {**_kept(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES)), "segment.ms": str(millis_of(_TICKS_KEPT))}
+    return {**_retain(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES)), "segment.ms": str(millis_of(_TICKS_KEPT))}
 
 
 def _common() -> dict[str, str]:

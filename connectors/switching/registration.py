@@ -110,6 +110,7 @@ CONNECTORS = PolicyConnectors(
     mistakes=_mistakes,
     probes=_probes,
     actuators=_actuators,
+    services="deploy.switch.admin_api:admin_api_components",
     acts_on=_acts_on,
     view=SwitchingView,
     detail=DETAIL,

@@ -169,6 +169,7 @@ CONNECTORS = PolicyConnectors(
     informed=_informed,
     collectors=_collectors,
     actuators=_actuators,
+    release=release_quotas,
     acts_on=_acts_on,
     view=ThrottleView,
     detail=DETAIL,

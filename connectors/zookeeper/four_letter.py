@@ -86,16 +86,16 @@ def ask(server: str, word: str, timeout_seconds: float, context: ssl.SSLContext 
     """
     until = time.monotonic() + timeout_seconds
 
-    def left() -> float:
+    def remaining_seconds() -> float:
         seconds = until - time.monotonic()
         if seconds <= 0:
             raise TimeoutError
         return seconds
 
     try:
-        with _connect(server, left, context) as connection:
+        with _connect(server, remaining_seconds, context) as connection:
             connection.sendall(word.encode())
-            yield from _lines(connection, left)
+            yield from _lines(connection, remaining_seconds)
     except TimeoutError:
         raise TimeoutError(f"no answer within {timeout_seconds:.2g} s") from None
 
@@ -205,25 +205,25 @@ def _cut_short(word: str) -> StatusError:
     return StatusError(Outcome.ERROR, f"its answer to {word} is cut short")
 
 
-def _connect(server: str, left: Callable[[], float], context: ssl.SSLContext | None) -> socket.socket:
+def _connect(server: str, remaining_seconds: Callable[[], float], context: ssl.SSLContext | None) -> socket.socket:
     host, _, port = server.rpartition(":")
     host = host.strip("[]")
-    connection = socket.create_connection((host, int(port)), left())
+    connection = socket.create_connection((host, int(port)), remaining_seconds())
     if context is None:
         return connection
     try:
-        connection.settimeout(left())
+        connection.settimeout(remaining_seconds())
         return context.wrap_socket(connection, server_hostname=host)
     except BaseException:
         connection.close()
         raise
 
 
-def _lines(connection: socket.socket, left: Callable[[], float]) -> Iterator[str]:
+def _lines(connection: socket.socket, remaining_seconds: Callable[[], float]) -> Iterator[str]:
     """Yield lines. Only a line feed ends a line, because paths may contain Python's other line ends."""
     rest, received_bytes = b"", 0
     while True:
-        connection.settimeout(left())
+        connection.settimeout(remaining_seconds())
         chunk = connection.recv(_CHUNK_BYTES)
         received_bytes += len(chunk)
         if received_bytes > MAX_ANSWER_BYTES or len(rest) > _MAX_LINE_BYTES:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pkgutil import resolve_name
 
 from prometheus_client import CollectorRegistry
 
@@ -12,7 +13,6 @@ from connectors.kafka.publisher import Publisher
 from connectors.partitions.lease import PartitionLease
 from connectors.partitions.membership import Group
 from connectors.registration import ActuatorContext, acts_on, connectors_of
-from connectors.throttle import registration as throttle
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.connections import Connections
@@ -86,15 +86,24 @@ class Actuators:
         return list(connectors_of(kind).actuators(own))
 
 
-def release_quotas(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:
-    """Restore the quotas that were there before Headgate on every watched cluster, even without `quotas` now.
+def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:
+    """Restore on every watched cluster the state from before Headgate, for each policy that can.
 
     Raises:
         UserError: not everything could be restored.
     """
     with Connections(settings) as connections:
-        block = settings.policy_settings()["throttle"]
-        throttle.release_quotas(_context(block, settings, registry, publisher, connections))
+        for kind in POLICIES.values():
+            if (restore := connectors_of(kind).release) is not None:
+                block = settings.policy_settings()[kind.name]
+                restore(_context(block, settings, registry, publisher, connections))
+
+
+def policy_services(settings: Settings) -> Iterator[Component]:
+    """Yield the components that policies run beside their actuators."""
+    for kind in POLICIES.values():
+        if (place := connectors_of(kind).services) is not None:
+            yield from resolve_name(place)(settings)
 
 
 def _context(

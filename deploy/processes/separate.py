@@ -9,7 +9,8 @@ from connectors.component import Component
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.metrics import PartitionMetrics
-from deploy.processes.act import Actuators, release_quotas
+from deploy.processes import act
+from deploy.processes.act import Actuators, policy_services
 from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
@@ -20,7 +21,6 @@ from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
 from deploy.query.spark_sessions import started_ahead
 from deploy.settings.application import Settings
-from deploy.switch.admin_api import admin_api_components
 from policies.errors import UserError
 
 
@@ -68,7 +68,7 @@ def run_actuators(settings: Settings) -> None:
                 "or `bookies` with policies.isolation.quarantine on"
             )
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run(settings, registry, [shared.component(), *admin_api_components(settings)])
+        _run(settings, registry, [shared.component(), *policy_services(settings)])
 
 
 def release(settings: Settings) -> None:
@@ -76,7 +76,7 @@ def release(settings: Settings) -> None:
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher:
-        release_quotas(settings, registry, publisher)
+        act.release(settings, registry, publisher)
 
 
 def _run(

@@ -18,7 +18,7 @@ from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.act import Actuators
+from deploy.processes.act import Actuators, policy_services
 from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
@@ -30,7 +30,6 @@ from deploy.query.components import require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from deploy.settings.reload import SettingsReload
-from deploy.switch.admin_api import admin_api_components
 from policies.throttle import ThrottleSettings
 
 _log = structlog.get_logger(__name__)
@@ -115,7 +114,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
         export = exporting(settings, registry, publisher, terminal.decision)
         components = [
             *_shared_components(settings, report, registry, sessions, publisher, connections),
-            *admin_api_components(settings),
+            *policy_services(settings),
             *export.components,
             *notifier_components(settings, registry),
             Component("settings reload", reload.watch(registry, stop)),

@@ -46,7 +46,7 @@ _TARGET = 1 << 32
 
 def examples() -> Examples:
     """Return the scenario's batches, up to the first orders to copy."""
-    moments = (_known(), _started(), _acked(), _clusters(), _listed())
+    moments = (_make_known(), _started(), _acked(), _clusters(), _listed())
     return Examples(
         settings=SwitchingSettings(),
         batches=tuple(tuple(_published(readings, second)) for second, readings in enumerate(moments)),
@@ -96,7 +96,7 @@ def _published(readings: Sequence[Reading], second: int) -> Iterator[ExampleRead
         yield ExampleReading(source, f"switch-{second}-{number}", START + timedelta(seconds=second), reading)
 
 
-def _known() -> Sequence[Reading]:
+def _make_known() -> Sequence[Reading]:
     statuses = (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY))
     registered = tuple(
         RegisteredCluster(

@@ -70,5 +70,5 @@ def _quotas_set() -> Sequence[ExampleReport]:
         attempt=1,
     ).explained(at)
     assert planned.record is not None  # noqa: S101 - a rate that is set is recorded
-    note = AppliedQuota.of(_CLUSTER, entity, planned.record, order)
+    note = AppliedQuota.build(_CLUSTER, entity, planned.record, order)
     return (ExampleReport("application-1", at, said), ExampleReport("note-1", at, note))

@@ -97,7 +97,7 @@ class AppliedQuota(ActuatorEvent):
     valid_until: Instant | None = Field(description="From that decision.")
 
     @classmethod
-    def of(cls, cluster: str, entity: Entity, record: QuotaRecord, order: QuotaOrder | None) -> Self:
+    def build(cls, cluster: str, entity: Entity, record: QuotaRecord, order: QuotaOrder | None) -> Self:
         """Write a record, with the decision in force."""
         return cls(
             cluster=cluster,

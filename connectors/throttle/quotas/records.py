@@ -143,7 +143,7 @@ class QuotaRecords:
         """
         given = {e: record for e, record in records.items() if record is not None}
         changed = {e: record for e, record in given.items() if not same_but_for_order(self._records.get(e), record)}
-        self._write([self._encode(AppliedQuota.of(self._cluster, e, r, order), at) for e, r in changed.items()])
+        self._write([self._encode(AppliedQuota.build(self._cluster, e, r, order), at) for e, r in changed.items()])
         self._records |= given
 
     def _encode(self, applied: AppliedQuota, at: datetime) -> tuple[str, bytes]:
