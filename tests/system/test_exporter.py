@@ -253,7 +253,7 @@ def test_prometheus_scrapes_what_the_loop_decides(topics: Topics, tmp_path: Path
         (target,) = prometheus.ask("targets")["activeTargets"]
         assert (target["health"], target["lastError"]) == ("up", "")
         metadata = prometheus.ask("targets/metadata", metric="headgate_throttle_factor")
-        assert [(m["type"], m["help"][:12]) for m in metadata] == [("gauge", "How much the")]
+        assert [(m["type"], m["help"][:12]) for m in metadata] == [("gauge", "The decided ")]
 
 
 class TouchingRegistry(CollectorRegistry):
