@@ -60,11 +60,6 @@ def next_timer_ms(wake_ms: int | None, timer_ms: int | None, began_ms: int, ahea
     return timer_ms if is_early_enough else due_ms
 
 
-_ROOM_MS = 7 * 86_400_000
-"""No deadline that was set during the jump lies further beyond it."""
-_FARTHEST_SEQUENCE_MS = millis_of(FARTHEST_AHEAD) - 60_000
-
-
 def move_instants_back(state: Value, now_ms: int, by_ms: int) -> Value:
     """Return the state with every instant that lies further ahead than clocks differ moved back by `by_ms`.
 
