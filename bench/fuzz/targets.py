@@ -24,7 +24,6 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
 from connectors.switching.proposed_entries import ProposedEntry
 from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument, SwitchTarget
-from connectors.switching.rollover import _parse_rollover
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.four_letter import parse_cons, parse_dump, parse_role
 from connectors.zookeeper.owners import owner_member
@@ -148,7 +147,6 @@ def _asks() -> tuple[Callable[[], object], ...]:
 
 def _rest(document: bytes) -> None:
     _answer[0] = document
-    _parse_rollover("m:1", httpx.Response(200, content=document))
     for ask in _asks():
         with suppress(AdminError, httpx.RequestError, StatusError):
             ask()

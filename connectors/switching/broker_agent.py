@@ -15,7 +15,6 @@ import structlog
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.json_znodes import JsonZnodes
 from connectors.switching.registry import SWITCH_TARGET, Registry, RegistryError, RegistryView
-from connectors.switching.rollover import RolloverRefusedError, RolloverRequest
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchBroker
@@ -46,26 +45,6 @@ class BookKeeperClients(Protocol):
         """Close the client of a cluster, if there is one. Raises if it has readers again."""
 
 
-class CursorOwner(Protocol):
-    """Rolls the cursors of loaded topics over. Called from many threads."""
-
-    def roll_over(self, topic: str, cursor: str, target: str) -> int:
-        """Continue a subscription's cursor in a new ledger of a cluster.
-
-        Args:
-            topic: `persistent://tenant/namespace/topic`.
-            cursor: the subscription's name.
-            target: the cluster.
-
-        Returns:
-            The cursor's ledger in that cluster, be it new or not.
-
-        Raises:
-            NotOwnedError: the topic is not loaded.
-            RolloverRefusedError: the cursor cannot be rolled over.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class _Followed:
     epoch: int
@@ -87,7 +66,6 @@ class BrokerAgent:
         clients: the broker's BookKeeper clients.
         report: called in the agent's thread with each `headgate.switch-broker.v1`, such as the result of
             `connectors.kafka.publisher.observations_to`.
-        cursors: rolls cursors over; None: requests are refused.
         root: the registry's znode.
         interval_seconds: between two reports. The registry is read as often, in case a watch was lost.
         clock: seconds since 1970: reports of a broker that starts again are numbered on from there.
@@ -101,7 +79,6 @@ class BrokerAgent:
         clients: BookKeeperClients,
         report: Callable[[Reading], None],
         *,
-        cursors: CursorOwner | None = None,
         root: str = REGISTRY_ROOT,
         interval_seconds: float = 3.0,
         clock: Callable[[], float] = time.time,
@@ -113,7 +90,6 @@ class BrokerAgent:
         self._watched = (f"{root}/directive", f"{root}/{SWITCH_TARGET}", f"{root}/committed")
         self._clients = clients
         self._report = report
-        self._cursors = cursors
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._changed = threading.Event()
@@ -153,22 +129,6 @@ class BrokerAgent:
         except RegistryError as error:
             self._log_trouble(str(error))
         self._publish_state()
-
-    def roll_over(self, request: RolloverRequest) -> int:
-        """Roll a cursor over, for a `RolloverServer`, if the request agrees with the followed directive.
-
-        Raises:
-            NotOwnedError: the topic is not loaded here.
-            RolloverRefusedError: the agent follows another epoch or target, or it cannot be done.
-        """
-        followed = self._followed
-        if self._cursors is None:
-            raise RolloverRefusedError(f"{self._broker} rolls no cursors over")
-        if followed is None or followed.failed or (followed.epoch, followed.target) != (request.epoch, request.target):
-            now = "nothing" if followed is None or followed.failed else f"epoch {followed.epoch} to {followed.target}"
-            wanted = f"epoch {request.epoch} to {request.target}"
-            raise RolloverRefusedError(f"{self._broker} follows {now}, not {wanted}")
-        return self._cursors.roll_over(request.topic, request.cursor, request.target)
 
     def _on_change(self, event: object) -> None:  # noqa: ARG002 - from kazoo's thread, which must not wait
         self._changed.set()

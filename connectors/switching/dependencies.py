@@ -12,7 +12,6 @@ from connectors.switching.lease import HeldLease
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.registry_view import RegistryView
 from connectors.switching.result_outbox import ResultOutbox
-from connectors.switching.rollover import RolledOver, RolloverFailed, TopicNotOwned
 from policies.observations import Reading
 from policies.switching.decisions import SwitchDecision
 from policies.switching.readings import SwitchBrokers, SwitchCluster, SwitchLedger, SwitchPrecheck, SwitchStatus
@@ -168,13 +167,6 @@ class LedgerReferences(Protocol):
 
     def read_owners(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         """Return the clusters that znodes attribute a ledger to. Raises ReferenceZnodeError."""
-
-
-class TopicOwners(Protocol):
-    """See `rollover.OwnerClient`."""
-
-    def roll_over(self, path: str, target: str, epoch: int) -> RolledOver | TopicNotOwned | RolloverFailed:
-        """Have the topic's owner roll over a cursor."""
 
 
 @dataclass(frozen=True)

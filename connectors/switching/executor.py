@@ -13,7 +13,6 @@ from connectors.actuation.actuator import Follower, LoopTopics, Publish, read_da
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
-from connectors.pulsar.connection import PulsarAdmin
 from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.cluster_sessions import ClusterSessions
@@ -27,7 +26,6 @@ from connectors.switching.reconciler import SwitchReconciler
 from connectors.switching.registry import Registry
 from connectors.switching.registry_orders import RegistryOrders
 from connectors.switching.result_outbox import SOURCE, ResultOutbox
-from connectors.switching.rollover import OwnerClient
 from connectors.switching.settings import SwitchExecution
 from policies.succession import succeeds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
@@ -47,8 +45,6 @@ class WatchedSwitch:
     """The rules of its prechecks."""
     concurrency: int
     """Limit of the ledgers in work."""
-    admin: PulsarAdmin | None = None
-    """The credentials for its brokers' agents; used only with `settings.owner_url`."""
 
 
 class _InForce(NamedTuple):
@@ -162,14 +158,8 @@ def _make_reconciler(
 
 
 def _make_ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> LedgerOrders:
-    settings, sessions, admin = watched.settings, watched.sessions, watched.admin
+    settings, sessions = watched.settings, watched.sessions
     replication = settings.replication.sizes() if settings.replication else None
     copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password())
-    brokers_path = settings.brokers_path
-    owners = (
-        OwnerClient(sessions.brokers, settings.owner_url, admin, brokers_path=brokers_path)
-        if settings.owner_url and admin
-        else None
-    )
     copiers, references = LedgerCopiers(sessions, copies, jvm), ReferenceZnodes(sessions.brokers)
-    return LedgerOrders(sessions, copiers, references, sessions.find_owner, owners)
+    return LedgerOrders(sessions, copiers, references, sessions.find_owner)

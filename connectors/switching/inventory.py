@@ -26,9 +26,6 @@ MAX_PART_REFERENCES = 1_000
 MAX_PART_BYTES = 256 * 1024
 """A part is full at this size. Its last reference may exceed it by the size of one znode (at most 1 MiB)."""
 
-_ID_BYTES = 20
-"""Up to 19 digits, and a comma."""
-
 
 @dataclass(slots=True)
 class _Part:
@@ -36,7 +33,6 @@ class _Part:
 
     references: list[ReferenceReading] = field(default_factory=list)
     existing: list[LedgerReading] = field(default_factory=list)
-    target_ids: list[int] = field(default_factory=list)
     weight_bytes: int = 0
 
     @property
@@ -53,10 +49,6 @@ class _Part:
         self.existing.append(reading)
         self.weight_bytes += len(reading.model_dump_json().encode())
 
-    def add_id(self, ledger_id: int) -> None:
-        self.target_ids.append(ledger_id)
-        self.weight_bytes += _ID_BYTES
-
 
 def make_inventory(
     cluster: str,
@@ -66,7 +58,6 @@ def make_inventory(
     target: str,
     took_ms: int,
     *,
-    target_ids: Iterable[int] | None = None,
     staying: Iterable[StayingLedgers] = (),
     left_out: Iterable[str] = (),
 ) -> Iterator[Reading]:
@@ -79,7 +70,6 @@ def make_inventory(
         existing: the ledgers found in the target, by id; each is in one part, with its first reference.
         target: the cluster in which each referenced ledger was looked up; empty: none.
         took_ms: duration of the reading.
-        target_ids: all ledgers of the target, with or without a reference; None: it was not listed.
         staying: counts of other znodes that name ledgers.
         left_out: znodes that were not read, by the settings.
 
@@ -87,7 +77,7 @@ def make_inventory(
         UserError: a reference does not fit a record, such as one to a negative id.
     """
     number = count = 0
-    for part in _split_parts(references, existing, target_ids):
+    for part in _split_parts(references, existing):
         yield SwitchInventoryPart(
             cluster=cluster,
             outcome=Outcome.OK,
@@ -95,7 +85,6 @@ def make_inventory(
             part=number,
             references=tuple(part.references),
             existing=tuple(part.existing),
-            target_ids=tuple(part.target_ids) if target_ids is not None else None,
         )
         number += 1
         count += len(part.references)
@@ -112,10 +101,8 @@ def make_inventory(
     )
 
 
-def _split_parts(
-    references: Iterable[Reference], existing: Mapping[int, Ledger], target_ids: Iterable[int] | None
-) -> Iterator[_Part]:
-    """Yield at least one part, because a target that was listed and is empty must be reported."""
+def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]) -> Iterator[_Part]:
+    """Yield at least one part."""
     part, left = _Part(), dict(existing)
     for reference in references:
         part.add_reference(reference)
@@ -126,11 +113,6 @@ def _split_parts(
             part = _Part()
     for ledger in left.values():
         part.add_ledger(ledger)
-        if part.is_full:
-            yield part
-            part = _Part()
-    for ledger_id in target_ids or ():
-        part.add_id(ledger_id)
         if part.is_full:
             yield part
             part = _Part()

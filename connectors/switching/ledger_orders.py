@@ -17,9 +17,8 @@ from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, Co
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.provenance import NOT_OURS
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
-from connectors.switching.dependencies import CopierPool, JournaledCopier, LedgerLookup, LedgerReferences, TopicOwners
+from connectors.switching.dependencies import CopierPool, JournaledCopier, LedgerLookup, LedgerReferences
 from connectors.switching.inventory import make_ledger_reading
-from connectors.switching.rollover import RolledOver
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -94,7 +93,6 @@ class LedgerOrders:
         copiers: copy and delete ledgers.
         references: of the broker cluster.
         find_owner: returns the broker that has loaded the topic of a cursor's znode; None: no broker has.
-        owners: asks the owner of a loaded topic to roll over a cursor; None: no owner is asked.
     """
 
     def __init__(
@@ -103,19 +101,17 @@ class LedgerOrders:
         copiers: CopierPool,
         references: LedgerReferences,
         find_owner: Callable[[str], str | None],
-        owners: TopicOwners | None = None,
     ) -> None:
         self._ledgers = ledgers
         self._copiers = copiers
         self._references = references
         self._find_owner = find_owner
-        self._owners = owners
         self._writers = tuple(threading.Lock() for _ in range(_WRITERS))
         self._handlers: dict[SwitchVerdict, Callable[[LedgerOrder], SwitchLedger]] = {
             SwitchVerdict.START_COPY: self._copy,
             SwitchVerdict.DELETE_OWN_COPY: self._delete_own,
             SwitchVerdict.PROMOTE: self._promote,
-            SwitchVerdict.REQUEST_ROLLOVER: self._request_rollover,
+            SwitchVerdict.REQUEST_ROLLOVER: self._refuse_rollover,
             SwitchVerdict.REVERT: self._revert,
             SwitchVerdict.DELETE_OLD: self._delete_old,
         }
@@ -162,21 +158,10 @@ class LedgerOrders:
             )
         result = self._journaled_copier(order).copier.copy(order.ledger_id, new_id=new_id)
         if result.outcome is CopyOutcome.SOURCE_OPEN:
-            return order.result(LedgerOutcome.FAILED, f"{self._close_by_rollover(order)}{result.detail}".strip())
+            return order.result(LedgerOutcome.FAILED, f"the ledger is still written to; {result.detail}".strip())
         if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
             result = self._add_target(order, result)
         return order.result(POLICY_OUTCOMES[result.outcome], result.detail, **_report_ledgers(result))
-
-    def _close_by_rollover(self, order: LedgerOrder) -> str:
-        """Have the topic's owner roll over the cursor, which closes its ledger: an open ledger cannot be copied."""
-        if order.ledger.kind is not LedgerKind.CURSOR:
-            return "the ledger is still written to; "
-        rollover = self._roll_over(order)
-        return (
-            f"its owner rolled it over to ledger {rollover.ledger_id}; "
-            if isinstance(rollover, RolledOver)
-            else f"{rollover}; "
-        )
 
     def _add_target(self, order: LedgerOrder, result: CopyResult) -> CopyResult:
         """Add the target's ledger. Its id is journalled for another source, so it is no copy of this ledger."""
@@ -201,7 +186,7 @@ class LedgerOrders:
             return order.result(LedgerOutcome.FAILED, "the order does not say which id its copy has")
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
             # The broker keeps the cursors of loaded topics in memory: it would overwrite our change, or fail on it.
-            return self._request_rollover(order, f"{member} has its topic loaded: unload it; ")
+            return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
         # After an earlier promotion its copy is in use, whatever happened to the source.
         if self._has_advanced(order) and self._read_owners(order, order.target_id) != {order.target}:
             return order.result(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
@@ -240,17 +225,10 @@ class LedgerOrders:
                 ledger.paths, ledger.kind, ledger_id, order.allowed_owners(owner), new_owner, new_id=new_id
             )
 
-    def _request_rollover(self, order: LedgerOrder, prefix: str = "") -> SwitchLedger:
-        rollover = self._roll_over(order)
-        if isinstance(rollover, RolledOver):
-            return order.result(LedgerOutcome.ROLLED_OVER, new_id=rollover.ledger_id, attribution=order.target)
-        return order.result(LedgerOutcome.FAILED, f"{prefix}{rollover}")
-
-    def _roll_over(self, order: LedgerOrder) -> RolledOver | str:
-        if self._owners is None:
-            return "its topic is loaded, and switching.owner_url does not say where to ask its owner"
-        rollover = self._owners.roll_over(order.ledger.paths[0], order.target, order.decision.epoch)
-        return rollover if isinstance(rollover, RolledOver) else rollover.detail
+    def _refuse_rollover(self, order: LedgerOrder) -> SwitchLedger:
+        """A cursor under a new id needs its owner, and no released Pulsar can be asked to roll a cursor over."""
+        member = self._find_owner(order.ledger.paths[0]) or "its next owner"
+        return order.result(LedgerOutcome.FAILED, f"{member} must roll the cursor over: load and unload its topic")
 
     @staticmethod
     def _report_attribution(order: LedgerOrder, done: Attribution, result: LedgerOutcome) -> SwitchLedger:

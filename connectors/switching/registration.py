@@ -49,7 +49,7 @@ def _list_watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
         if execution is not None and bookkeeper is not None and cluster.zookeeper is not None:
             own = switching.for_cluster(name)
             sessions = ClusterSessions(name, cluster.zookeeper, bookkeeper)
-            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, cluster.pulsar)
+            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency)
 
 
 def _acts_on(settings: SwitchingSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
@@ -86,12 +86,6 @@ def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSe
             session.close()
 
 
-def _mistakes(cluster: ClusterSources) -> Iterator[str]:
-    execution = cluster.setting(SwitchExecution)
-    if execution is not None and execution.owner_url is not None and cluster.pulsar is None:
-        yield "switching.owner_url: needs pulsar.admin_url, too, for the credentials of requests to brokers"
-
-
 CONNECTORS = PolicyConnectors(
     cluster_settings={
         "bookkeeper": ClusterSetting(
@@ -107,10 +101,8 @@ CONNECTORS = PolicyConnectors(
             needs=("bookkeeper.clusters",),
         ),
     },
-    mistakes=_mistakes,
     probes=_probes,
     actuators=_actuators,
-    services="deploy.switch.admin_api:admin_api_components",
     acts_on=_acts_on,
     view=SwitchingView,
     detail=DETAIL,

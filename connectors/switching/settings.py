@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.bookkeeper.copy_clusters import Replication
-from connectors.http.access import LOOPBACK, HttpAccess
-from connectors.pulsar.connection import MemberUrl
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from connectors.zookeeper.connection import ZnodePath
 from policies.units import PositiveDuration, parse_duration
@@ -32,26 +30,6 @@ class CopyReplication(BaseModel):
     def sizes(self) -> Replication:
         """Return them for the copier."""
         return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
-
-
-class SwitchAdminApi(HttpAccess):
-    """The REST verbs of PIP-477, below `/admin/v2/bookie-clusters`, served by the executor of the switch."""
-
-    place: ClassVar[str] = "switching.admin_api"
-
-    host: str = Field(default="127.0.0.1", min_length=1, description="The address to listen on.")
-    port: int = Field(default=8089, ge=0, le=65_535, description="The port; 0 for any that is free.")
-    timeout: PositiveDuration = Field(
-        default=parse_duration("1m"), description="Time limit for the loop's answer to a command."
-    )
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield mistakes, see `RedactedBlock`."""
-        if (self.token is None) == (self.token_file is None):
-            yield "token", "give either token or token_file: its holder may move brokers"
-        if self.cert_file is None and self.host not in LOOPBACK:
-            yield "cert_file", "beyond this machine the token must be encrypted: give cert_file and key_file"
-        yield from ((field, why) for field, why in super().problems() if field != "token")
 
 
 class SwitchExecution(RedactedBlock):
@@ -80,15 +58,6 @@ class SwitchExecution(RedactedBlock):
         description="Password of the ledgers: the brokers' `managedLedgerPassword`. Default: none, as theirs.",
     )
     ledger_password_file: Path | None = Field(default=None, description="File with the password.")
-    owner_url: MemberUrl | None = Field(
-        default=None,
-        description="Address of a broker's agent, which rolls over the cursors of loaded topics; `{member}` is "
-        "`host:port` as the broker registers, `{host}` the host. Default: such cursors wait until they are unloaded.",
-    )
-
-    admin_api: SwitchAdminApi | None = Field(
-        default=None, description="If present, commands are also accepted over HTTP, by the verbs of PIP-477."
-    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield mistakes, see `RedactedBlock`."""

@@ -261,37 +261,3 @@ def _load(settings: Path | None) -> "Settings":
     set_up_logging(answers=True)
     logging.getLogger().setLevel(logging.CRITICAL)  # the command's own error at the end is clearer than ZooKeeper's
     return load_settings(settings)
-
-
-@switch_app.command()
-def inventory(
-    cluster: Cluster,
-    target: Target,
-    settings: SettingsFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Publish all ledger references and the target's ledgers, for `collisions` to join.
-
-    The exit status is 1 if a reading failed.
-    """
-    from deploy.switch.inventory_command import publish_inventory
-
-    if not publish_inventory(_load(settings), cluster, target, as_json=as_json):
-        raise typer.Exit(_NOT_READY)
-
-
-@switch_app.command()
-def collisions(
-    cluster: Cluster,
-    inventory: Annotated[str | None, typer.Option(help="Id of the inventory; default: the newest.")] = None,
-    settings: SettingsFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Find ledger id collisions: join a published inventory with the target's ledgers in Spark.
-
-    The exit status is 1 if there is a collision.
-    """
-    from deploy.switch.collisions_command import show_collisions
-
-    if not show_collisions(_load(settings), cluster, inventory, as_json=as_json):
-        raise typer.Exit(_NOT_READY)

@@ -63,7 +63,6 @@ def examples() -> Examples:
             },
             "switching": {
                 "replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2},
-                "owner_url": "http://{host}:8080",
             },
         },
         # The order about a ledger and the last record show the most fields.

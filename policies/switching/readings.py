@@ -290,11 +290,6 @@ class SwitchInventoryPart(Reading):
     existing: tuple[LedgerReading, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Ledgers found in the target under these ids."
     )
-    target_ids: tuple[LedgerId, ...] | None = Field(
-        max_length=MOST_LISTED,
-        default=None,
-        description="A part of all ledgers of the target; null in all parts: it was not listed.",
-    )
 
     def subject(self) -> str:
         """``<cluster>/<inventory>/<part>``."""

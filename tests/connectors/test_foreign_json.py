@@ -1,7 +1,6 @@
 """JSON that others wrote: whatever they wrote, whoever reads it has one error, and it quotes nothing."""
 
 from collections.abc import Callable
-from http import HTTPStatus
 
 import httpx
 import msgspec
@@ -11,7 +10,6 @@ from connectors.canary.canary import _evidence
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.pulsar.probes import role_of
 from connectors.switching.json_znodes import DamagedZnodeError, JsonZnodes
-from connectors.switching.rollover import RolloverFailed, _parse_rollover
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError
 from tests.connectors.switching.memory_zookeeper import Server
@@ -58,11 +56,6 @@ def ask_server(document: bytes) -> None:
         AdminServer("http://z:8080", 5.0, transport=transport).role()
 
 
-def ask_owner(document: bytes) -> None:
-    for status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        assert isinstance(_parse_rollover("m:1", httpx.Response(status, content=document)), RolloverFailed)
-
-
 def read_znode(document: bytes) -> None:
     server = Server()
     server.write("/note", document)
@@ -74,7 +67,7 @@ def look_for_canary(document: bytes) -> None:
     assert _evidence(document) is None
 
 
-@pytest.mark.parametrize("read", [ask_server, ask_owner, read_znode, look_for_canary])
+@pytest.mark.parametrize("read", [ask_server, read_znode, look_for_canary])
 @pytest.mark.parametrize("document", STRANGE.values(), ids=STRANGE)
 def test_so_nobody_who_reads_it_is_stopped(read: Callable[[bytes], None], document: bytes) -> None:
     read(document)

@@ -9,15 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from pydantic import SecretStr
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.pulsar.connection import PulsarAdmin
 from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.json_znodes import JsonZnodes, Step, check, create, delete
 from connectors.switching.json_znodes import put as put_step
@@ -30,15 +27,6 @@ from connectors.switching.registry import (
     RegistryError,
     RegistryView,
     StatusWrite,
-)
-from connectors.switching.rollover import (
-    NotOwnedError,
-    OwnerClient,
-    RolledOver,
-    RolloverFailed,
-    RolloverRefusedError,
-    RolloverServer,
-    TopicNotOwned,
 )
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
@@ -646,7 +634,6 @@ class Broker:
         self.open_readers: set[str] = set()
         self.writes: set[str] = set()
         self.unreachable: set[str] = set()
-        self.cursors: dict[tuple[str, str], int] = {}
         self.cannot_close = False
 
     def open(self, name: str) -> None:
@@ -666,14 +653,6 @@ class Broker:
             raise OSError(name)
         self.closed.append(name)
 
-    def roll_over(self, topic: str, cursor: str, target: str) -> int:
-        if (topic, cursor) not in self.cursors:
-            raise NotOwnedError(f"{topic} is not loaded")
-        if target in self.unreachable:
-            raise RolloverRefusedError(f"no ledger can be made in {target}")
-        self.cursors[topic, cursor] += 1
-        return self.cursors[topic, cursor]
-
 
 class Agent:
     """An agent, its broker, and what it reported; each is a process of its own, as it were."""
@@ -681,7 +660,7 @@ class Agent:
     def __init__(self, session: ZooKeeperSession, broker: Broker | None = None, **options: Any) -> None:
         self.broker = broker or Broker()
         self.reports: list[SwitchBroker] = []
-        self.agent = BrokerAgent("c1", "b1:8080", session, self.broker, self._take, cursors=self.broker, **options)
+        self.agent = BrokerAgent("c1", "b1:8080", session, self.broker, self._take, **options)
 
     def _take(self, reading: Reading) -> None:
         assert isinstance(reading, SwitchBroker)
@@ -910,138 +889,6 @@ def test_nothing_that_goes_wrong_ends_an_agent(both: Registry, opened: Open) -> 
     b1.agent._report = report
     with b1.running():
         eventually("it reports", lambda: b1.reports)
-
-
-# --- rollovers
-
-PATH = "/managed-ledgers/t/n/persistent/a+topic/s+1"
-TOPIC, CURSOR = "persistent://t/n/a topic", "s 1"
-ADMIN = PulsarAdmin.model_validate({"admin_url": "http://127.0.0.1:1", "timeout": "2s"})
-
-
-class Rollovers:
-    """A broker that serves rollovers, and who asks it."""
-
-    def __init__(self, agent: Agent, session: ZooKeeperSession, tree: KazooClient) -> None:
-        self.agent, self._session, self._tree = agent, session, tree
-        self.server = RolloverServer(agent.agent.roll_over)
-
-    def own(self, value: bytes = b'{"httpUrl": "http://127.0.0.1:8080"}') -> None:
-        """Have the broker own the bundle of the topic."""
-        for bundle in ("0x00000000_0x80000000", "0x80000000_0xffffffff"):
-            self._tree.create(f"/namespace/t/n/{bundle}", value, ephemeral=True, makepath=True)
-        self._tree.ensure_path("/loadbalance/brokers/127.0.0.1:8080")
-
-    def ask(self, target: str = "new", epoch: int = 1, path: str = PATH, port: int | None = None) -> Any:
-        owners = OwnerClient(self._session, f"http://{{host}}:{port or self.server.port}", ADMIN)
-        return owners.roll_over(path, target, epoch)
-
-
-@pytest.fixture
-def rollovers(both: Registry, b1: Agent, opened: Open, tree: KazooClient) -> Iterator[Rollovers]:
-    """Of a broker that has the topic loaded and follows epoch 1 to `new`; nobody owns the bundle yet."""
-    both.write_directive(1, "new")
-    b1.poll()
-    b1.broker.cursors[TOPIC, CURSOR] = 41
-    asking = Rollovers(b1, opened(), tree)
-    with asking.server:
-        yield asking
-
-
-def test_the_owner_of_a_cursor_rolls_it_over(rollovers: Rollovers) -> None:
-    rollovers.own()
-    assert rollovers.ask() == RolledOver(42)
-
-
-def test_a_topic_that_nobody_owns_is_nobodys_to_roll_over(rollovers: Rollovers) -> None:
-    assert rollovers.ask() == TopicNotOwned(f"nobody has {TOPIC} loaded")
-
-
-def test_a_topic_that_its_owner_has_not_loaded_is_not_owned(rollovers: Rollovers) -> None:
-    rollovers.own()
-    rollovers.agent.broker.cursors.clear()
-    said = rollovers.ask()
-    assert isinstance(said, TopicNotOwned)
-    assert said.detail == f"127.0.0.1:8080 answers with status 404: {TOPIC} is not loaded"
-
-
-@pytest.mark.parametrize(
-    ("target", "epoch"), [("new", 2), ("new", 0), ("old", 1)], ids=["later", "earlier", "another target"]
-)
-def test_an_owner_that_follows_another_directive_refuses(rollovers: Rollovers, target: str, epoch: int) -> None:
-    rollovers.own()
-    said = rollovers.ask(target, epoch)
-    assert isinstance(said, RolloverFailed)
-    assert f"follows epoch 1 to new, not epoch {epoch} to {target}" in said.detail
-    assert rollovers.agent.broker.cursors[TOPIC, CURSOR] == 41
-
-
-def test_what_the_owner_cannot_do_has_failed(rollovers: Rollovers) -> None:
-    rollovers.own()
-    rollovers.agent.broker.unreachable = {"new"}
-    assert rollovers.ask() == RolloverFailed("127.0.0.1:8080 answers with status 409: no ledger can be made in new")
-
-
-def test_an_owner_that_does_not_answer_or_does_not_say_who_it_is_has_failed(
-    rollovers: Rollovers, free_port: int
-) -> None:
-    assert rollovers.ask(path="/schemas/x") == RolloverFailed("/schemas/x is not the znode of a cursor")
-    rollovers.own(b"{}")
-    assert isinstance(rollovers.ask(), RolloverFailed)
-    for bundle in rollovers._tree.get_children("/namespace/t/n"):
-        rollovers._tree.delete(f"/namespace/t/n/{bundle}")
-    rollovers.own()
-    said = rollovers.ask(port=free_port)
-    assert isinstance(said, RolloverFailed)
-    assert said.detail.startswith("127.0.0.1:8080: POST /headgate/v1/cursors/rollover")
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
-        (404, b"<html>", RolloverFailed),
-        (404, b'{"reason": "Topic not found"}', RolloverFailed),
-        (404, b'{"detail": "only /x is served", "reason": ""}', RolloverFailed),
-        (404, b'{"detail": "gone", "reason": "not_owned"}', TopicNotOwned),
-        (500, b'{"detail": "gone", "reason": "not_owned"}', RolloverFailed),
-        (200, b'{"ledger_id": 7}', RolledOver),
-        (200, b'{"ledger_id": -1}', RolloverFailed),
-        (200, b"ok", RolloverFailed),
-        (307, b"", RolloverFailed),
-    ],
-)
-def test_only_who_rolls_cursors_over_is_believed(
-    opened: Open, tree: KazooClient, status: int, body: bytes, said: type[object]
-) -> None:
-    """A topic that is taken for one that nobody has loaded would be changed under its owner's hands."""
-    tree.create("/namespace/t/n/0x00000000_0xffffffff", b'{"brokerId": "b1:8080"}', ephemeral=True, makepath=True)
-    tree.ensure_path("/loadbalance/brokers/b1:8080")
-    asked: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
-        return httpx.Response(status, content=body, headers={"Location": "http://elsewhere/"})
-
-    admin = ADMIN.model_copy(update={"token": SecretStr("s3cret")})
-    owners = OwnerClient(opened(), "https://{member}", admin, httpx.MockTransport(answer))
-    outcome = owners.roll_over(PATH, "new", 1)
-    assert isinstance(outcome, said)
-    assert "s3cret" not in str(outcome)
-    assert [str(request.url) for request in asked] == ["https://b1:8080/headgate/v1/cursors/rollover"]
-    assert asked[0].headers["Authorization"] == "Bearer s3cret"
-    assert json.loads(asked[0].content) == {"topic": TOPIC, "cursor": CURSOR, "target": "new", "epoch": 1}
-
-
-@pytest.mark.parametrize("owner", ["evil:8080", "b1:8080@evil:80", "evil/b1:8080", "b1"])
-def test_an_owner_that_is_no_registered_broker_is_not_asked_and_sent_no_token(
-    opened: Open, tree: KazooClient, owner: str
-) -> None:
-    value = json.dumps({"brokerId": owner}).encode()
-    tree.create("/namespace/t/n/0x00000000_0xffffffff", value, ephemeral=True, makepath=True)
-    tree.ensure_path("/loadbalance/brokers/b1:8080")
-    owners = OwnerClient(opened(), "https://{member}", ADMIN, httpx.MockTransport(lambda _: httpx.Response(200)))
-    said = owners.roll_over(PATH, "new", 1)
-    assert said == RolloverFailed(f"the owner of {TOPIC} is not registered in /loadbalance/brokers: not asked")
 
 
 # --- who may write it

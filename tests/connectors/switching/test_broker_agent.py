@@ -1,15 +1,12 @@
 """The reference agent of a broker: which directive it follows, what it tells of itself, and when it closes a client."""
 
-import threading
 from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.registry import Registry
-from connectors.switching.rollover import RolloverRefusedError, RolloverRequest
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
 from policies.switching.state import ClusterStatus
@@ -44,17 +41,6 @@ class Clients:
         self.closed.append(name)
 
 
-class Cursors:
-    """Who has all topics loaded."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, str]] = []
-
-    def roll_over(self, topic: str, cursor: str, target: str) -> int:
-        self.asked.append((topic, cursor, target))
-        return 77
-
-
 class World:
     """A registry with `old` active and `new` standing by, and the agent of one broker."""
 
@@ -64,14 +50,14 @@ class World:
         for name, status in (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY)):
             entry: dict[str, Any] = {"uri": f"zk://{name}", "instance_id": name, "root": "/ledgers"}
             self.registry.write_cluster(name, status=status, version=None, bootstrap="old", **entry)
-        self.clients, self.cursors, self.now = Clients(), Cursors(), 1000.0
+        self.clients, self.now = Clients(), 1000.0
         self.reports: list[SwitchBroker] = []
         self.agent = self.start()
 
     def start(self) -> BrokerAgent:
         session = self.server.session()
         return BrokerAgent(
-            "c1", "b1", session, self.clients, self._take, cursors=self.cursors, clock=lambda: self.now
+            "c1", "b1", session, self.clients, self._take, clock=lambda: self.now
         )  # fmt: skip
 
     def poll(self) -> SwitchBroker | None:
@@ -89,11 +75,6 @@ class World:
     def _take(self, reading: Reading) -> None:
         assert isinstance(reading, SwitchBroker)
         self.reports.append(reading)
-
-
-def request(epoch: int, target: str = "new") -> RolloverRequest:
-    topic, cursor = CURSOR
-    return RolloverRequest(topic=topic, cursor=cursor, epoch=epoch, target=target)
 
 
 def test_without_a_directive_it_writes_where_the_active_cluster_is() -> None:
@@ -210,57 +191,3 @@ def test_one_that_was_closed_and_opened_again_may_be_closed_again() -> None:
     world.registry.allow_close("old", 4)
     world.poll()
     assert world.clients.closed == ["old", "old"]
-
-
-def test_a_cursor_is_rolled_over_for_the_very_directive_that_is_followed() -> None:
-    world = switched()
-    assert world.agent.roll_over(request(2)) == 77
-    assert world.cursors.asked == [(*CURSOR, "new")]
-
-
-@pytest.mark.parametrize(
-    ("asked", "followed"),
-    [(request(1), "epoch 2 to new"), (request(3), "epoch 2 to new"), (request(2, "old"), "epoch 2 to new")],
-    ids=["older", "newer", "elsewhere"],
-)
-def test_any_other_is_refused_by_name(asked: RolloverRequest, followed: str) -> None:
-    world = switched()
-    with pytest.raises(RolloverRefusedError, match=f"b1 follows {followed}, not epoch {asked.epoch} to {asked.target}"):
-        world.agent.roll_over(asked)
-    assert world.cursors.asked == []
-
-
-def test_before_it_follows_anything_or_where_it_rolls_nothing_it_refuses() -> None:
-    world = World()
-    with pytest.raises(RolloverRefusedError, match="follows nothing"):
-        world.agent.roll_over(request(2))
-    without = BrokerAgent("c1", "b2", world.server.session(), world.clients, world.reports.append)  # type: ignore[arg-type]
-    with pytest.raises(RolloverRefusedError, match="b2 rolls no cursors over"):
-        without.roll_over(request(2))
-
-
-def test_a_change_of_the_registry_is_followed_at_once_and_no_error_ends_it() -> None:
-    """The next look is an hour away: only the watch can tell."""
-    world, stop, followed = World(), threading.Event(), threading.Event()
-
-    def report(reading: Reading) -> None:
-        world._take(reading)
-        if world.reports[-1].epoch == 2:
-            followed.set()
-        raise RuntimeError("whoever takes reports has a bug")
-
-    agent = BrokerAgent("c1", "b1", world.server.session(), world.clients, report, interval_seconds=3600)
-    running = threading.Thread(target=agent.run, args=(stop,))
-    running.start()
-    try:
-        while not world.reports:
-            stop.wait(0.01)
-        world.registry.write_directive(2, "new")
-        assert followed.wait(60)
-    finally:
-        stop.set()
-        running.join(60)
-    assert not running.is_alive()
-    assert {f"{REGISTRY_ROOT}/{name}" for name in ("directive", "switch-target", "committed")} <= set(
-        world.server.watches
-    )

@@ -36,9 +36,8 @@ def ledger(ledger_id: int, **more: Any) -> Ledger:
 def told(
     references: Iterable[Reference],
     existing: Mapping[int, Ledger] | None = None,
-    target_ids: Iterable[int] | None = None,
 ) -> list[Reading]:
-    given = make_inventory("c1", "i1", references, existing or {}, "new", 42, target_ids=target_ids)
+    given = make_inventory("c1", "i1", references, existing or {}, "new", 42)
     return list(given)
 
 
@@ -130,39 +129,22 @@ def test_references_are_read_only_as_parts_are_taken() -> None:
 
 
 HEAVY = [
-    ("long names", [cursor(1, position="ü" * 900) for _ in range(5_000)], {}, None),
+    ("long names", [cursor(1, position="ü" * 900) for _ in range(5_000)], {}),
     (
         "rich metadata",
         [cursor(n) for n in range(5_000)],
         {n: ledger(n, custom_metadata=(("k", "A" * 1_000),)) for n in range(5_000)},
-        None,
     ),
-    ("many ids", [], {}, range(9_000_000_000_000_000_000, 9_000_000_000_000_100_000)),
-    ("ledgers nobody refers to", [], {n: ledger(n) for n in range(20_000)}, None),
+    ("ledgers nobody refers to", [], {n: ledger(n) for n in range(20_000)}),
 ]
 
 
-@pytest.mark.parametrize(
-    ("references", "existing", "ids"), [case[1:] for case in HEAVY], ids=[case[0] for case in HEAVY]
-)
-def test_a_record_is_small_whatever_is_in_it(
-    references: list[Reference], existing: dict[int, Ledger], ids: Sequence[int] | None
-) -> None:
-    readings = told(references, existing, ids)
+@pytest.mark.parametrize(("references", "existing"), [case[1:] for case in HEAVY], ids=[case[0] for case in HEAVY])
+def test_a_record_is_small_whatever_is_in_it(references: list[Reference], existing: dict[int, Ledger]) -> None:
+    readings = told(references, existing)
     assert max(len(record(r)) for r in readings) < MAX_PART_BYTES + 16_384
     assert len(readings) > 2
-    assert len([i for p in parts(readings) for i in p.target_ids or ()]) == len(ids or ())
     assert {each.ledger_id for p in parts(readings) for each in p.existing} == set(existing)
-
-
-@pytest.mark.parametrize(
-    ("ids", "expected"), [(None, [None]), ([], [()]), ([3, 1], [(3, 1)])], ids=["not listed", "empty", "listed"]
-)
-def test_a_target_that_is_empty_differs_from_one_that_was_not_listed(
-    ids: list[int] | None, expected: list[tuple[int, ...] | None]
-) -> None:
-    assert [p.target_ids for p in parts(told([cursor(1)], {}, ids))] == expected
-    assert [p.target_ids for p in parts(told([], {}, ids))] == expected
 
 
 def test_a_reference_to_an_impossible_id_names_its_znode() -> None:

@@ -13,7 +13,7 @@ from policies.errors import UserError
 
 def test_an_empty_block_allows_it_with_copies_as_in_the_source() -> None:
     settings = SwitchExecution()
-    assert (settings.replication, settings.owner_url, settings.password()) == (None, None, b"")
+    assert (settings.replication, settings.password()) == (None, b"")
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 2, 1), (1, 1, 1)])
@@ -43,9 +43,8 @@ def test_the_ledgers_password_comes_from_the_settings_or_a_file(tmp_path: Path) 
         {"ledger_password": "hunter2", "ledger_password_file": "/dev/null"},
         {"ledger_password": ["hunter2"]},
         {"ledger_pasword": "hunter2"},
-        {"owner_url": "https://hunter2@brokers"},
     ],
-    ids=["two of them", "no text", "mistyped", "no address for each broker"],
+    ids=["two of them", "no text", "mistyped"],
 )
 def test_mistakes_quote_no_secret(block: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as raised:

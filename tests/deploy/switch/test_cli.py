@@ -179,8 +179,6 @@ def test_a_cluster_that_the_settings_do_not_name_is_refused_before_anything(runn
     [
         ("precheck --target new", "precheck_command", "run_precheck"),
         ("plan --target new", "plan_command", "show_plan"),
-        ("inventory --target new", "inventory_command", "publish_inventory"),
-        ("collisions", "collisions_command", "show_collisions"),
     ],
 )
 @pytest.mark.parametrize(("answer", "status"), [(True, OK), (False, REFUSED)], ids=["ready", "not ready"])
