@@ -36,6 +36,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
 from policies.decisions import Mode
+from policies.throttle import ThrottleSettings
 from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from tests.system.disks import small_disk, why_not_mountable
@@ -146,7 +147,7 @@ class Actuator:
         settings = QuotaSettings.model_validate(
             {"entities": [{"client_id": "default"}], "max_told_wait": max_told_wait, "verify_interval": "1s"}
         )
-        watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), settings, 1.0)
+        watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), settings, ThrottleSettings())
         metrics = QuotaMetrics(CollectorRegistry())
         self._worker = QuotaWorker(watched, lambda _: None, lambda *_: None, metrics)
         self._stop = threading.Event()

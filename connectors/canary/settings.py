@@ -17,6 +17,7 @@ _BLOCK: dict[str, Any] = {
     "min_change": 0.0,
     "departed_hold": "0s",
     "heartbeat": "1d",
+    "expired_action": "hold",
     "time_to_full_alert": "0s",
     "has_actuator": False,
     "alert_grace": "36500d",

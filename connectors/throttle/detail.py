@@ -34,7 +34,7 @@ class ThrottleDetail(PolicyDetail):
     """The cluster's throttle factor, and the fullest volumes."""
 
     factor: float | None = Field(
-        description="In force; the fallback while the decision is stale; null before the first."
+        description="In force; by `expired_action` while the decision is stale; null before the first."
     )
     brokers: dict[str, int] = Field(
         description="Number of brokers by state: counted, stale, departed; empty while stale."

@@ -142,7 +142,7 @@ def release_quotas(context: ActuatorContext) -> None:
 def _list_watched(context: ActuatorContext) -> list[WatchedQuotas]:
     throttle: ThrottleSettings = context.settings
     return [
-        WatchedQuotas(name, cluster.kafka, cluster.setting(QuotaSettings), throttle.for_cluster(name).fallback)
+        WatchedQuotas(name, cluster.kafka, cluster.setting(QuotaSettings), throttle.for_cluster(name))
         for name, cluster in context.clusters.items()
         if cluster.kafka is not None
     ]

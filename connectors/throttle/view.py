@@ -35,7 +35,7 @@ FACTOR = Family(
     "headgate_throttle_factor",
     "The decided fraction of the producers' base rate, in shadow mode and without an actuator, too: 1 is the whole "
     "base rate, 0 is the floor. headgate_quota_bytes_per_second shows the quotas that were set. While the decision is "
-    "stale, it is the fallback.",
+    "stale, it is the factor of `expired_action`.",
     ("cluster",),
 )
 RAW_FACTOR = Family(
@@ -46,9 +46,9 @@ RAW_FACTOR = Family(
 )
 FALLBACKS = Family(
     "headgate_throttle_fallback_total",
-    "How many times the factor changed to the fallback because there was no valid reading; repeated decisions do not "
-    "count.",
-    ("cluster",),
+    "How many times the factor changed to the fallback because there was no valid reading, by the reason of the "
+    "first such decision; repeated decisions do not count.",
+    ("cluster", "reason"),
 )
 VIOLATIONS = Family(
     "headgate_throttle_limit_violations_total",
@@ -104,7 +104,7 @@ class _ThrottledCluster:
     decision: ThrottleFactor | None = None
     limit: LimitHit = LimitHit.NONE
     """The limit that the cluster has reached, by its last decisions."""
-    fallbacks: int = 0
+    fallbacks: Counter[ThrottleReason] = field(default_factory=Counter)
     violations: Counter[LimitHit] = field(default_factory=Counter)
     judged: BrokerVerdicts | None = None
     """The last verdicts on its brokers, of which the next ones take over those that still hold."""
@@ -152,7 +152,8 @@ class ThrottleView:
         limit_before, cluster.limit = cluster.limit, _find_limit(decision, cluster.limit)
         if live:
             was_fallback = before is not None and before.reason in FALLBACK_REASONS
-            cluster.fallbacks += decision.reason in FALLBACK_REASONS and not was_fallback
+            if decision.reason in FALLBACK_REASONS and not was_fallback:
+                cluster.fallbacks[decision.reason] += 1
             if _LIMITS.index(cluster.limit) > _LIMITS.index(limit_before):
                 cluster.violations[cluster.limit] += 1
         return before is not None and _is_caused_by_evidence(before, decision)
@@ -171,7 +172,8 @@ class ThrottleView:
             if cluster.decision is not None:
                 yield from _decision_samples(cluster.decision, cluster.settings, now_ms)
                 # From 0 on, so that the first event is an increase.
-                yield Sample(FALLBACKS, (name,), cluster.fallbacks)
+                for reason in sorted(FALLBACK_REASONS):
+                    yield Sample(FALLBACKS, (name, reason.value), cluster.fallbacks[reason])
                 for limit in (LimitHit.HARD, LimitHit.SOFT):
                     yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
             for volume in cluster.judge(from_millis(now_ms)).volumes():
@@ -187,7 +189,7 @@ def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_
     cluster = decision.cluster
     stale = now_ms >= to_millis(decision.valid_until)
     yield Sample(DECISION_STALE, (NAME, cluster), float(stale))
-    yield Sample(FACTOR, (cluster,), settings.fallback if stale else decision.factor)
+    yield Sample(FACTOR, (cluster,), settings.choose_expired(decision.factor) if stale else decision.factor)
     if stale:
         # The other values may not hold any more.
         return

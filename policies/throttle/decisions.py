@@ -117,4 +117,6 @@ class ThrottleFactor(Decision):
         description="Time until the first volume is full at its present rate; null if none is known to fill."
     )
     soonest_full: SoonestFull | None = Field(default=None, description="That volume, and how certain the estimate is.")
-    valid_until: Instant = Field(description="Without a newer decision by then, consumers apply their fallback.")
+    valid_until: Instant = Field(
+        description="Without a newer decision by then, consumers apply the lesser of its factor and their fallback."
+    )

@@ -41,7 +41,7 @@ class QuotaApplication(ActuatorEvent):
     decision_id: str | None = Field(description="The decision it carries out; null without one.")
     sequence: int | None = Field(description="From that decision.")
     factor: float | None = Field(
-        description="The factor carried out: the decision's, or the fallback when it is stale."
+        description="The factor carried out: the decision's, or what `expired_action` makes of it once it is stale."
     )
     verdict: QuotaVerdict
     reason: QuotaReason

@@ -15,6 +15,7 @@ from datetime import datetime
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.settings import ThrottleSettings
 
 Rate = int | None
 """Bytes per second and broker; None: no quota."""
@@ -40,7 +41,7 @@ class QuotaReason(ClosedEnum):
         "stepping",
         "On its way down to what is decided: set at once, producers would be told to wait longer than `max_told_wait`.",
     )
-    STALE = "stale", "The decision in force has expired without a successor: the fallback factor applies."
+    STALE = "stale", "The decision in force has expired without a successor: `expired_action` decides the factor."
     SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
     RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
     CHANGED_BY_HAND = "changed_by_hand", "Somebody else changed the quota: their value is what is put back in the end."
@@ -57,8 +58,9 @@ class WantedFactor:
     """The factor that should be in force for a cluster now."""
 
     factor: float
-    fallback_factor: float
-    """Its rate is recorded with each other rate, so it can be set when no record can be written any more."""
+    expired_factor: float
+    """The factor once the decision has expired. Its rate is recorded with each other rate, so it can be set when no
+    record can be written any more."""
     reason: QuotaReason
 
     @property
@@ -100,13 +102,14 @@ def make_order(decision: ThrottleFactor) -> QuotaOrder:
     )
 
 
-def choose_factor(order: QuotaOrder, now: datetime, fallback_factor: float) -> WantedFactor:
+def choose_factor(order: QuotaOrder, now: datetime, settings: ThrottleSettings) -> WantedFactor:
     """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired."""
+    expired_factor = settings.choose_expired(order.factor)
     if order.mode is Mode.SHADOW:
-        return WantedFactor(order.factor, fallback_factor, QuotaReason.SHADOW)
+        return WantedFactor(order.factor, expired_factor, QuotaReason.SHADOW)
     if order.is_stale(now):
-        return WantedFactor(fallback_factor, fallback_factor, QuotaReason.STALE)
-    return WantedFactor(order.factor, fallback_factor, QuotaReason.DECIDED)
+        return WantedFactor(expired_factor, expired_factor, QuotaReason.STALE)
+    return WantedFactor(order.factor, expired_factor, QuotaReason.DECIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +259,13 @@ def _is_missing(record: QuotaRecord | None, target: Rate) -> bool:
 
 
 def _list_rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
-    """List our rates that may be found from now on: this one, the fallback's, the present one, the latest before."""
-    fallback = (
-        _slow_down(it.wanted.fallback_factor, base, baseline, it.floor) if it.wanted.fallback_factor < 1.0 else None
-    )
+    """List our rates that may be found from now on: this one, that after expiry, the present one, the latest before."""
+    expired_factor = it.wanted.expired_factor
+    expired = _slow_down(expired_factor, base, baseline, it.floor) if expired_factor < 1.0 else None
     before = it.record.rates if it.record is not None and (it.record.held or it.pending) else ()
     # The present rate stays in the record, however often a later one was recorded and then not set.
     in_place = it.found if it.found in before else None
-    rates = (rate for rate in (target, fallback, in_place, *before) if rate is not None and rate != baseline)
+    rates = (rate for rate in (target, expired, in_place, *before) if rate is not None and rate != baseline)
     return tuple(dict.fromkeys(rates))[:_REMEMBERED_RATES]
 
 

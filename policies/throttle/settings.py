@@ -17,9 +17,22 @@ class Preset(StrEnum):
     STRIMZI = "strimzi"
 
 
+class ExpiredAction(StrEnum):
+    """What replaces a decision that expires without a successor."""
+
+    HOLD = "hold"
+    FALLBACK = "fallback"
+
+
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     # The released plugin opens and closes at once, and uses its last complete reading only.
-    Preset.STRIMZI.value: {"recovery_margin": 0.0, "min_hold": "0s", "min_change": 0.0, "departed_hold": "0s"},
+    Preset.STRIMZI.value: {
+        "recovery_margin": 0.0,
+        "min_hold": "0s",
+        "min_change": 0.0,
+        "departed_hold": "0s",
+        "expired_action": ExpiredAction.FALLBACK.value,
+    },
 }
 
 
@@ -29,7 +42,8 @@ class ThrottleSettings(PolicySettings):
     preset: Preset | None = Field(
         default=None,
         description="`strimzi` reproduces the released kafka-quotas-plugin: no margins and holds, a volume unseen for "
-        "`validity` is forgotten, an empty good reading means 1.0, the start is 1.0.",
+        "`validity` is forgotten, an empty good reading means 1.0, the start is 1.0, an expired decision means the "
+        "fallback.",
     )
     hard: Limit | None = Field(default=None, description="At this limit producers should stop (factor 0.0).")
     soft: Limit | None = Field(default=None, description="From this limit on producers should slow down; above `hard`.")
@@ -56,6 +70,11 @@ class ThrottleSettings(PolicySettings):
     heartbeat: PositiveDuration = Field(
         default=parse_duration("60s"),
         description="The decision is repeated at least this often, and each 8h; it is valid for three times as long.",
+    )
+    expired_action: ExpiredAction = Field(
+        default=ExpiredAction.HOLD,
+        description="What applies if a decision expires because the loop is dead. `hold`: the lesser of its factor and "
+        "`fallback_factor`, so a dead loop opens no gate. `fallback`: `fallback_factor`, as with the released plugin.",
     )
     time_to_full_alert: Duration = Field(
         default=parse_duration("30m"), description="Warn if a volume, at its present rate, is full sooner."
@@ -99,6 +118,10 @@ class ThrottleSettings(PolicySettings):
     def fallback(self) -> float:
         """The fallback factor in force: without a limit a cluster is observed, never throttled."""
         return self.fallback_factor if self.limited else 1.0
+
+    def choose_expired(self, factor: float) -> float:
+        """Return the factor that replaces a decision with this factor once it has expired (rule 10)."""
+        return min(factor, self.fallback) if self.expired_action is ExpiredAction.HOLD else self.fallback
 
     @property
     def forgets_unread(self) -> bool:

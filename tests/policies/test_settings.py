@@ -40,6 +40,7 @@ def test_the_defaults() -> None:
         "min_change": 0.05,
         "departed_hold": "1h",
         "heartbeat": "1m",
+        "expired_action": "hold",
         "time_to_full_alert": "30m",
         "has_actuator": None,
         "maintenance": [],
@@ -272,6 +273,7 @@ CHANGES: dict[str, Any] = {
     "min_change": 0.1,
     "departed_hold": "2h",
     "heartbeat": "30s",
+    "expired_action": "fallback",
     "time_to_full_alert": "1h",
     "has_actuator": True,
 }

@@ -38,6 +38,7 @@ from policies.throttle.quota_plan import (
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.settings import ThrottleSettings
 
 _AGAIN_SECONDS = 5.0
 """Pause after a series of attempts that failed."""
@@ -56,7 +57,8 @@ class WatchedQuotas:
     kafka: WatchedKafka
     settings: QuotaSettings | None
     """None: no quota is set, and those that were set before are put back."""
-    fallback_factor: float
+    throttle: ThrottleSettings
+    """The cluster's; it decides the factor after a decision has expired."""
 
 
 class AlterError(Exception):
@@ -187,7 +189,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         """Return the factor that holds now by the decision in force; None before the first decision."""
         if self._releasing or self._order is None:
             return None
-        return choose_factor(self._order, self._clock.now(), self._watched.fallback_factor)
+        return choose_factor(self._order, self._clock.now(), self._watched.throttle)
 
     def _targets(self) -> dict[Entity, WantedFactor]:
         """Return the factor of each entity; entities that left the settings are to be put back."""

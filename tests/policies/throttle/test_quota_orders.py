@@ -6,6 +6,7 @@ import pytest
 
 from policies.decisions import Mode
 from policies.throttle.quota_plan import QuotaOrder, QuotaReason, WantedFactor, choose_factor
+from tests.policies.scenario import HARD, throttle
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -26,4 +27,4 @@ def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Qu
     ],
 )
 def test_what_it_means(given: QuotaOrder, expected: WantedFactor) -> None:
-    assert choose_factor(given, NOW, 0.2) == expected
+    assert choose_factor(given, NOW, throttle(HARD, fallback_factor=0.2)) == expected

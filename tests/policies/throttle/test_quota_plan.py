@@ -39,8 +39,8 @@ def situation(**given: Any) -> QuotaSituation:
     return QuotaSituation(**{**defaults, **given})
 
 
-def decided(factor: float, fallback: float = 1.0) -> WantedFactor:
-    return WantedFactor(factor, fallback, QuotaReason.DECIDED)
+def decided(factor: float, expired: float = 1.0) -> WantedFactor:
+    return WantedFactor(factor, expired, QuotaReason.DECIDED)
 
 
 CASES: list[Any] = [
@@ -111,8 +111,8 @@ def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: i
     assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
 
 
-def test_the_rate_of_the_fallback_is_remembered_with_each_other() -> None:
-    planned = plan(situation(wanted=decided(0.5, fallback=0.2)))
+def test_the_rate_after_expiry_is_remembered_with_each_other() -> None:
+    planned = plan(situation(wanted=decided(0.5, expired=0.2)))
     assert planned.record is not None
     assert set(planned.record.rates) == {50_000, 20_000}
     stale = plan(situation(record=planned.record, found=50_000, wanted=WantedFactor(0.2, 0.2, QuotaReason.STALE)))
@@ -141,11 +141,11 @@ def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
     assert _or_unlimited(lower.rate) <= _or_unlimited(higher.rate) <= _or_unlimited(found)
 
 
-@given(found=rates, base=rates, factor=factors, fallback=factors, floor=st.integers(1, BASE))
+@given(found=rates, base=rates, factor=factors, expired=factors, floor=st.integers(1, BASE))
 def test_no_rate_is_set_below_the_floor(
-    found: int | None, base: int | None, factor: float, fallback: float, floor: int
+    found: int | None, base: int | None, factor: float, expired: float, floor: int
 ) -> None:
-    planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor, fallback)))
+    planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor, expired)))
     if planned.verdict is QuotaVerdict.SET:
         assert planned.rate is not None
         assert planned.rate >= floor

@@ -17,7 +17,7 @@ from connectors.throttle.quotas.reports import QuotaMetrics
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.decisions import Mode
 from policies.errors import UserError
-from policies.throttle import ThrottleFactor
+from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.throttle.decisions import FreshnessCounts
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_settings import Entity, QuotaSettings
@@ -66,7 +66,7 @@ class MemoryActuator(QuotaActuator):
         self.journal = Journal(kafka.acts)
         self.tail = FakeTail([history], live, self._end)
         topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
-        watched = [WatchedQuotas(CLUSTER, KAFKA, SETTINGS, 1.0)]
+        watched = [WatchedQuotas(CLUSTER, KAFKA, SETTINGS, ThrottleSettings())]
         metrics = QuotaMetrics(CollectorRegistry())
 
         def worker(watched: WatchedQuotas, _: Write, audit: PublishAudit, metrics: QuotaMetrics) -> QuotaWorker:

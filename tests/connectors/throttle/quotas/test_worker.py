@@ -19,6 +19,7 @@ from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.units import format_instant
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, Journal, Kafka, applied, order
+from tests.policies.scenario import HARD, throttle
 
 EVERYBODY = {"client_id": "default", "base": 1_000_000}
 
@@ -36,11 +37,12 @@ class Bench:
         self.settings: QuotaSettings | None = QuotaSettings.model_validate(
             {"entities": entities or (EVERYBODY,), "attempts": 2, "max_told_wait": "none", **settings}
         )
+        self.throttle = throttle(HARD, fallback_factor=0.25)
         self.worker = self.made()
 
     def made(self) -> QuotaWorker:
         """A worker that knows nothing yet."""
-        watched = WatchedQuotas(CLUSTER, KAFKA, self.settings, fallback_factor=0.25)
+        watched = WatchedQuotas(CLUSTER, KAFKA, self.settings, self.throttle)
         return QuotaWorker(
             watched, self.journal.write, self._publish, self.metrics, clock=self.clock, connect=self.kafka.connect
         )
@@ -205,6 +207,26 @@ def test_without_a_successor_the_fallback_holds_from_the_end_of_the_decision_on(
     assert bench.reconcile(after=9.9) == []
     assert bench.reconcile(after=0.1) == [("applied", "stale")]
     assert (bench.kafka.rates, bench.events[-1]["factor"]) == ({ANY: 250_000}, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("action", "factor", "rates"),
+    [
+        pytest.param("hold", 0.0, {ANY: 65_536}, id="a stop stays a stop"),
+        pytest.param("hold", 0.1, {ANY: 100_000}, id="a factor below the fallback stays"),
+        pytest.param("hold", 1.0, {ANY: 250_000}, id="a factor above the fallback falls to it"),
+        pytest.param("fallback", 0.0, {ANY: 250_000}, id="as the released plugin does"),
+    ],
+)
+def test_a_query_that_dies_opens_no_gate(bench: Bench, action: str, factor: float, rates: dict[Entity, int]) -> None:
+    bench.throttle = throttle(HARD, fallback_factor=0.25, expired_action=action)
+    bench.worker = bench.made()
+    bench.reconcile(order(factor))
+    bench.reconcile(after=181)
+    assert bench.kafka.rates == rates
+    bench.restart()
+    bench.reconcile(after=3600)
+    assert bench.kafka.rates == rates
 
 
 def test_the_rate_of_the_fallback_is_written_down_with_each_other_so_that_it_needs_no_journal(bench: Bench) -> None:
