@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from policies.throttle.limits import Limit
+from policies.free_space.limits import Limit
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace
 from policies.throttle.readings import VolumeReading
 

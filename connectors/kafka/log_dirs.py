@@ -15,8 +15,8 @@ from connectors.collection.schedule import ticks
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
+from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
-from policies.throttle.limits import Limit
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.units import PositiveDuration, parse_duration

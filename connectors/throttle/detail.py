@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.loop_snapshot import PolicySnapshot
 from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
+from policies.free_space.limits import Limit
 from policies.throttle import ThrottleSettings
-from policies.throttle.limits import Limit
 
 SHOWN_VOLUMES = 4
 

@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 from connectors.metric_families import Family, Histogram, Sample
 from connectors.policy_view import DECISION_STALE, by_cluster
 from policies.decisions import Decision
+from policies.free_space import trend
+from policies.free_space.gate import FactorVerdict
+from policies.free_space.limits import LimitHit
+from policies.free_space.volumes import seconds_left
 from policies.observations import Observation
-from policies.throttle import trend
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
-    LimitHit,
     LimitingVolume,
     ThrottleFactor,
     ThrottleReason,
-    ThrottleVerdict,
 )
-from policies.throttle.facts import seconds_left
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdicts, judge_brokers
 from policies.throttle.judge.volumes import VolumeVerdict
@@ -237,7 +237,7 @@ def _is_caused_by_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> 
     # If another volume limits the factor now and the factor did not fall, a reading of the former volume was the cause,
     # which is not part of this decision's evidence.
     handed_over = None not in (before.limiting, decision.limiting) and _key(before.limiting) != _key(decision.limiting)
-    return decision.verdict is ThrottleVerdict.LOWER or not handed_over
+    return decision.verdict is FactorVerdict.LOWER or not handed_over
 
 
 def _key(limiting: LimitingVolume | None) -> tuple[str, str]:

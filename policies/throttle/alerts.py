@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
-from policies.throttle.decisions import LimitHit
-from policies.throttle.facts import BrokerFacts, Freshness, seconds_left
+from policies.free_space.limits import Limit, LimitHit
+from policies.free_space.volumes import seconds_left
+from policies.throttle.facts import BrokerFacts, Freshness
 from policies.throttle.judge.volumes import VolumeVerdict
-from policies.throttle.limits import Limit
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, name_volume
 from policies.units import format_duration, human_bytes, human_seconds

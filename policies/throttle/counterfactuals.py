@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 from policies.comparison import Comparison, Relation
 from policies.decisions import Otherwise
-from policies.throttle.decisions import ThrottleVerdict
+from policies.free_space.gate import FactorVerdict, earliest_rise_ms, lowering, raising
+from policies.free_space.limits import factor_line
 from policies.throttle.facts import Freshness
-from policies.throttle.gate import earliest_rise_ms, lowering, raising
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms
-from policies.throttle.limits import factor_line
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import name_volume
 from policies.units import format_duration, format_instant, from_millis, human_bytes
@@ -21,8 +20,8 @@ from policies.units import format_duration, format_instant, from_millis, human_b
 
 def counterfactuals(verdict: ClusterVerdict) -> tuple[Otherwise, ...]:
     """Name the conditions under which the factor falls, then those under which it rises."""
-    lower = (Otherwise(ThrottleVerdict.LOWER.value, when) for when in _lower(verdict))
-    higher = (Otherwise(ThrottleVerdict.RAISE.value, when) for when in _higher(verdict))
+    lower = (Otherwise(FactorVerdict.LOWER.value, when) for when in _lower(verdict))
+    higher = (Otherwise(FactorVerdict.RAISE.value, when) for when in _higher(verdict))
     return (*lower, *higher)
 
 

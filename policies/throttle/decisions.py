@@ -6,20 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
+from policies.free_space.gate import FactorVerdict
+from policies.free_space.limits import LimitHit
 from policies.units import Instant
-
-
-class ThrottleVerdict(ClosedEnum):
-    """The move of the factor."""
-
-    INITIAL = "initial", "Before the first reading: the starting factor."
-    LOWER = "lower", "The factor goes down, at once."
-    RAISE = "raise", "The factor goes up."
-    HOLD = "hold", "It would go up, but must wait; `reason` names the cause."
-    NO_CHANGE = (
-        "no_change",
-        "It stays; the decision is a heartbeat, or its reason is another one now.",
-    )
 
 
 class ThrottleReason(ClosedEnum):
@@ -45,14 +34,6 @@ class ThrottleReason(ClosedEnum):
 
 FALLBACK_REASONS = frozenset({ThrottleReason.STALE_VOLUME, ThrottleReason.NO_DATA, ThrottleReason.INITIAL})
 """The reasons of a factor that is the fallback, because no valid reading decided it."""
-
-
-class LimitHit(ClosedEnum):
-    """The limit that a volume has reached."""
-
-    NONE = "none", "Neither limit is reached."
-    SOFT = "soft", "The soft limit."
-    HARD = "hard", "The hard limit."
 
 
 class LimitingVolume(BaseModel):
@@ -105,7 +86,7 @@ class ThrottleFactor(Decision):
     topic: ClassVar[str] = "decided.throttle"
     in_force: ClassVar[tuple[str, ...]] = ("factor", "reason")
 
-    verdict: ThrottleVerdict
+    verdict: FactorVerdict
     reason: ThrottleReason
     factor: float = Field(ge=0.0, le=1.0, description="The factor in force from now on.")
     previous_factor: float | None = Field(description="The factor before this decision; null for the first.")

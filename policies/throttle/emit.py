@@ -8,15 +8,16 @@ from heapq import nsmallest
 from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.free_space.limits import LimitHit, as_settings
+from policies.free_space.volumes import seconds_left
 from policies.printable import printable_line
 from policies.publication import Publication, RepeatSchedule
 from policies.throttle.counterfactuals import counterfactuals
-from policies.throttle.decisions import FreshnessCounts, LimitHit, LimitingVolume, SoonestFull, ThrottleFactor
-from policies.throttle.facts import Freshness, seconds_left
+from policies.throttle.decisions import FreshnessCounts, LimitingVolume, SoonestFull, ThrottleFactor
+from policies.throttle.facts import Freshness
 from policies.throttle.judge.brokers import BrokerVerdicts
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
-from policies.throttle.limits import as_settings
 from policies.throttle.messages import explain
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import LastPublishedFactor

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from policies.throttle.state import NEVER, BrokerState, VolumeKey, VolumeState
+from policies.free_space.volumes import NEVER, VolumeState
+from policies.throttle.state import BrokerState, VolumeKey
 
 
 class Freshness(StrEnum):
@@ -61,14 +62,6 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
     is_overdue = max(broker.read_ms, broker.seen_ms) + validity_ms <= now_ms
     volumes = [_find_volume_facts(broker, volume, now_ms, validity_ms) for volume in broker.volumes]
     return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
-
-
-def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
-    """Return how soon a freshly read volume is full; None if it is not known to fill."""
-    if volume.fill_confidence is None or volume.fill_bytes_per_second is None:
-        return None
-    age_seconds = max(0, now_ms - volume.read_ms) / 1000
-    return max(0.0, volume.usable_bytes / volume.fill_bytes_per_second - age_seconds)
 
 
 def _judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from policies.throttle.limits import Limit
+from policies.free_space.limits import Limit
 from policies.throttle.readings import VolumeReading
 
 _LOOKS = 10

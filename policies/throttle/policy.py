@@ -9,6 +9,7 @@ from datetime import datetime
 from weakref import ref
 
 from policies.alerts import Sender, review
+from policies.free_space.gate import Gate
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
@@ -17,7 +18,7 @@ from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import Gate, LastPublishedFactor, ThrottleState, encode_state
+from policies.throttle.state import LastPublishedFactor, ThrottleState, encode_state
 from policies.units import from_millis, millis_of, to_millis
 
 NAME = "throttle"

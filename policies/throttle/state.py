@@ -11,11 +11,9 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
-from policies.throttle.trend import Rise, Samples, Trend, TrendLine
+from policies.free_space.gate import Gate
+from policies.free_space.volumes import NEVER, VolumeState
 from policies.units import InstantMs
-
-NEVER = -1
-"""The time of a reading that there was not yet."""
 
 VolumeKey = tuple[int, str]
 """(broker, log dir)"""
@@ -25,29 +23,6 @@ def name_volume(volume: VolumeKey) -> str:
     """Name a volume in a sentence: ``broker 3 /data/a``."""
     broker, log_dir = volume
     return f"broker {broker} {log_dir}"
-
-
-class VolumeState(Struct, array_like=True, frozen=True, gc=False):
-    """The last good reading of one log dir. `read_ms` is NEVER if it was only ever reported unreadable."""
-
-    log_dir: str
-    total_bytes: int
-    usable_bytes: int
-    read_ms: InstantMs
-    missing_ms: InstantMs | None = None
-    """When a good reading of its broker first lacked it."""
-    samples: Samples = ()
-    fill_bytes_per_second: float | None = None
-    """None if it does not fill, or if its trend is not reliable."""
-    line: TrendLine | None = None
-    rises: tuple[Rise, ...] = ()
-    fill_confidence: float | None = None
-    """None if the rate is not known. An earlier version stored rates without it; those are not used."""
-
-    @property
-    def trend(self) -> Trend:
-        """The trend of its readings."""
-        return Trend(self.samples, self.line, self.rises)
 
 
 class BrokerState(Struct, array_like=True, frozen=True, gc=False):
@@ -87,15 +62,6 @@ class KafkaClusterState(Struct, array_like=True, frozen=True):
     ever_read: bool = False
 
 
-class Gate(Struct, array_like=True, frozen=True):
-    """The factor in force, and the state on which its next rise depends."""
-
-    factor: float
-    changed_ms: InstantMs | None = None
-    stopped_by: tuple[VolumeKey, ...] = ()
-    """The volumes that stopped the cluster and have not recovered; empty unless stopped."""
-
-
 class LastPublishedFactor(Struct, array_like=True, frozen=True):
     """The last decision, as far as the next one depends on it."""
 
@@ -131,7 +97,7 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
     started_ms: InstantMs
-    gate: Gate
+    gate: Gate[VolumeKey]
     cluster: KafkaClusterState = KafkaClusterState()
     last_published: LastPublishedFactor | None = None
     alerts: AlertBook = AlertBook()

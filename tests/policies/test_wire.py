@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.decisions import Alert, AlertStatus, Decision, Mode, Severity, deterministic_id
+from policies.free_space.gate import FactorVerdict
+from policies.free_space.limits import LimitHit
 from policies.isolation.readings import BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.registry import decision_types, reading_types
 from policies.throttle.decisions import (
     FreshnessCounts,
-    LimitHit,
     LimitingVolume,
     ThrottleFactor,
     ThrottleReason,
-    ThrottleVerdict,
 )
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.wire import (
@@ -105,7 +105,7 @@ decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(
         ThrottleFactor,
         **carried,
-        verdict=st.sampled_from(ThrottleVerdict),
+        verdict=st.sampled_from(FactorVerdict),
         reason=st.sampled_from(ThrottleReason),
         factor=fractions,
         previous_factor=st.none() | fractions,

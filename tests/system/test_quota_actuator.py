@@ -26,8 +26,9 @@ from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import run_java
 from policies.decisions import Mode, deterministic_id
 from policies.errors import UserError
+from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor
-from policies.throttle.decisions import FreshnessCounts, ThrottleReason, ThrottleVerdict
+from policies.throttle.decisions import FreshnessCounts, ThrottleReason
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker
@@ -121,7 +122,7 @@ class Decider:
             cluster=cluster,
             subject=cluster,
             sequence=self._sequence,
-            verdict=ThrottleVerdict.LOWER,
+            verdict=FactorVerdict.LOWER,
             reason=ThrottleReason.SOFT_LIMIT,
             explanation="as the test wants it",
             decided_at=now,

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.throttle.decisions import LimitHit, ThrottleReason, ThrottleVerdict
-from policies.throttle.facts import Freshness, seconds_left
-from policies.throttle.gate import GateMove, first_move, move
+from policies.free_space.gate import FactorVerdict, Gate, GateMove, Hold, first_move, move
+from policies.free_space.limits import LimitHit
+from policies.free_space.volumes import seconds_left
+from policies.throttle.decisions import ThrottleReason
+from policies.throttle.facts import Freshness
 from policies.throttle.judge.brokers import BrokerVerdicts, order_filling
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import ForgottenVolume, Gate, ThrottleState, VolumeKey
+from policies.throttle.state import ForgottenVolume, ThrottleState, VolumeKey
 from policies.units import millis_of
 
 
@@ -28,7 +30,7 @@ class ClusterVerdict:
 
     brokers: BrokerVerdicts
     raw: RawFactor
-    move: GateMove
+    move: GateMove[VolumeKey]
     reason: ThrottleReason
     """Why the factor in force is what it is; holds included."""
     decisive: VolumeVerdict | None
@@ -56,12 +58,12 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     """
     raw = _judge_raw(brokers, before)
     moved = _move(brokers, raw, before)
-    is_blocked = moved.hold is ThrottleReason.RECOVERY_MARGIN
+    is_blocked = moved.hold is Hold.RECOVERY_MARGIN
     return ClusterVerdict(
         brokers=brokers,
         raw=raw,
         move=moved,
-        reason=moved.hold or raw.reason,
+        reason=ThrottleReason(moved.hold.value) if moved.hold else raw.reason,
         decisive=_find_blocking(brokers, moved.gate) if is_blocked else raw.decisive,
         soonest_full=_find_soonest_full(brokers),
         forgotten=_update_forgotten(brokers, before.forgotten),
@@ -121,7 +123,7 @@ def _find_soonest_full(brokers: BrokerVerdicts) -> tuple[VolumeVerdict, float] |
     return None if soonest is None or seconds is None else (soonest, seconds)
 
 
-def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> GateMove:
+def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> GateMove[VolumeKey]:
     settings = brokers.settings
     at_hard = {volume.key for volume in brokers.limiting() if volume.hit is LimitHit.HARD}
     if before.last_published is not None:
@@ -130,7 +132,7 @@ def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> Gat
         recovered = {key for key in stopped_by if not _is_within_margin(counting.get(key), settings)}
         return move(before.gate, raw.factor, at_hard, recovered, brokers.now, settings)
     if raw.reason is ThrottleReason.INITIAL:
-        return GateMove(Gate(raw.factor), ThrottleVerdict.INITIAL)
+        return GateMove(Gate(raw.factor), FactorVerdict.INITIAL)
     return first_move(before.gate, raw.factor, at_hard, brokers.now)
 
 
@@ -140,7 +142,7 @@ def _is_within_margin(volume: VolumeVerdict | None, settings: ThrottleSettings) 
     return settings.hard.reached(volume.state.usable_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
 
 
-def _find_blocking(brokers: BrokerVerdicts, gate: Gate) -> VolumeVerdict | None:
+def _find_blocking(brokers: BrokerVerdicts, gate: Gate[VolumeKey]) -> VolumeVerdict | None:
     """Find the tightest of the volumes that keep a stopped cluster stopped."""
     blocking = brokers.pick_volumes(set(gate.stopped_by)).values()
     return min(blocking, key=lambda v: v.tightness, default=None)

@@ -2,9 +2,8 @@
 
 from collections.abc import Container
 
-from policies.throttle.decisions import LimitHit
+from policies.free_space.limits import LimitHit, assess
 from policies.throttle.facts import BrokerFacts, Freshness, VolumeFacts
-from policies.throttle.limits import assess
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey
 from policies.units import millis_of

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from policies.decisions import Alert
+from policies.free_space.volumes import seconds_left
 from policies.observations import Outcome
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.facts import seconds_left
 from policies.throttle.judge.brokers import judge_brokers
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason

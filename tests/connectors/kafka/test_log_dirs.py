@@ -18,8 +18,8 @@ from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
 from connectors.kafka.outcomes import most_telling
 from policies.errors import UserError
+from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
-from policies.throttle.limits import Limit
 from policies.throttle.readings import BrokerMember, LogDirs, VolumeReading
 
 KAFKA_STORAGE_ERROR = 56

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from policies.decisions import Mode, deterministic_id
-from policies.throttle.decisions import ThrottleVerdict
+from policies.free_space.gate import FactorVerdict
 from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
 from tests.policies.scenario import (
@@ -164,7 +164,7 @@ def test_a_verdict_that_changes_nothing_is_noted_when_it_first_appears() -> None
     run = Run(throttle(HARD)).feed(polls(0, 200, 0))
     first = to_millis(run.decisions[0].decided_at)
     assert [(d.verdict.value, d.sequence) for d in run.decisions[:2]] == [("lower", first), ("no_change", first + 1)]
-    assert [(n.verdict, n.sequence) for n in run.notes] == [(ThrottleVerdict.NO_CHANGE, first)]
+    assert [(n.verdict, n.sequence) for n in run.notes] == [(FactorVerdict.NO_CHANGE, first)]
     note = run.notes[0]
     assert note.decision_id not in {d.decision_id for d in run.published}
     assert note.factor == 0.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policies.throttle.facts import Freshness, seconds_left
-from policies.throttle.state import VolumeState
+from policies.free_space.volumes import VolumeState, seconds_left
+from policies.throttle.facts import Freshness
 from tests.policies.scenario import GB, log_dirs, members
 from tests.policies.throttle.known import A, counting, folded, judged_at
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.limits import Limit
+from policies.free_space.limits import Limit
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
 from tests.policies.scenario import GB, MB, volume
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from policies.free_space.gate import FactorVerdict
+from policies.free_space.limits import LimitHit
 from policies.observations import Observation, Outcome
-from policies.throttle.decisions import FALLBACK_REASONS, LimitHit, ThrottleReason, ThrottleVerdict
+from policies.throttle.decisions import FALLBACK_REASONS, ThrottleReason
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -26,7 +28,7 @@ from tests.policies.throttle.known import A, B, eventful, polls
 def test_before_the_first_reading_the_fallback_holds_with_the_verdict_initial(fallback: float) -> None:
     decided = Run(throttle(HARD, fallback_factor=fallback)).see(failed(0, 1)).last
     assert (decided.verdict, decided.reason, decided.factor) == (
-        ThrottleVerdict.INITIAL,
+        FactorVerdict.INITIAL,
         ThrottleReason.INITIAL,
         fallback,
     )

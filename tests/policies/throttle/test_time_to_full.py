@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from tests.policies.throttle.test_trend import told
+from tests.policies.free_space.test_trend import told
 
 GB = 10**9
 FREE, FULL_SECONDS, INTERVAL_SECONDS = 40 * GB, 3600, 10

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.trend import (
+from policies.free_space.trend import (
     SAMPLE_LIMIT,
     WINDOW_MS,
     Samples,

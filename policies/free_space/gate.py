@@ -1,6 +1,7 @@
 """From the raw factor to the factor in force: lowered at once, raised slowly.
 
-Rules: docs/design/throttle.md. Invariants, asserted after each move:
+The factor is that of a cluster or of a part of it; `Key` names a volume. Rules: docs/design/throttle.md. Invariants,
+asserted after each move:
 
 - The factor stays in [0, 1].
 - It is lowered whenever the raw factor is lower by a publishable amount, so it never exceeds that by as much.
@@ -10,46 +11,79 @@ Rules: docs/design/throttle.md. Invariants, asserted after each move:
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
+from policies.closed_enum import ClosedEnum
 from policies.comparison import Comparison, Relation
-from policies.throttle.decisions import ThrottleReason, ThrottleVerdict
-from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import Gate, VolumeKey
-from policies.units import millis_of, to_millis
+from policies.free_space.settings import FreeSpaceSettings
+from policies.units import InstantMs, millis_of, to_millis
+
+Key = TypeVar("Key", bound=tuple[Any, ...])
 
 _EPSILON = 1e-9
 """Factors that differ by less are equal: 0.3 - 0.25 is a change of 0.05."""
 
 
+class FactorVerdict(ClosedEnum):
+    """The move of the factor."""
+
+    INITIAL = "initial", "Before the first reading: the starting factor."
+    LOWER = "lower", "The factor goes down, at once."
+    RAISE = "raise", "The factor goes up."
+    HOLD = "hold", "It would go up, but must wait; `reason` names the cause."
+    NO_CHANGE = (
+        "no_change",
+        "It stays; the decision is a heartbeat, or its reason is another one now.",
+    )
+
+
+class Hold(StrEnum):
+    """What a factor that would rise waits for; each policy has a reason of the same name."""
+
+    RECOVERY_MARGIN = "recovery_margin"
+    MIN_HOLD = "min_hold"
+
+
+class Gate(Struct, Generic[Key], array_like=True, frozen=True):
+    """The factor in force, and the state on which its next rise depends."""
+
+    factor: float
+    changed_ms: InstantMs | None = None
+    stopped_by: tuple[Key, ...] = ()
+    """The volumes that stopped the writers and have not recovered; empty unless stopped."""
+
+
 @dataclass(frozen=True, slots=True)
-class GateMove:
+class GateMove(Generic[Key]):
     """The move of the gate in one step."""
 
-    gate: Gate
-    verdict: ThrottleVerdict
-    hold: ThrottleReason | None = None
-    """What a factor that would rise waits for: RECOVERY_MARGIN or MIN_HOLD."""
+    gate: Gate[Key]
+    verdict: FactorVerdict
+    hold: Hold | None = None
     rises_at_ms: int | None = None
     """When a factor that waits for MIN_HOLD may rise by time alone."""
 
 
-def first_move(gate: Gate, raw: float, stopping: Set[VolumeKey], now: datetime) -> GateMove:
+def first_move(gate: Gate[Key], raw: float, stopping: Set[Key], now: datetime) -> GateMove[Key]:
     """Move the gate for the first time: nothing was published yet, so no change can be too small or too soon."""
     stopped_by = tuple(sorted(stopping)) if raw == 0.0 else ()
     if raw == gate.factor:
-        return GateMove(Gate(raw, None, stopped_by), ThrottleVerdict.NO_CHANGE)
-    verdict = ThrottleVerdict.LOWER if raw < gate.factor else ThrottleVerdict.RAISE
+        return GateMove(Gate(raw, None, stopped_by), FactorVerdict.NO_CHANGE)
+    verdict = FactorVerdict.LOWER if raw < gate.factor else FactorVerdict.RAISE
     return GateMove(Gate(raw, to_millis(now), stopped_by), verdict)
 
 
 def move(
-    gate: Gate,
+    gate: Gate[Key],
     raw: float,
-    stopping: Set[VolumeKey],
-    recovered: Set[VolumeKey],
+    stopping: Set[Key],
+    recovered: Set[Key],
     now: datetime,
-    settings: ThrottleSettings,
-) -> GateMove:
+    settings: FreeSpaceSettings,
+) -> GateMove[Key]:
     """Move the gate towards the raw factor.
 
     Args:
@@ -65,44 +99,44 @@ def move(
     return after
 
 
-def lowering(factor: float, raw: float, settings: ThrottleSettings) -> Comparison:
+def lowering(factor: float, raw: float, settings: FreeSpaceSettings) -> Comparison:
     """Return the comparison by which a factor is lowered."""
     return Comparison(raw, Relation.AT_MOST, factor - settings.min_change, _EPSILON)
 
 
-def raising(factor: float, raw: float, settings: ThrottleSettings) -> Comparison:
+def raising(factor: float, raw: float, settings: FreeSpaceSettings) -> Comparison:
     """Return the comparison by which a factor is raised, as far as the raw factor decides that."""
     return Comparison(raw, Relation.AT_LEAST, factor + settings.min_change, _EPSILON)
 
 
-def earliest_rise_ms(gate: Gate, settings: ThrottleSettings) -> int:
+def earliest_rise_ms(gate: Gate[Key], settings: FreeSpaceSettings) -> int:
     """Return from when on `min_hold` allows a rise."""
     return 0 if gate.changed_ms is None else gate.changed_ms + millis_of(settings.min_hold)
 
 
-def _move(gate: Gate, raw: float, stopped_by: Set[VolumeKey], now_ms: int, settings: ThrottleSettings) -> GateMove:
+def _move(gate: Gate[Key], raw: float, stopped_by: Set[Key], now_ms: int, settings: FreeSpaceSettings) -> GateMove[Key]:
     blocked = tuple(sorted(stopped_by))
     if raw > gate.factor == 0.0 and blocked:
         held = Gate(0.0, gate.changed_ms, blocked)
-        return GateMove(held, ThrottleVerdict.HOLD, ThrottleReason.RECOVERY_MARGIN)
+        return GateMove(held, FactorVerdict.HOLD, Hold.RECOVERY_MARGIN)
     if not _is_publishable(gate.factor, raw, settings):
         same = Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ())
-        return GateMove(same, ThrottleVerdict.NO_CHANGE)
+        return GateMove(same, FactorVerdict.NO_CHANGE)
     if raw < gate.factor:
-        return GateMove(Gate(raw, now_ms, blocked if raw == 0.0 else ()), ThrottleVerdict.LOWER)
+        return GateMove(Gate(raw, now_ms, blocked if raw == 0.0 else ()), FactorVerdict.LOWER)
     if now_ms < (rises_at_ms := earliest_rise_ms(gate, settings)):
         held = Gate(gate.factor, gate.changed_ms)
-        return GateMove(held, ThrottleVerdict.HOLD, ThrottleReason.MIN_HOLD, rises_at_ms)
-    return GateMove(Gate(raw, now_ms), ThrottleVerdict.RAISE)
+        return GateMove(held, FactorVerdict.HOLD, Hold.MIN_HOLD, rises_at_ms)
+    return GateMove(Gate(raw, now_ms), FactorVerdict.RAISE)
 
 
-def _is_publishable(factor: float, raw: float, settings: ThrottleSettings) -> bool:
+def _is_publishable(factor: float, raw: float, settings: FreeSpaceSettings) -> bool:
     if raw == factor or raw in (0.0, 1.0):
         return raw != factor
     return (lowering if raw < factor else raising)(factor, raw, settings).holds
 
 
-def _check(before: Gate, raw: float, after: GateMove, now_ms: int, settings: ThrottleSettings) -> None:
+def _check(before: Gate[Key], raw: float, after: GateMove[Key], now_ms: int, settings: FreeSpaceSettings) -> None:
     factor = after.gate.factor
     assert 0.0 <= factor <= 1.0, f"factor {factor} is not in [0, 1]"  # noqa: S101
     assert factor <= raw or not _is_publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101

@@ -8,8 +8,16 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policies.throttle.decisions import LimitHit
+from policies.closed_enum import ClosedEnum
 from policies.units import Ratio, Size
+
+
+class LimitHit(ClosedEnum):
+    """The limit that a volume has reached."""
+
+    NONE = "none", "Neither limit is reached."
+    SOFT = "soft", "The soft limit."
+    HARD = "hard", "The hard limit."
 
 
 class Limit(BaseModel):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.decisions import LimitHit
-from policies.throttle.limits import Limit, as_settings, assess
+from policies.free_space.limits import Limit, LimitHit, as_settings, assess
 
 GB = 10**9
 

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.decisions import ThrottleReason, ThrottleVerdict
-from policies.throttle.gate import move
-from policies.throttle.state import Gate
+from policies.free_space.gate import FactorVerdict, Gate, Hold, move
 from policies.units import millis_of, to_millis
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
 
@@ -16,7 +14,7 @@ A, B = (1, "/data/a"), (2, "/data/b")
 NOW = at(1000)
 
 
-def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int, str]) -> Gate:
+def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int, str]) -> Gate[tuple[int, str]]:
     """A gate that changed so many seconds ago."""
     return Gate(factor, None if changed_ago is None else to_millis(at(1000 - changed_ago)), stopped_by)
 
@@ -49,7 +47,7 @@ def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int
     ],
 )
 def test_moves(
-    before: Gate,
+    before: Gate[tuple[int, str]],
     raw: float,
     stopping: set[Any],
     recovered: set[Any],
@@ -59,7 +57,7 @@ def test_moves(
 ) -> None:
     after = move(before, raw, stopping, recovered, NOW, throttle(HARD))
     assert (after.verdict, after.gate.factor, after.hold) == (
-        ThrottleVerdict(verdict), factor, ThrottleReason(hold) if hold else None,
+        FactorVerdict(verdict), factor, Hold(hold) if hold else None,
     )  # fmt: skip
 
 
@@ -107,9 +105,9 @@ def test_invariants_of_every_move(
     after = move(before, raw, stopping, recovered - stopping, NOW, settings)
     moved = after.gate.factor
     assert moved in (factor, raw)
-    assert (moved < factor) == (after.verdict is ThrottleVerdict.LOWER)
-    assert (moved > factor) == (after.verdict is ThrottleVerdict.RAISE)
-    assert (after.verdict is ThrottleVerdict.HOLD) == (after.hold is not None)
+    assert (moved < factor) == (after.verdict is FactorVerdict.LOWER)
+    assert (moved > factor) == (after.verdict is FactorVerdict.RAISE)
+    assert (after.verdict is FactorVerdict.HOLD) == (after.hold is not None)
     if moved != factor:
         assert after.gate.changed_ms == to_millis(NOW)
     else:
