@@ -13,7 +13,7 @@ NEVER = -1
 """The time of a reading that there was not yet."""
 
 
-class VolumeReading(Protocol):
+class ReportedVolume(Protocol):
     """One volume as its server reports it."""
 
     @property
@@ -57,7 +57,7 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
 
 
 def fold_volumes(
-    known: tuple[VolumeState, ...], readings: Iterable[VolumeReading], at_ms: int
+    known: tuple[VolumeState, ...], readings: Iterable[ReportedVolume], at_ms: int
 ) -> tuple[VolumeState, ...]:
     """Return a server's volumes after a good reading of all of them, in order of their folders."""
     before = {v.log_dir: v for v in known}
@@ -78,7 +78,7 @@ def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
     return max(0.0, volume.usable_bytes / volume.fill_bytes_per_second - age_seconds)
 
 
-def _fold_volume(before: VolumeState | None, reading: VolumeReading, at_ms: int) -> VolumeState:
+def _fold_volume(before: VolumeState | None, reading: ReportedVolume, at_ms: int) -> VolumeState:
     if not reading.readable:
         # An unreadable volume is neither full nor empty: its last reading ages.
         return replace(before, missing_ms=None) if before else VolumeState(reading.log_dir, -1, -1, NEVER)
