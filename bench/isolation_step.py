@@ -14,8 +14,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from bench.turns import Figures, run
-from policies.isolation import BookieAffinity, BookieRacks, Bookies, IsolationSettings
-from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
+from policies.bookie_readings import (
+    BookieAffinity,
+    BookieRacks,
+    BookieRegistration,
+    Bookies,
+    NamespaceAffinity,
+    RackInfo,
+)
+from policies.isolation import IsolationSettings
 from policies.observations import Observation, Outcome, Reading
 from streaming.host import PolicyHost
 from streaming.key_state import decode, encode

@@ -13,7 +13,7 @@ from connectors.collection.outcome_log import OutcomeLog
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import DETAIL_LENGTH, ReadErrors, first_problem
 from connectors.collection.schedule import ticks
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 
 DEBOUNCE_SECONDS = 0.1

@@ -12,7 +12,7 @@ from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import url_problems
 from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.redaction import RedactedBlock
-from policies.isolation.readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies
+from policies.bookie_readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies
 from policies.observations import Outcome, Reading
 from policies.units import PositiveDuration, parse_duration
 

@@ -34,8 +34,8 @@ from connectors.registration import (
     warn_of_interval,
 )
 from connectors.zookeeper.probes import acl_line, write_probes
-from policies.isolation import BookieQuarantine, Bookies, IsolationSettings
-from policies.isolation.readings import BookieRacks
+from policies.bookie_readings import BookieRacks, Bookies
+from policies.isolation import BookieQuarantine, IsolationSettings
 from policies.isolation.settings import Quarantine
 from policies.observations import Outcome, Reading
 

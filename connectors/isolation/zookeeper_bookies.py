@@ -12,7 +12,7 @@ from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.registrations import read_bookies, read_racks
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Reading
 from policies.units import PositiveDuration, parse_duration
 

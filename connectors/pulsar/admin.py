@@ -15,7 +15,7 @@ from connectors.pulsar.outcomes import AdminError
 from connectors.pulsar.rest import Names, RestClient
 from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
 from connectors.zookeeper.registrations import RackGroups, none_as_empty
-from policies.isolation.readings import RackInfo
+from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
 
 Parsed = TypeVar("Parsed")

@@ -8,7 +8,7 @@ from connectors.http.client import MAX_CONNECTIONS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
 from connectors.zookeeper.affinity import PersistenceDocument, broker_isolations
-from policies.isolation.readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
+from policies.bookie_readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
 Asked = TypeVar("Asked")

@@ -11,8 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from connectors.collection.read_errors import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
-from policies.isolation.readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
-from policies.isolation.settings import MAX_ENSEMBLE
+from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
 LOCAL_POLICIES = "/admin/local-policies"

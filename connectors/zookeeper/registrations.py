@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, TypeAdapter
 from connectors.collection.read_errors import parse_document
 from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
+from policies.bookie_readings import BookieRacks, BookieRegistration, Bookies, RackInfo
 from policies.errors import UserError
-from policies.isolation.readings import BookieRacks, BookieRegistration, Bookies, RackInfo
 from policies.observations import Outcome
 from policies.units import from_millis
 

@@ -26,13 +26,13 @@ from deploy.policy_commands.placement_view import (
 )
 from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
+from policies.bookie_readings import BookieAffinity, BrokerIsolation
 from policies.errors import UserError
 from policies.isolation import IsolationSettings
 from policies.isolation.fold import fold
 from policies.isolation.judge.placements import PlacementJudgement, judge_placement
 from policies.isolation.membership import BookieMembership
 from policies.isolation.messages import explain_placement
-from policies.isolation.readings import BookieAffinity, BrokerIsolation
 from policies.isolation.settings import RuleSet
 from policies.isolation.state import BookieClusterState, Cohort
 from policies.isolation.what_if import HypotheticalChange, apply_changes

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from policies.bookie_readings import BrokerIsolation
 from policies.isolation.decisions import PlacementVerdict, Tier
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.membership import BookieMembership
 from policies.isolation.messages import explain_placement
 from policies.isolation.placement import Exclusion, classify
-from policies.isolation.readings import BrokerIsolation
 from policies.isolation.settings import IsolationSettings
 
 _COLOURS: Mapping[PlacementVerdict, str] = {

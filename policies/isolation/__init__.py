@@ -2,16 +2,13 @@
 
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.isolation.policy import NAME, IsolationPolicy
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespacePromise
+from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
 
 __all__ = [
     "NAME",
-    "BookieAffinity",
     "BookieQuarantine",
-    "BookieRacks",
-    "Bookies",
     "IsolationPolicy",
     "IsolationSettings",
     "IsolationState",

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from policies.examples import ExampleReport, Examples, make_readings, minutes
-from policies.isolation.decisions import QUARANTINE_GROUP
-from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
-from policies.isolation.readings import (
+from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
     BookieRegistration,
     Bookies,
     NamespaceAffinity,
-    NamespacePromise,
     RackInfo,
 )
+from policies.examples import ExampleReport, Examples, make_readings, minutes
+from policies.isolation.decisions import QUARANTINE_GROUP
+from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
+from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.observations import Outcome, Reading
 

@@ -12,14 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from policies.isolation.readings import (
-    MAX_NAMESPACES,
-    BookieAffinity,
-    BookieRacks,
-    BookieRegistration,
-    Bookies,
-    NamespacePromise,
-)
+from policies.bookie_readings import MAX_NAMESPACES, BookieAffinity, BookieRacks, BookieRegistration, Bookies
+from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
     NEVER,

@@ -1,12 +1,10 @@
 """Registers the isolation policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.decisions import Severity
 from policies.isolation import (
     NAME,
-    BookieAffinity,
     BookieQuarantine,
-    BookieRacks,
-    Bookies,
     IsolationPolicy,
     IsolationSettings,
     IsolationState,

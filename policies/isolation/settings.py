@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from policies.bookie_readings import MAX_ENSEMBLE
 from policies.closed_enum import ClosedEnum
 from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, parse_duration
-
-MAX_ENSEMBLE = 10_000
 
 
 class RuleSet(ClosedEnum):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.bookie_readings import BookieAffinity, NamespaceAffinity
 from policies.decisions import Alert, AlertStatus, Decision, Mode, Severity, deterministic_id
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
-from policies.isolation.readings import BookieAffinity, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.registry import decision_types, reading_types
 from policies.throttle.decisions import (

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 import streaming.host
 import streaming.operator
-from policies.isolation import Bookies
+from policies.bookie_readings import Bookies
 from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.registry import POLICIES

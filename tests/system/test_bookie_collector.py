@@ -23,7 +23,7 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from deploy.java.jvm import find_java
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.waiting import DEADLINE_SECONDS, eventually

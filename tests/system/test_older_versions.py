@@ -26,8 +26,8 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
+from policies.bookie_readings import BookieRacks, Bookies
 from policies.errors import UserError
-from policies.isolation.readings import BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
 from policies.throttle.quota_settings import Entity

@@ -18,8 +18,8 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from connectors.actuation.reports import ActionError
-from policies.isolation.readings import RackInfo
+from policies.bookie_readings import RackInfo
 
 _Info = dict[str, msgspec.Raw]
 _DECODER = msgspec.json.Decoder(dict[str, dict[str, _Info | None]])

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from connectors.collection.change_filter import ChangeFilter
-from policies.isolation.readings import BookieRacks
+from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome, Reading
 
 

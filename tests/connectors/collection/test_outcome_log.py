@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from connectors.collection.outcome_log import OutcomeLog
-from policies.isolation import BookieRacks
+from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome
 
 OK, TIMEOUT = Outcome.OK, Outcome.TIMEOUT

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import ReadErrors
 from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 
 ERRORS = ReadErrors((OSError,), lambda error: Outcome.UNREACHABLE, str)

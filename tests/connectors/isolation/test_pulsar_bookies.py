@@ -17,7 +17,7 @@ from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPu
 from connectors.pulsar import affinity
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 

@@ -10,16 +10,15 @@ import pytest
 from connectors.exporter.loop_view import LoopView
 from connectors.isolation.view import IsolationView
 from connectors.kafka.tail import Record
-from policies.isolation import (
+from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
+    BookieRegistration,
     Bookies,
-    IsolationPolicy,
-    IsolationSettings,
-    IsolationState,
-    Placement,
+    NamespaceAffinity,
+    RackInfo,
 )
-from policies.isolation.readings import BookieRegistration, NamespaceAffinity, RackInfo
+from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState, Placement
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from connectors.kafka import publisher as module
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
+from policies.bookie_readings import BookieRacks
 from policies.errors import UserError
-from policies.isolation.readings import BookieRacks
 from policies.observations import Outcome
 
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE

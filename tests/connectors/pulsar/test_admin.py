@@ -11,7 +11,7 @@ from connectors.pulsar.admin import AdminApi, Lookup
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
-from policies.isolation.readings import RackInfo
+from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
 
 GONE = (404, {"reason": "Namespace not found"})

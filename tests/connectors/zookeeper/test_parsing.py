@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.registrations import parse_groups
-from policies.isolation.readings import RackInfo
+from policies.bookie_readings import RackInfo
 
 GROUPS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "zero bytes": (b"", {}),

@@ -9,8 +9,7 @@ import pytest
 from deploy.policy_commands import placement
 from deploy.policy_commands.placement import PlacementQuery, show_placement
 from deploy.settings.application import Settings
-from policies.errors import UserError
-from policies.isolation.readings import (
+from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
     BookieRegistration,
@@ -19,6 +18,7 @@ from policies.isolation.readings import (
     NamespaceAffinity,
     RackInfo,
 )
+from policies.errors import UserError
 from policies.isolation.settings import RuleSet
 from policies.isolation.what_if import parse_change
 from policies.observations import Outcome, Reading

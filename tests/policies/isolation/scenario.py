@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policies.decisions import Alert, AlertStatus
-from policies.isolation.decisions import BookieQuarantine, Placement
-from policies.isolation.policy import IsolationPolicy
-from policies.isolation.readings import (
+from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
     BookieRegistration,
     Bookies,
     NamespaceAffinity,
-    NamespacePromise,
     RackInfo,
 )
+from policies.decisions import Alert, AlertStatus
+from policies.isolation.decisions import BookieQuarantine, Placement
+from policies.isolation.policy import IsolationPolicy
+from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome, Reading

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import QUARANTINE_GROUP
-from policies.isolation.readings import NamespaceAffinity
 from policies.observations import Outcome
 from tests.policies.isolation import scenario
 from tests.policies.isolation.scenario import LONG, Run, affinity, bookies, everything, racks, to

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.bookie_readings import NamespaceAffinity
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts, join_facts
@@ -16,7 +17,6 @@ from policies.isolation.judge import IsolationJudge
 from policies.isolation.membership import BookieMembership
 from policies.isolation.placement import place
 from policies.isolation.policy import IsolationPolicy
-from policies.isolation.readings import NamespaceAffinity
 from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics

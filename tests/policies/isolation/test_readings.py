@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from policies.isolation.readings import BookieAffinity, BookieRacks, Bookies, NamespacePromise
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
+from policies.isolation.readings import NamespacePromise
 from policies.wire import BadRecordError, EventReader
 
 READER: EventReader[Any] = EventReader((Bookies, BookieRacks, BookieAffinity, NamespacePromise))
