@@ -109,6 +109,8 @@ class PolicyKind:
     """Which alerts explain which, for Alertmanager's configuration."""
     reports: tuple[ReportKind, ...] = ()
     """Kinds of events that its actuators publish."""
+    shares: tuple[type[Reading], ...] = ()
+    """Readings of other policies that it takes, too. By these alone it does not watch a cluster."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
     """The writer of a kind of reading that is not a collector, such as ```headgate switch```."""
     paused_by: str | None = None
@@ -123,6 +125,11 @@ class PolicyKind:
     def readings(self) -> tuple[type[Reading], ...]:
         """All kinds of readings, of all its topics."""
         return tuple(reading for readings in self.observed.values() for reading in readings)
+
+    @cached_property
+    def takes(self) -> tuple[type[Reading], ...]:
+        """All kinds of readings by which it is stepped."""
+        return (*self.readings, *self.shares)
 
     @property
     def events(self) -> tuple[type[Reading] | type[Decision] | type[ActuatorEvent], ...]:

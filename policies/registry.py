@@ -3,7 +3,7 @@
 A package adds a policy by the entry point group ``headgate.policies``; each entry names a `PolicyKind`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -62,6 +62,7 @@ def registered(own: Iterable[PolicyKind], others: Iterable[EntryPoint]) -> dict[
         _add(kind, kinds, may_take_commands=True)
     for entry in sorted(others, key=lambda entry: entry.name):
         _add(_load(entry), kinds, may_take_commands=False)
+    _check_shares(kinds.values())
     return kinds
 
 
@@ -83,6 +84,14 @@ def _load(entry: EntryPoint) -> PolicyKind:
     if not isinstance(kind, PolicyKind):
         raise UserError(f"{place}: it must name a policies.policy.PolicyKind, and names a {type(kind).__name__}")
     return kind
+
+
+def _check_shares(kinds: Collection[PolicyKind]) -> None:
+    observed = {reading for kind in kinds for reading in kind.readings}
+    for kind in kinds:
+        for reading in kind.shares:
+            if reading not in observed or reading in kind.readings:
+                raise UserError(f"policy {kind.name}: no other policy observes {reading.event_type}, which it shares")
 
 
 def _clashes(kind: PolicyKind, others: Iterable[PolicyKind]) -> Iterator[str]:
@@ -136,6 +145,19 @@ POLICIES: dict[str, PolicyKind] = registered(
 def observed_topics() -> dict[str, str]:
     """From an observed topic (without its prefix) to the one policy it belongs to."""
     return {topic: kind.name for kind in POLICIES.values() for topic in kind.observed}
+
+
+def topic_readers() -> dict[str, tuple[str, ...]]:
+    """From an observed topic (without its prefix) to the policies that read it: first its own, then those sharing."""
+    return {
+        topic: (kind.name, *_list_sharing(readings))
+        for kind in POLICIES.values()
+        for topic, readings in kind.observed.items()
+    }
+
+
+def _list_sharing(readings: tuple[type[Reading], ...]) -> Iterator[str]:
+    return (kind.name for kind in POLICIES.values() if not set(readings).isdisjoint(kind.shares))
 
 
 def observed_topic(reading: type[Reading]) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
-from policies.registry import POLICIES, observed_topic, reading_types
+from policies.registry import POLICIES, observed_topic, reading_types, topic_readers
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, too_large
 from streaming.dead_letters import DeadLetterLimiter
@@ -36,15 +36,18 @@ class Intake:
     Args:
         host: knows the watched clusters.
         prefix: of all topics.
-        cluster: the key's cluster; empty for records that name no known cluster.
+        key: (policy, cluster); the cluster is empty for records that name no known cluster.
         limiter: for the dead letters.
         order: for the effective times.
     """
 
-    def __init__(self, host: PolicyHost, prefix: str, cluster: str, limiter: DeadLetterLimiter, order: Order) -> None:
+    def __init__(
+        self, host: PolicyHost, prefix: str, key: tuple[str, str], limiter: DeadLetterLimiter, order: Order
+    ) -> None:
         self._host = host
         self._prefix = prefix
-        self._cluster = cluster
+        self._policy, self._cluster = key
+        self._takes = (*POLICIES[self._policy].takes, PauseCommand)
         self._limiter = limiter
         self._order = order
         self._windows: dict[tuple[str, int], _Window] = {}
@@ -55,11 +58,13 @@ class Intake:
             try:
                 taken = ReadRecord(record, self._read(record))
             except BadRecordError as error:
-                yield from self._limiter.put(record, error)
+                yield from self._refuse(record, error)
+                continue
+            if not isinstance(taken.event.data, self._takes):
                 continue
             window = self._windows.setdefault((record.topic, record.partition), _Window())
             for dropped in window.add(taken):
-                yield from self._limiter.put(dropped, _too_many(dropped))
+                yield from self._refuse(dropped, _too_many(dropped))
 
     def observed(self) -> list[tuple[ObservedRecord, Observation]]:
         """The records taken, by partition and offset, each with its observation."""
@@ -68,6 +73,12 @@ class Intake:
             key=lambda each: (each.record.topic, each.record.partition, each.record.offset),
         )
         return [(r, Observation(event.id, from_millis(self._order.effective_ms(r)), event.data)) for r, event in taken]
+
+    def _refuse(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
+        """Make a dead letter, but only one of a topic that several policies read: that of the first policy."""
+        readers = topic_readers()[record.topic.removeprefix(f"{self._prefix}.")]
+        if self._policy not in readers[1:]:
+            yield from self._limiter.put(record, error)
 
     def _read(self, record: ObservedRecord) -> Event[Reading]:
         if record.cut is not None:

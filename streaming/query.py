@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics
+from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics, topic_readers
 from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
@@ -171,7 +171,7 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
 
 
 def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None) -> DataFrame:
-    """Add the state's key to each record: the policy by topic, the cluster by content.
+    """Add the state's keys to each record: the policies by topic, the cluster by content.
 
     A record that names no known cluster goes to the cluster '', so an invented name has no state. A record that is too
     large leaves the JVM only in part: a few kilobytes of compressed spaces may be gigabytes. A tick ends here, unless
@@ -185,7 +185,7 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     known = named if clusters is None else fn.when(named.isin(sorted(clusters)), named)
     cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
     routed = records.where(~is_tick | of_tick.isin(sorted(POLICIES))).select(
-        fn.when(is_tick, of_tick).otherwise(_policy(wiring.prefix, is_too_large)).alias("policy"),
+        fn.when(is_tick, fn.array(of_tick)).otherwise(_readers(wiring.prefix, is_too_large)).alias("policies"),
         fn.coalesce(known, fn.lit("")).alias("cluster"),
         fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",
@@ -200,7 +200,11 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
         fn.max("appended_ms").alias("newest_ms"),
         fn.count(fn.lit(1)).alias("records"),
     )
-    return routed.observe(BATCH_TIMES, *times)
+    observed = routed.observe(BATCH_TIMES, *times)
+    # One row for each policy that reads the record.
+    return observed.select(
+        fn.explode("policies").alias("policy"), *(name for name in routed.columns if name != "policies")
+    )
 
 
 def _headers() -> Column:
@@ -219,14 +223,18 @@ def _read_signature() -> Column:
     return fn.try_element_at(found, fn.lit(-1))["value"].cast("string")
 
 
-def _policy(prefix: str, is_too_large: Column) -> Column:
-    """The policy of the record's topic; for a command to any policy, the policy that it names."""
+def _readers(prefix: str, is_too_large: Column) -> Column:
+    """The policies that read the record's topic; for a command to any policy, the policy that it names."""
     text = fn.when(~is_too_large & (fn.col("topic") == f"{prefix}.{COMMANDS}"), fn.col("value").cast("string"))
     named = fn.get_json_object(text, "$.data.policy")
     is_for_any = fn.get_json_object(text, "$.type").isin([kind.event_type for kind in TO_EVERY_POLICY])
-    return fn.when(is_for_any & named.isin(sorted(POLICIES)), named).otherwise(_policy_of_topic(prefix))
+    return fn.when(is_for_any & named.isin(sorted(POLICIES)), fn.array(named)).otherwise(_readers_of_topic(prefix))
 
 
-def _policy_of_topic(prefix: str) -> Column:
-    pairs = [fn.lit(text) for topic, policy in observed_topics().items() for text in (f"{prefix}.{topic}", policy)]
+def _readers_of_topic(prefix: str) -> Column:
+    pairs = [
+        column
+        for topic, policies in topic_readers().items()
+        for column in (fn.lit(f"{prefix}.{topic}"), fn.array(*map(fn.lit, policies)))
+    ]
     return fn.create_map(*pairs)[fn.col("topic")]

@@ -16,7 +16,7 @@ import msgspec
 from policies.decisions import Decision
 from policies.maintenance import PauseCommand, PolicyPause, commanded
 from policies.observations import Observation
-from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics
+from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, topic_readers
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
@@ -81,7 +81,7 @@ class Replay:
             if isinstance(observation.reading, PauseCommand):
                 yield from self._pause(observation.at, observation.reading)
             for kind in POLICIES.values():
-                if isinstance(observation.reading, kind.readings):
+                if isinstance(observation.reading, kind.takes):
                     yield from self._step((kind.name, observation.reading.cluster), [observation], record.place)
         if until is not None:
             yield from self._wake_before(until, including=True)
@@ -169,7 +169,8 @@ class BatchReplay:
         is_set_back, self._ahead_ms = ahead_ms < self._ahead_ms, ahead_ms
         by_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
-            by_key[_route(self._host, self._prefix, record)].append(record)
+            for key in _route(self._host, self._prefix, record):
+                by_key[key].append(record)
         if is_set_back:
             known = set(self._host.known_keys())
             by_key.update({key: by_key[key] for key in self._states if key in known})
@@ -192,8 +193,8 @@ def replay_batches(
         yield from replay.take(batch)
 
 
-def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, str]:
-    """The key to which `streaming.query` routes a record."""
+def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> Iterator[tuple[str, str]]:
+    """The keys to which `streaming.query` routes a record."""
     topic = record.topic.removeprefix(f"{prefix}.")
     try:
         event = json.loads(record.value or b"") if record.cut is None else {}
@@ -201,10 +202,8 @@ def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> tuple[str, 
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         named, kind, policy = "", None, None
     is_for_any = topic == COMMANDS and kind in _TO_EVERY_POLICY and policy in POLICIES
-    return (
-        str(policy) if is_for_any else observed_topics()[topic],
-        named if isinstance(named, str) and host.knows(named) else "",
-    )
+    cluster = named if isinstance(named, str) and host.knows(named) else ""
+    return ((reader, cluster) for reader in ((str(policy),) if is_for_any else topic_readers()[topic]))
 
 
 def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:

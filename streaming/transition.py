@@ -11,6 +11,7 @@ import msgspec
 from policies.decisions import Decision
 from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
 from policies.observations import Observation
+from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason
@@ -60,7 +61,7 @@ def reconcile(
     previous = before or NEVER_STEPPED
     limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
     order = _order(previous, now_ms, signatures)
-    intake = Intake(host, prefix, key[1], limiter, order)
+    intake = Intake(host, prefix, key, limiter, order)
     outputs = [*limiter.counted(), *intake.take(records)]
     taken = intake.observed()
     pause = _pause(previous.pause, taken)
@@ -77,7 +78,7 @@ def reconcile(
         outputs += result.outputs
         after, decisions = result.key_state, result.step.decisions
     heartbeat, wakes = previous.last_heartbeat, [after.wake_ms, limiter.counts().due_ms]
-    if after.has_stepped and not after.failures:
+    if after.has_stepped and not after.failures and _watches(key[0], prefix, order):
         if heartbeat.is_due(now_ms, quiet):
             heartbeat, record = emit_heartbeat(host.issuer(*key), heartbeat, now_ms, quiet)
             outputs.append(record)
@@ -95,6 +96,12 @@ def _order(previous: KeyState, now_ms: int, signatures: Signatures | None) -> Or
     if jump_ms > CLOCK_JUMP_MS:  # compared with times in the future, all new records would tie
         return Order(move_instants_back(previous.positions, now_ms, jump_ms), now_ms, signatures)
     return Order(previous.positions, max(previous.now_ms, now_ms), signatures)
+
+
+def _watches(policy: str, prefix: str, order: Order) -> bool:
+    """Whether a policy has got a reading of its own, or takes none of others."""
+    own = {f"{prefix}.{topic}" for topic in POLICIES[policy].observed}
+    return not POLICIES[policy].shares or any(position.topic in own for position in order.positions())
 
 
 def _is_due(previous: KeyState, now_ms: int) -> bool:

@@ -25,6 +25,7 @@ from policies.registry import (
     decided_topics,
     observed_topics,
     reading_types,
+    topic_readers,
 )
 from policies.settings import PolicySettings
 from policies.units import from_millis
@@ -92,6 +93,7 @@ class LoopView:
             for name, kind in POLICIES.items()
             if (view := connectors_of(kind).view) is not None
         }
+        self._prefix = prefix
         self._observed = {f"{prefix}.{topic}": policy for topic, policy in observed_topics().items()}
         policies = {decision.topic: kind.name for kind in POLICIES.values() for decision in kind.decisions}
         self._decided = {f"{prefix}.{topic}": policies.get(topic) for topic in decided_topics()}
@@ -117,8 +119,8 @@ class LoopView:
         """Return the topics to follow, and how far back each is read; None: from its beginning."""
         needed = {policy: view.history for policy, view in self._views.items()}
         observed = {
-            topic: max(_SHORTEST_HISTORY, needed.get(policy, _SHORTEST_HISTORY))
-            for topic, policy in self._observed.items()
+            f"{self._prefix}.{topic}": max(_SHORTEST_HISTORY, *(needed.get(p, _SHORTEST_HISTORY) for p in policies))
+            for topic, policies in topic_readers().items()
         }
         return {**observed, **dict.fromkeys(self._decided), self._dead_letters: timedelta(0)}
 
@@ -221,7 +223,9 @@ class LoopView:
             # Operators send commands, not collectors: a long time without one is no sign of a dead collector.
             if record.topic != self._commands:
                 self._newest_ms[policy, cluster] = max(record.appended_ms, self._newest_ms.get((policy, cluster), 0))
-            observations[policy].append(Observation(event.id, from_millis(record.appended_ms), event.data))
+            for kind in POLICIES.values():
+                if isinstance(event.data, kind.takes):
+                    observations[kind.name].append(Observation(event.id, from_millis(record.appended_ms), event.data))
         for policy, readings in observations.items():
             if policy in self._views:
                 self._views[policy].observe(readings)

@@ -13,7 +13,7 @@ from typing import Any
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import read_history
-from policies.registry import AUDIT, observed_topics
+from policies.registry import AUDIT, topic_readers
 from policies.wire import AUDIT_TYPE
 
 _LOOK_BACK = timedelta(days=1)
@@ -145,7 +145,7 @@ class Audit:
         yield from kept
         wanted = set(decision.get("evidence", ())) - {event.get("id") for event in kept}
         decided_at = datetime.fromisoformat(decision["decided_at"])
-        topics = [topic for topic, policy in observed_topics().items() if policy == decision["policy"]]
+        topics = [topic for topic, policies in topic_readers().items() if decision["policy"] in policies]
         if wanted:
             events = self._events(topics, decided_at - _EVIDENCE_BEFORE, decided_at + _CLOCKS_DIFFER)
             yield from (event for event in events if event.get("id") in wanted)
