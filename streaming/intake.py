@@ -47,7 +47,7 @@ class Intake:
         self._host = host
         self._prefix = prefix
         self._policy, self._cluster = key
-        self._takes = (*POLICIES[self._policy].takes, PauseCommand)
+        self._takes: tuple[type[Reading], ...] = (*POLICIES[self._policy].takes, PauseCommand)
         self._limiter = limiter
         self._order = order
         self._windows: dict[tuple[str, int], _Window] = {}

@@ -1,6 +1,7 @@
 """The volumes of one server: the last good reading of each, with its trend, whatever the order of the readings."""
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -31,6 +32,19 @@ class ReportedVolume(Protocol):
     @property
     def readable(self) -> bool:
         """Whether its free space is known."""
+
+
+class Freshness(StrEnum):
+    """How much the last reading of a volume or server is worth."""
+
+    FRESH = "fresh"
+    """Read within `validity`."""
+    STALE = "stale"
+    """Its server is a member, but the last good reading is older than `validity`."""
+    DEPARTED = "departed"
+    """Its server left, or no longer reports it."""
+    NEVER_READ = "never_read"
+    """A volume that was only ever reported unreadable."""
 
 
 class VolumeState(Struct, array_like=True, frozen=True, gc=False):
@@ -68,6 +82,21 @@ def fold_volumes(
         v if v.missing_ms is not None else replace(v, missing_ms=at_ms) for d, v in before.items() if d not in now
     ]
     return tuple(sorted(merged, key=lambda v: v.log_dir))
+
+
+def judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
+    """Return how much a reading is worth.
+
+    Args:
+        read_ms: the time of the last good one, or NEVER.
+        departed_ms: since when the thing is gone; None while it is there.
+        now_ms: the time of this step.
+        validity_ms: how long a reading counts.
+    """
+    if departed_ms is not None:
+        return Freshness.DEPARTED
+    is_fresh = read_ms != NEVER and now_ms - read_ms < validity_ms
+    return Freshness.FRESH if is_fresh else Freshness.STALE
 
 
 def seconds_left(volume: VolumeState, now_ms: int) -> float | None:

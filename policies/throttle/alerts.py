@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.limits import Limit, LimitHit
-from policies.free_space.volumes import seconds_left
-from policies.throttle.facts import BrokerFacts, Freshness
+from policies.free_space.volumes import Freshness, seconds_left
+from policies.throttle.facts import BrokerFacts
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, name_volume

@@ -10,7 +10,7 @@ from policies.comparison import Comparison, Relation
 from policies.decisions import Otherwise
 from policies.free_space.gate import FactorVerdict, earliest_rise_ms, lowering, raising
 from policies.free_space.limits import factor_line
-from policies.throttle.facts import Freshness
+from policies.free_space.volumes import Freshness
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms
 from policies.throttle.settings import ThrottleSettings

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.volumes import seconds_left
+from policies.free_space.volumes import Freshness, seconds_left
 from policies.printable import printable_line
 from policies.publication import Publication, RepeatSchedule
 from policies.throttle.counterfactuals import counterfactuals
 from policies.throttle.decisions import FreshnessCounts, LimitingVolume, SoonestFull, ThrottleFactor
-from policies.throttle.facts import Freshness
 from policies.throttle.judge.brokers import BrokerVerdicts
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict

@@ -3,25 +3,10 @@
 This is the only place where readings of log dirs and of the membership meet. No limit is applied here.
 """
 
-from enum import StrEnum
-
 from msgspec import Struct
 
-from policies.free_space.volumes import NEVER, VolumeState
+from policies.free_space.volumes import NEVER, Freshness, VolumeState, judge_freshness
 from policies.throttle.state import BrokerState, VolumeKey
-
-
-class Freshness(StrEnum):
-    """How much the last reading of a volume or broker is worth."""
-
-    FRESH = "fresh"
-    """Read within `validity`."""
-    STALE = "stale"
-    """Its broker is a member, but the last good reading is older than `validity`."""
-    DEPARTED = "departed"
-    """Its broker left, or no longer reports it."""
-    NEVER_READ = "never_read"
-    """A volume that was only ever reported unreadable."""
 
 
 class VolumeFacts(Struct, frozen=True, gc=False):
@@ -58,17 +43,10 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
         now_ms: the time of this step, in milliseconds since the epoch.
         validity_ms: how long a reading counts.
     """
-    freshness = _judge_freshness(broker.read_ms, broker.left_ms, now_ms, validity_ms)
+    freshness = judge_freshness(broker.read_ms, broker.left_ms, now_ms, validity_ms)
     is_overdue = max(broker.read_ms, broker.seen_ms) + validity_ms <= now_ms
     volumes = [_find_volume_facts(broker, volume, now_ms, validity_ms) for volume in broker.volumes]
     return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
-
-
-def _judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
-    if departed_ms is not None:
-        return Freshness.DEPARTED
-    is_fresh = read_ms != NEVER and now_ms - read_ms < validity_ms
-    return Freshness.FRESH if is_fresh else Freshness.STALE
 
 
 def _find_volume_facts(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
@@ -77,7 +55,7 @@ def _find_volume_facts(broker: BrokerState, volume: VolumeState, now_ms: int, va
         departed_ms = min(broker.left_ms, volume.missing_ms)
     freshness = Freshness.NEVER_READ
     if volume.read_ms != NEVER:
-        freshness = _judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
+        freshness = judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
     rate, full_ms = volume.fill_bytes_per_second, None
     if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
         full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from policies.decisions import Mode
+from policies.free_space.volumes import Freshness
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
-from policies.throttle.facts import Freshness
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings

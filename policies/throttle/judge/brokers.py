@@ -15,8 +15,9 @@ from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from policies.alerts import Condition
+from policies.free_space.volumes import Freshness
 from policies.throttle.alerts import FILLS_SOON, AlertKey, find_broker_conditions
-from policies.throttle.facts import BrokerFacts, Freshness, facts
+from policies.throttle.facts import BrokerFacts, facts
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms, judge_volumes
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from policies.free_space.gate import FactorVerdict, Gate, GateMove, Hold, first_move, move
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import seconds_left
+from policies.free_space.volumes import Freshness, seconds_left
 from policies.throttle.decisions import ThrottleReason
-from policies.throttle.facts import Freshness
 from policies.throttle.judge.brokers import BrokerVerdicts, order_filling
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings

@@ -3,7 +3,8 @@
 from collections.abc import Container
 
 from policies.free_space.limits import LimitHit, assess
-from policies.throttle.facts import BrokerFacts, Freshness, VolumeFacts
+from policies.free_space.volumes import Freshness
+from policies.throttle.facts import BrokerFacts, VolumeFacts
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey
 from policies.units import millis_of

@@ -2,8 +2,7 @@
 
 import pytest
 
-from policies.free_space.volumes import VolumeState, seconds_left
-from policies.throttle.facts import Freshness
+from policies.free_space.volumes import Freshness, VolumeState, seconds_left
 from tests.policies.scenario import GB, log_dirs, members
 from tests.policies.throttle.known import A, counting, folded, judged_at
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
+from policies.free_space.volumes import Freshness
 from policies.observations import Observation
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
-from policies.throttle.facts import Freshness
 from policies.throttle.judge.brokers import judge_brokers
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.policy import ThrottlePolicy
