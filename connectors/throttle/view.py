@@ -15,7 +15,7 @@ from policies.decisions import Decision
 from policies.free_space import trend
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import seconds_left
+from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Observation
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
@@ -83,8 +83,8 @@ BROKERS = Family(
 )
 LOG_DIRS = Family(
     "headgate_log_dirs",
-    "Volumes by state: counted (with a valid reading), stale, departed (gone, but still counting). "
-    "Absent while the decision is stale.",
+    "Volumes by state: counted (with a valid reading), stale, departed (gone, but still counting), never_read (never "
+    "readable for `validity`; a broker that was never read counts as one). Absent while the decision is stale.",
     ("cluster", "state"),
 )
 
@@ -177,7 +177,8 @@ class ThrottleView:
                 for limit in (LimitHit.HARD, LimitHit.SOFT):
                     yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
             for volume in cluster.judge(from_millis(now_ms)).volumes():
-                yield from _volume_samples(name, volume, now_ms)
+                if volume.freshness is not Freshness.NEVER_READ:
+                    yield from _volume_samples(name, volume, now_ms)
 
     def _cluster(self, name: str) -> _ThrottledCluster:
         if name not in self._clusters:

@@ -57,12 +57,18 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     missing_ms: InstantMs | None = None
     """When a good reading of its server first lacked it."""
     samples: Samples = ()
+    """Those of its trend. Of a volume that was never readable: when it was first reported, with -1."""
     fill_bytes_per_second: float | None = None
     """None if it does not fill, or if its trend is not reliable."""
     line: TrendLine | None = None
     rises: tuple[Rise, ...] = ()
     fill_confidence: float | None = None
     """None if the rate is not known. An earlier version stored rates without it; those are not used."""
+
+    @property
+    def seen_ms(self) -> int:
+        """When a volume that was never readable was first reported; NEVER if an earlier version wrote this."""
+        return self.samples[0][0] if self.samples else NEVER
 
     @property
     def trend(self) -> Trend:
@@ -110,7 +116,8 @@ def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
 def _fold_volume(before: VolumeState | None, reading: ReportedVolume, at_ms: int) -> VolumeState:
     if not reading.readable:
         # An unreadable volume is neither full nor empty: its last reading ages.
-        return replace(before, missing_ms=None) if before else VolumeState(reading.log_dir, -1, -1, NEVER)
+        never_read = VolumeState(reading.log_dir, -1, -1, NEVER, samples=((at_ms, -1),))
+        return replace(before, missing_ms=None) if before else never_read
     free = reading.usable_bytes
     if before is None or before.read_ms == NEVER:
         return VolumeState(reading.log_dir, reading.total_bytes, free, at_ms, None, ((at_ms, free),))

@@ -11,7 +11,7 @@ from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.limits import Limit, LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
-from policies.throttle.facts import BrokerFacts
+from policies.throttle.facts import BrokerFacts, VolumeFacts
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, name_volume
@@ -46,7 +46,7 @@ class _Context:
         """Name the volume and its free space."""
         return f"{name_volume(volume.key)} of {self.cluster} has {human_bytes(volume.state.usable_bytes)} free"
 
-    def make(self, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str) -> Condition:
+    def make(self, alert: str, severity: Severity, reason: str, volume: VolumeFacts, summary: str) -> Condition:
         """Make the condition of an alert about a volume."""
         evidence = (volume.read_id,) if volume.read_id else ()
         return _make_condition(self.cluster, alert, severity, reason, volume.key, summary, evidence)
@@ -73,12 +73,16 @@ def find_broker_conditions(
     context = _Context(cluster, now_ms, settings, firing)
     number = broker.state.broker
     for volume in volumes:
+        if volume.freshness is Freshness.NEVER_READ:
+            continue
         yield from _find_limits_reached(context, volume)
         yield from _find_full_soon(context, volume)
         if volume.freshness is Freshness.STALE and broker.freshness is Freshness.FRESH:
             unread_for = format_duration(settings.validity)
             summary = f"broker {number} of {cluster} answers, but cannot read {volume.key[1]} for {unread_for}"
             yield context.make(UNREAD, Severity.WARNING, "unreadable", volume, summary)
+    if broker.freshness is Freshness.FRESH:
+        yield from _find_never_read(context, broker)
     if broker.is_unread:
         outcome, tried_id = broker.state.outcome, broker.state.tried_id
         why = outcome if outcome not in ("", "ok") else "silence"
@@ -149,6 +153,16 @@ def _is_below(context: _Context, alert: str, volume: VolumeVerdict, limit: Limit
         return False
     begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
     return begins or context.is_firing(alert, volume)
+
+
+def _find_never_read(context: _Context, broker: BrokerFacts) -> Iterator[Condition]:
+    """Find the log dirs that a broker that answers never could read; with the preset `strimzi`, too."""
+    for volume in broker.volumes:
+        if volume.overdue_ms is not None and volume.overdue_ms <= context.now_ms and volume.departed_ms is None:
+            summary = (
+                f"broker {broker.state.broker} of {context.cluster} answers, but {volume.key[1]} was never readable"
+            )
+            yield context.make(UNREAD, Severity.WARNING, "unreadable", volume, summary)
 
 
 def _find_full_soon(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:

@@ -59,8 +59,9 @@ def _higher(verdict: ClusterVerdict) -> Iterator[str]:
             clear = settings.hard.in_bytes(volume.state.total_bytes, margin=settings.recovery_margin)
             threshold = max(threshold, clear)
         yield _describe(volume, Comparison(volume.state.usable_bytes, Relation.MORE, threshold)) + held
-    elif volume.freshness is Freshness.STALE:
-        yield f"{name_volume(volume.key)} is read again, and has more free than its limits{held}"
+    elif volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
+        again = " again" if volume.freshness is Freshness.STALE else ""
+        yield f"{name_volume(volume.key)} is read{again}, and has more free than its limits{held}"
     elif volume.departed_ms is not None:
         ends = format_instant(from_millis(hold_ends_ms(volume.departed_ms, settings)))
         yield f"{name_volume(volume.key)} is back with more free, or it is {ends}{held}"

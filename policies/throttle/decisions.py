@@ -23,7 +23,7 @@ class ThrottleReason(ClosedEnum):
         "A volume that stopped the cluster is not above its hard limit by the margin yet.",
     )
     MIN_HOLD = "min_hold", "The factor changed less than `min_hold` ago."
-    STALE_VOLUME = "stale_volume", "A volume of a member broker has not been read for `validity`."
+    STALE_VOLUME = "stale_volume", "A volume of a member broker has not been read for `validity`, or never."
     NO_DATA = "no_data", "No volume counts: the fallback applies."
     DEPARTED_VOLUME = (
         "departed_volume",
@@ -42,14 +42,14 @@ class LimitingVolume(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     broker: int
-    log_dir: str
-    usable_bytes: int
-    total_bytes: int
+    log_dir: str = Field(description="Empty if the broker was never read: its log dirs are not known.")
+    usable_bytes: int = Field(description="-1 if it was never readable.")
+    total_bytes: int = Field(description="-1 if it was never readable.")
     limit: LimitHit = Field(description="`hard` or `soft`.")
     limit_kind: str = Field(description="`available_bytes_below` or `available_ratio_below`.")
     limit_value: float = Field(description="The limit as set: bytes, or a share of the volume.")
     limit_bytes: int = Field(description="The limit in bytes of this volume.")
-    read_at: Instant = Field(description="When its usable bytes were read.")
+    read_at: Instant | None = Field(description="When its usable bytes were read; null if never.")
 
 
 class FreshnessCounts(BaseModel):
@@ -60,6 +60,14 @@ class FreshnessCounts(BaseModel):
     counted: int = Field(description="With a valid reading.")
     stale: int = Field(description="Members without a valid reading.")
     departed: int = Field(description="Gone, but still counted because they limited the cluster.")
+
+
+class VolumeCounts(FreshnessCounts):
+    """The number of volumes by freshness."""
+
+    never_read: int = Field(
+        default=0, description="Never readable, for `validity` and longer; a member that was never read counts as one."
+    )
 
 
 class SoonestFull(BaseModel):
@@ -92,7 +100,7 @@ class ThrottleFactor(Decision):
     previous_factor: float | None = Field(description="The factor before this decision; null for the first.")
     raw_factor: float = Field(ge=0.0, le=1.0, description="The least factor of all volumes that count, before holds.")
     limiting: LimitingVolume | None = Field(description="The volume that decided; null if none limits.")
-    volumes: FreshnessCounts
+    volumes: VolumeCounts
     brokers: FreshnessCounts
     seconds_to_full: float | None = Field(
         description="Time until the first volume is full at its present rate; null if none is known to fill."

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from heapq import nsmallest
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from policies.free_space.volumes import Freshness, seconds_left
 from policies.printable import printable_line
 from policies.publication import Publication, RepeatSchedule
 from policies.throttle.counterfactuals import counterfactuals
-from policies.throttle.decisions import FreshnessCounts, LimitingVolume, SoonestFull, ThrottleFactor
+from policies.throttle.decisions import FreshnessCounts, LimitingVolume, SoonestFull, ThrottleFactor, VolumeCounts
 from policies.throttle.judge.brokers import BrokerVerdicts
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
@@ -106,8 +107,8 @@ def _make_decision(
         previous_factor=last.factor if last else None,
         raw_factor=verdict.raw.factor,
         limiting=_describe_limiting(verdict.decisive, settings) if verdict.decisive else None,
-        volumes=_count(volume.freshness for volume in brokers.volumes()),
-        brokers=_count(broker.facts.freshness for broker in brokers.brokers.values()),
+        volumes=_count_volumes(volume.freshness for volume in brokers.volumes()),
+        brokers=_count_brokers(broker.facts.freshness for broker in brokers.brokers.values()),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
@@ -151,16 +152,25 @@ def _describe_limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> L
         limit=hit,
         limit_kind=limit.kind,
         limit_value=limit.value,
-        limit_bytes=round(limit.in_bytes(decisive.state.total_bytes)),
-        read_at=from_millis(decisive.state.read_ms),
+        limit_bytes=round(limit.in_bytes(max(decisive.state.total_bytes, 0))),
+        read_at=_read_at(decisive),
     )
 
 
-def _count(freshness: Iterable[Freshness]) -> FreshnessCounts:
+def _count_brokers(freshness: Iterable[Freshness]) -> FreshnessCounts:
     found = Counter(freshness)
     return FreshnessCounts(
         counted=found[Freshness.FRESH], stale=found[Freshness.STALE], departed=found[Freshness.DEPARTED]
     )
+
+
+def _count_volumes(freshness: Iterable[Freshness]) -> VolumeCounts:
+    found = Counter(freshness)
+    return VolumeCounts(**dict(_count_brokers(found.elements())), never_read=found[Freshness.NEVER_READ])
+
+
+def _read_at(volume: VolumeVerdict) -> datetime | None:
+    return None if volume.freshness is Freshness.NEVER_READ else from_millis(volume.state.read_ms)
 
 
 def _collect_numbers(verdict: ClusterVerdict) -> dict[str, object]:
@@ -184,6 +194,6 @@ def _describe_volume(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
         "total_bytes": volume.state.total_bytes,
         "factor": volume.factor,
         "standing": volume.freshness.value,
-        "read_at": format_instant(from_millis(volume.state.read_ms)),
+        "read_at": format_instant(read_at) if (read_at := _read_at(volume)) else None,
         "seconds_to_full": seconds_left(volume.state, now_ms) if volume.freshness is Freshness.FRESH else None,
     }

@@ -22,6 +22,8 @@ class VolumeFacts(Struct, frozen=True, gc=False):
     full_ms: float | None
     """When it is full at its present rate. None if it does not fill, if its trend is not reliable, or if the last
     reading is not fresh."""
+    overdue_ms: int | None
+    """If it was never read: from when it counts as the fallback, `validity` after it was first reported."""
 
 
 class BrokerFacts(Struct, frozen=True, gc=False):
@@ -49,14 +51,27 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
     return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
 
 
+def stand_in(broker: BrokerState, validity_ms: int) -> VolumeFacts | None:
+    """Return a volume without a name for a member that was never read: its log dirs are not known. None for others."""
+    if broker.read_ms != NEVER or broker.left_ms is not None:
+        return None
+    return _make_never_read(broker, VolumeState("", -1, -1, NEVER), None, broker.seen_ms + validity_ms)
+
+
 def _find_volume_facts(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
     departed_ms = volume.missing_ms if broker.left_ms is None else broker.left_ms
     if broker.left_ms is not None and volume.missing_ms is not None:
         departed_ms = min(broker.left_ms, volume.missing_ms)
-    freshness = Freshness.NEVER_READ
-    if volume.read_ms != NEVER:
-        freshness = judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
+    if volume.read_ms == NEVER:
+        overdue_ms = max(volume.seen_ms, broker.seen_ms) + validity_ms
+        return _make_never_read(broker, volume, departed_ms, overdue_ms)
+    freshness = judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
     rate, full_ms = volume.fill_bytes_per_second, None
     if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
         full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate
-    return VolumeFacts((broker.broker, volume.log_dir), broker.read_id, volume, freshness, departed_ms, full_ms)
+    return VolumeFacts((broker.broker, volume.log_dir), broker.read_id, volume, freshness, departed_ms, full_ms, None)
+
+
+def _make_never_read(broker: BrokerState, volume: VolumeState, departed_ms: int | None, overdue_ms: int) -> VolumeFacts:
+    key, read_id = (broker.broker, volume.log_dir), broker.read_id or broker.tried_id
+    return VolumeFacts(key, read_id, volume, Freshness.NEVER_READ, departed_ms, None, overdue_ms)

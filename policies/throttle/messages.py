@@ -100,6 +100,8 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
             f"{_describe_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
         )
     where, counts = name_volume(decisive.key), _render(decisive.factor)
+    if decisive.freshness is Freshness.NEVER_READ:
+        return f"{where} was never readable, and counts as {counts} until it is read"
     if decisive.freshness is Freshness.STALE:
         age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"

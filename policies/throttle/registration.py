@@ -26,7 +26,8 @@ _ALERTS = (
     AlertKind(
         named.UNREAD,
         (Severity.WARNING, Severity.CRITICAL),
-        "A broker's log dirs have not been read for `validity`; critical where nothing valid is known of the cluster.",
+        "A broker's log dirs have not been read for `validity`, or never; critical where nothing valid is known of the "
+        "cluster.",
     ),
     AlertKind(
         named.LIMITS_CROSS,

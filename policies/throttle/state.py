@@ -20,9 +20,9 @@ VolumeKey = tuple[int, str]
 
 
 def name_volume(volume: VolumeKey) -> str:
-    """Name a volume in a sentence: ``broker 3 /data/a``."""
+    """Name a volume in a sentence: ``broker 3 /data/a``; a broker whose log dirs are not known, ``broker 3``."""
     broker, log_dir = volume
-    return f"broker {broker} {log_dir}"
+    return f"broker {broker} {log_dir}".rstrip()
 
 
 class BrokerState(Struct, array_like=True, frozen=True, gc=False):

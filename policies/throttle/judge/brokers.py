@@ -100,6 +100,10 @@ class BrokerVerdicts:
         """Return whether any volume that counts is as fresh as that."""
         return any(volume.freshness is freshness for volume in self.volumes())
 
+    def has_read(self) -> bool:
+        """Return whether any volume that counts was ever read."""
+        return any(volume.freshness is not Freshness.NEVER_READ for volume in self.volumes())
+
     def next_ms(self) -> int | None:
         """Return when time alone changes the verdict on a broker."""
         return min((b.next_ms for b in self.brokers.values() if b.next_ms is not None), default=None)
@@ -208,6 +212,7 @@ def _find_expiries(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settin
     # A reading ages from when it was read. The broker is missed from when it became a member, if that is later.
     yield broker.state.read_ms + validity_ms
     yield broker.state.seen_ms + validity_ms
+    yield from (volume.overdue_ms for volume in broker.volumes if volume.overdue_ms is not None)
     for volume in volumes:
         if volume.departed_ms is not None:
             yield hold_ends_ms(volume.departed_ms, settings)

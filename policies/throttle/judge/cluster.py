@@ -70,7 +70,7 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
 
 
 def _judge_raw(brokers: BrokerVerdicts, before: ThrottleState) -> RawFactor:
-    if not any(broker.volumes for broker in brokers.brokers.values()):
+    if not brokers.has_read():
         return _judge_without_volumes(brokers, before.started_ms)
     decisive = _find_tightest(brokers, before.last_published.limiting if before.last_published else None)
     if decisive is not None:
@@ -95,7 +95,7 @@ def _allow_all(settings: ThrottleSettings) -> RawFactor:
 
 
 def _find_reason(decisive: VolumeVerdict) -> ThrottleReason:
-    if decisive.freshness is Freshness.STALE:
+    if decisive.freshness in (Freshness.STALE, Freshness.NEVER_READ):
         return ThrottleReason.STALE_VOLUME
     if decisive.freshness is Freshness.DEPARTED:
         return ThrottleReason.DEPARTED_VOLUME

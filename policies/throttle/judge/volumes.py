@@ -4,10 +4,10 @@ from collections.abc import Container
 
 from policies.free_space.limits import LimitHit, assess
 from policies.free_space.volumes import Freshness
-from policies.throttle.facts import BrokerFacts, VolumeFacts
+from policies.throttle.facts import BrokerFacts, VolumeFacts, stand_in
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey
-from policies.units import millis_of
+from policies.units import MAX_INT64, millis_of
 
 
 class VolumeVerdict(VolumeFacts, frozen=True, gc=False):
@@ -15,12 +15,13 @@ class VolumeVerdict(VolumeFacts, frozen=True, gc=False):
 
     hit: LimitHit
     factor: float
-    """At most the fallback for a stale volume."""
+    """At most the fallback for a stale volume; the fallback for one that was never read."""
 
     @property
     def tightness(self) -> tuple[float, int, VolumeKey]:
-        """Sorts volumes: the lowest factor first, then the fewest usable bytes."""
-        return (self.factor, self.state.usable_bytes, self.key)
+        """Sorts volumes: the lowest factor first, then the fewest usable bytes; unknown ones last."""
+        usable_bytes = MAX_INT64 if self.freshness is Freshness.NEVER_READ else self.state.usable_bytes
+        return (self.factor, usable_bytes, self.key)
 
 
 def judge_volumes(
@@ -36,8 +37,9 @@ def judge_volumes(
     """
     counting: list[VolumeVerdict] = []
     ended: list[VolumeKey] = []
-    for volume in broker.volumes:
-        verdict = _judge(volume, settings)
+    unknown = stand_in(broker.state, millis_of(settings.validity))
+    for volume in (*broker.volumes, unknown) if unknown else broker.volumes:
+        verdict = _judge(volume, now_ms, settings)
         if verdict is None:
             continue
         if volume.departed_ms is None:
@@ -55,13 +57,22 @@ def hold_ends_ms(departed_ms: int, settings: ThrottleSettings) -> int:
     return departed_ms + millis_of(settings.departed_hold)
 
 
-def _judge(volume: VolumeFacts, settings: ThrottleSettings) -> VolumeVerdict | None:
+def _judge(volume: VolumeFacts, now_ms: int, settings: ThrottleSettings) -> VolumeVerdict | None:
     state, freshness = volume.state, volume.freshness
-    if freshness is Freshness.NEVER_READ or (freshness is Freshness.STALE and settings.forgets_unread):
+    if settings.forgets_unread and freshness in (Freshness.STALE, Freshness.NEVER_READ):
         return None
+    if volume.overdue_ms is not None:
+        # Rule 12: never read is not absent. Once it departs, there is nothing to remember of it.
+        is_counting = volume.departed_ms is None and now_ms >= volume.overdue_ms
+        return _make_never_read(volume, settings.fallback) if is_counting else None
     hit, factor = assess(state.usable_bytes, state.total_bytes, settings.hard, settings.soft)
     if freshness is Freshness.STALE:
         # Silence never opens a gate that a reading closed.
         factor = min(settings.fallback, factor)
     key, departed_ms = volume.key, volume.departed_ms
-    return VolumeVerdict(key, volume.read_id, state, freshness, departed_ms, volume.full_ms, hit, factor)
+    return VolumeVerdict(key, volume.read_id, state, freshness, departed_ms, volume.full_ms, None, hit, factor)
+
+
+def _make_never_read(volume: VolumeFacts, factor: float) -> VolumeVerdict:
+    known = (volume.key, volume.read_id, volume.state, volume.freshness)
+    return VolumeVerdict(*known, None, None, volume.overdue_ms, LimitHit.NONE, factor)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from policies.decisions import Alert
-from policies.free_space.volumes import seconds_left
+from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Outcome
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
@@ -61,7 +61,8 @@ def test_a_decision_gives_the_factors_and_how_many_count() -> None:
     assert loop.series("headgate_throttle_raw_factor") == {("payments",): 0.5}
     assert loop.series("headgate_throttling_volume") == {("payments", "1", "/a", "soft_limit"): 1}
     states = ("counted", "stale", "departed")
-    assert loop.series("headgate_log_dirs") == dict(zip((("payments", s) for s in states), (3, 0, 0), strict=True))
+    log_dir_states = (*states, "never_read")
+    assert loop.series("headgate_log_dirs") == {("payments", s): 3 if s == "counted" else 0 for s in log_dir_states}
     assert loop.series("headgate_kafka_brokers") == dict(zip((("payments", s) for s in states), (2, 0, 0), strict=True))
     assert loop.series("headgate_decision_stale") == {("throttle", "payments"): 0}
 
@@ -436,7 +437,8 @@ def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> 
         assert loop.state is not None
         now = from_millis(to_millis(loop.now))
         volumes = judge_brokers("payments", loop.state.cluster, loop.settings, now).volumes()
-        by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in volumes}
+        read = (v for v in volumes if v.freshness is not Freshness.NEVER_READ)
+        by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in read}
         usable = {labels: v.state.usable_bytes for labels, v in by_labels.items()}
         filling = {labels: v.state for labels, v in by_labels.items() if v.full_ms is not None}
         left = {labels: seconds_left(state, to_millis(now)) for labels, state in filling.items()}

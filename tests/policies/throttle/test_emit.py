@@ -53,7 +53,7 @@ def test_what_a_decision_carries() -> None:
             "limit_bytes": 5 * GB,
             "read_at": "2026-11-21T08:00:00.000Z",
         },
-        "volumes": {"counted": 1, "stale": 0, "departed": 0},
+        "volumes": {"counted": 1, "stale": 0, "departed": 0, "never_read": 0},
         "brokers": {"counted": 1, "stale": 1, "departed": 0},
         "seconds_to_full": None,
         "soonest_full": None,
@@ -149,7 +149,7 @@ def test_limiting_is_null_when_nothing_limits() -> None:
 def test_counts_of_volumes_and_brokers() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 0), log_dirs(0, 2, {A: 9 * GB, B: 9 * GB}), members(0, 1, 2, 3))
     run.see(log_dirs(290, 3, 9 * GB), members(290, 2, 3)).until(350)
-    assert run.last.volumes.model_dump() == {"counted": 1, "stale": 2, "departed": 1}
+    assert run.last.volumes.model_dump() == {"counted": 1, "stale": 2, "departed": 1, "never_read": 0}
     assert run.last.brokers.model_dump() == {"counted": 1, "stale": 1, "departed": 1}
 
 

@@ -56,7 +56,7 @@ def test_silence_brings_the_fallback_but_never_opens_what_a_reading_closed(
 ) -> None:
     run = Run(throttle(SOFT_AND_HARD, fallback_factor=fallback)).see(log_dirs(0, 1, free)).until(3600)
     assert (run.last.factor, run.last.reason) == (factor, ThrottleReason.STALE_VOLUME)
-    assert run.last.volumes.model_dump() == {"counted": 0, "stale": 1, "departed": 0}
+    assert run.last.volumes.model_dump() == {"counted": 0, "stale": 1, "departed": 0, "never_read": 0}
     assert run.factor_at(299.999) == run.decisions[0].factor
     assert run.factor_at(300) == factor
 
@@ -259,7 +259,7 @@ def test_strimzi_takes_an_empty_good_reading_for_1() -> None:
 def test_strimzi_forgets_a_volume_unseen_for_validity() -> None:
     run = Run(STRIMZI).see(log_dirs(0, 1, 0)).feed(polls(5, 400, 9 * GB, broker=2))
     assert run.changes() == [(0, 0.0), (300, 1.0)]
-    assert run.last.volumes.model_dump() == {"counted": 1, "stale": 0, "departed": 0}
+    assert run.last.volumes.model_dump() == {"counted": 1, "stale": 0, "departed": 0, "never_read": 0}
 
 
 def test_strimzi_falls_back_when_nothing_was_read_for_validity() -> None:

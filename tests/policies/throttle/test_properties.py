@@ -195,7 +195,7 @@ def test_more_free_bytes_never_give_a_lower_first_factor(
 
 
 def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
-    """(factor, raw factor, whether a volume counts) of the last step with observations and of those in silence after.
+    """(factor, raw factor, whether a volume that was ever read counts) of the last step with observations and after it.
 
     Leaves out the cases documented as exceptions: it ends where a departed volume is forgotten.
     """
@@ -210,7 +210,8 @@ def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
             break
         held = departed
         raw = min((v.factor for v in volumes), default=run.settings.fallback)
-        found.append((step.state.gate.factor, raw, bool(volumes)))
+        was_read = any(v.freshness is not Freshness.NEVER_READ for v in volumes)
+        found.append((step.state.gate.factor, raw, was_read))
     return found
 
 

@@ -22,17 +22,18 @@ def test_a_stale_volume_counts_as_the_lesser_of_fallback_and_last_factor(
     assert counting(folded([log_dirs(0, 1, free)]), 300, settings)[1, A].factor == factor
 
 
-def test_a_volume_that_was_never_readable_does_not_count_until_it_is() -> None:
+def test_a_volume_that_was_never_readable_counts_as_the_fallback_from_validity_on() -> None:
     known = folded([log_dirs(0, 1, {A: None})])
     assert known.ever_read
-    assert counting(known, 1) == {}
-    assert freshness(judged_at(known, 1).known, 1) == {}
+    assert counting(known, 299.999) == {}
+    assert freshness(judged_at(known, 1).known, 300) == {(1, A): "never_read"}
+    assert counting(known, 300)[1, A].factor == 0.5
     assert freshness(folded([log_dirs(0, 1, {A: None})], [log_dirs(10, 1, {A: 0})]), 10) == {(1, A): "fresh"}
 
 
 @pytest.mark.parametrize(("seconds", "there"), [(20, True), (3619.999, True), (3620, False)])
 def test_a_departed_volume_is_held_for_departed_hold(seconds: float, there: bool) -> None:
-    known = folded([log_dirs(0, 1, 0)], [members(20, 2)])
+    known = folded([log_dirs(0, 1, 0)], [log_dirs(20, 2, {}), members(20, 2)])
     assert bool(freshness(known, seconds)) is there
     judged = judged_at(known, seconds)
     assert [*(v.key for v in judged.volumes()), *judged.ended] == [(1, A)]
