@@ -66,6 +66,8 @@ class AlertEntry(Struct, array_like=True, frozen=True):
     """Whether the last published alert said that the condition is unknown now."""
     repeat_at_ms: InstantMs | None = None
     """The latest time of its repetition, also if the settings change meanwhile; None: unknown."""
+    is_summary_old: bool = False
+    """Whether the summary has changed since it was last published."""
 
     def as_unknown(self) -> Condition:
         """The condition as one that held when last known: the alert stays until a reading decides."""
@@ -99,17 +101,24 @@ class Sender:
     repeat: timedelta
     is_quiet: bool = False
     """Whether the policy only watches: no alert is published until it acts again."""
+    refresh: timedelta = timedelta(seconds=60)
+    """A changed summary is published this long after the last publication."""
 
     @classmethod
     def build(cls, policy: str, cluster: str, settings: PolicySettings) -> "Sender":
         """Read them from the cluster's settings."""
-        issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint())
-        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet)
+        issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint(), settings.frozen_until)
+        return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet, settings.alert_refresh)
 
     @property
     def schedule(self) -> RepeatSchedule:
         """When a firing alert is repeated."""
         return RepeatSchedule(self.repeat, _VALID_REPEATS)
+
+    def due_ms(self, said_ms: int, repeat_at_ms: int | None, *, is_summary_old: bool) -> int:
+        """Return when a firing alert that was published at `said_ms` is published again."""
+        repeat_ms = self.schedule.due_ms(said_ms, repeat_at_ms)
+        return min(repeat_ms, said_ms + millis_of(self.refresh)) if is_summary_old else repeat_ms
 
 
 def review(
@@ -166,14 +175,16 @@ def _next(
         (before.severity, before.is_unknown) != (condition.severity.value, condition.is_unknown)
         or condition.count >= max(2, 2 * before.count)
     )
+    is_old = before is not None and (before.is_summary_old or before.summary != condition.summary)
     due = (
         now_ms >= since_ms + millis_of(sender.grace)
         if said_ms is None
-        else changed or now_ms >= sender.schedule.due_ms(said_ms, before.repeat_at_ms if before else None)
+        else changed or now_ms >= sender.due_ms(said_ms, before.repeat_at_ms if before else None, is_summary_old=is_old)
     )
     count = condition.count if due or before is None else min(before.count, condition.count)
     repeat_at_ms = sender.schedule.due_ms(now_ms) if due else before.repeat_at_ms if before else None
-    return _entry(condition, since_ms, now_ms if due else said_ms, count, repeat_at_ms), due
+    entry = _entry(condition, since_ms, now_ms if due else said_ms, count, repeat_at_ms)
+    return (msgspec_replace(entry, is_summary_old=True) if is_old and not due else entry), due
 
 
 def _entry(
@@ -246,4 +257,4 @@ def _due_ms(entry: AlertEntry, sender: Sender) -> int | None:
         return None
     if entry.said_ms is None:
         return entry.since_ms + millis_of(sender.grace)
-    return sender.schedule.due_ms(entry.said_ms, entry.repeat_at_ms)
+    return sender.due_ms(entry.said_ms, entry.repeat_at_ms, is_summary_old=entry.is_summary_old)

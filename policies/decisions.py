@@ -25,6 +25,10 @@ Sentence = Annotated[str, AfterValidator(printable_line)]
 _NAMESPACE = uuid.UUID("5d0f3a52-8c9e-5b53-9a50-6b1f6e9a7a11")
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 def deterministic_id(*parts: object) -> str:
     """Make an id (a UUID) that depends on its parts only, so that a repeated batch gives the same ids."""
     return str(uuid.uuid5(_NAMESPACE, "/".join(map(str, parts))))
@@ -45,6 +49,13 @@ class Issuer:
     cluster: str
     mode: Mode
     settings_hash: str
+    frozen_until: datetime | None = None
+    """Until when actuators leave everything as it is set, because the policy is paused."""
+
+    @property
+    def stance(self) -> str:
+        """The mode, and whether it is that of a pause which keeps what is set: a change of it is published at once."""
+        return self.mode.value if self.frozen_until is None else "frozen"
 
     def header(
         self,
@@ -74,6 +85,7 @@ class Issuer:
             "decided_at": decided_at,
             "mode": self.mode,
             "settings_hash": self.settings_hash,
+            "frozen_until": self.frozen_until,
         }
 
 
@@ -117,6 +129,11 @@ class Decision(BaseModel):
     decided_at: Instant = Field(description="The time of the batch that decided; stable when a batch is repeated.")
     mode: Mode = Field(description="`active`, or `shadow`: published, never carried out.")
     settings_hash: str = Field(description="Identifies the settings in force for this cluster.")
+    frozen_until: Instant | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="While the policy is paused: until then actuators leave everything as it is set. Absent otherwise.",
+    )
     evidence: tuple[str, ...] = Field(
         default=(), max_length=EVIDENCE_LIMIT, description="Ids of the observations that decided."
     )
@@ -200,7 +217,7 @@ class StandingReason(ClosedEnum):
     WATCHED = "watched", "The policy watches the cluster, and would replace them."
     ONLY_WATCHED = (
         "only-watched",
-        "The policy is paused, or in a maintenance window: it decides, no actuator acts, and alerts wait.",
+        "The policy is paused, or in a maintenance window: it decides, no actuator acts on it, and alerts wait.",
     )
 
 
@@ -216,4 +233,15 @@ class Standing(Decision):
     valid_until: Instant = Field(description="If no newer one comes by then, the policy no longer watches.")
     quiet_until: Instant | None = Field(
         default=None, description="With `only-watched`: when the pause or window ends by itself; otherwise null."
+    )
+    paused_by: str | None = Field(
+        default=None, exclude_if=_is_none, description="The person who paused the policy. Absent in a window."
+    )
+    pause_reason: str | None = Field(
+        default=None, exclude_if=_is_none, description="Why, in that person's words. Absent in a window."
+    )
+    pause_keeps: bool | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="Whether actuators leave what they have set; otherwise they take it back. Absent in a window.",
     )

@@ -1,7 +1,8 @@
 """When a policy only watches a cluster: while a person has paused it, or in a maintenance window of the settings.
 
-The policy then goes on deciding in shadow mode: no actuator carries anything out, and no alert is published. Conditions
-that still hold at the end are published then, once. Pure.
+The policy then goes on deciding in shadow mode: actuators change nothing, and no alert is published. What they have set
+stays as it is, unless a person paused with `--release`: then they take it back. Conditions that still hold at the end
+are published then, once. Pure.
 """
 
 import re
@@ -34,6 +35,9 @@ class PauseCommand(Reading):
     until: Instant | None = Field(description="When the pause ends by itself, 30 days ahead at most; null: resume now.")
     actor: str = Field(default="", max_length=249, description="The person who asks.")
     reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
+    keep: bool = Field(
+        default=True, description="Whether actuators leave what they have set; otherwise they take it back."
+    )
 
     def subject(self) -> str:
         """``<cluster>/pauses/<policy>``."""
@@ -41,11 +45,12 @@ class PauseCommand(Reading):
 
 
 class PolicyPause(Struct, array_like=True, frozen=True):
-    """A stored pause: its end, the person, and the reason."""
+    """A stored pause: its end, the person, the reason, and whether actuators leave what they have set."""
 
     until_ms: int
     actor: str
     reason: str
+    keeps: bool = False
 
 
 class MaintenanceWindow(BaseModel):
@@ -95,26 +100,30 @@ class MaintenanceWindow(BaseModel):
         return tuple(day for day in days if not self.weekdays or _WEEKDAYS[day.weekday()] in self.weekdays)
 
 
-class Quiet(Struct, frozen=True):
-    """A pause or maintenance window in which a policy only watches: its end and its cause."""
+class Quiet(Struct, array_like=True, frozen=True):
+    """A pause or maintenance window in which a policy only watches."""
 
     until_ms: int
-    why: str
-    """``paused by alice@host: upgrade``, or ``a maintenance window of the settings``."""
+    keeps: bool = True
+    """Whether actuators leave what they have set."""
+    actor: str | None = None
+    """The person who paused the policy; None: a maintenance window of the settings is open."""
+    reason: str = ""
+
+    @property
+    def why(self) -> str:
+        """``paused by alice@host: upgrade``, or ``a maintenance window of the settings``."""
+        if self.actor is None:
+            return "a maintenance window of the settings"
+        return f"paused by {self.actor or 'nobody named'}: {self.reason or 'no reason given'}"
 
 
 def quiet_at(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Quiet | None:
-    """The pause or window that is open now, whichever lasts longer; None: the policy acts."""
-    found = [
-        Quiet(to_millis(until), "a maintenance window of the settings")
-        for window in windows
-        if (until := window.until(now)) is not None
-    ]
+    """The pause that is in force, or else the window that is open longest; None: the policy acts."""
     if pause is not None and to_millis(now) < pause.until_ms:
-        found.append(
-            Quiet(pause.until_ms, f"paused by {pause.actor or 'nobody named'}: {pause.reason or 'no reason given'}")
-        )
-    return max(found, key=lambda quiet: quiet.until_ms, default=None)
+        return Quiet(pause.until_ms, pause.keeps, pause.actor, pause.reason)
+    ends = [until for window in windows if (until := window.until(now)) is not None]
+    return Quiet(to_millis(max(ends))) if ends else None
 
 
 def next_edge_ms(pause: PolicyPause | None, windows: Iterable[MaintenanceWindow], now: datetime) -> int | None:
@@ -131,15 +140,16 @@ def commanded(before: PolicyPause | None, commands: Iterable[tuple[datetime, Pau
     """Return the pause after these commands, each with its time; the last one counts."""
     for at, command in commands:
         until = None if command.until is None else min(command.until, at + LONGEST_PAUSE)
-        before = (
-            PolicyPause(to_millis(until), command.actor, command.reason) if until is not None and until > at else None
-        )
+        before = None
+        if until is not None and until > at:
+            before = PolicyPause(to_millis(until), command.actor, command.reason, command.keep)
     return before
 
 
 def describe(quiet: Quiet, policy: str, cluster: str) -> str:
-    """Say in one sentence that the policy only watches, until when, and why."""
+    """Return one sentence: the policy only watches, until when, why, and what happens to what was set."""
+    effect = "actuators leave everything as it is set" if quiet.keeps else "actuators take back what they have set"
     return (
         f"Policy {policy} only watches {cluster} until {from_millis(quiet.until_ms):%Y-%m-%d %H:%M:%S} UTC "
-        f"({quiet.why}): what it decides is carried out by nobody, and its alerts wait"
+        f"({quiet.why}): {effect}, and its alerts are silenced"
     )

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Self, get_args
 
@@ -13,8 +14,8 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
 from policies.decisions import Mode
-from policies.maintenance import MaintenanceWindow
-from policies.units import Duration, PositiveDuration, parse_duration
+from policies.maintenance import MaintenanceWindow, Quiet
+from policies.units import Duration, PositiveDuration, from_millis, parse_duration
 
 _GLOB = re.compile(r"[*?[]")
 _CORE_ERRORS = frozenset(get_args(ErrorType))
@@ -44,10 +45,14 @@ class PolicySettings(BaseModel):
         default=parse_duration("4h"),
         description="An alert that goes on firing is repeated this often, each 12h at least.",
     )
+    alert_refresh: PositiveDuration = Field(
+        default=parse_duration("60s"),
+        description="While an alert fires, its summary follows the readings, at most this often.",
+    )
     maintenance: tuple[MaintenanceWindow, ...] = Field(
         default=(),
         max_length=100,
-        description="Times in which the policy only watches: it decides in shadow mode, and alerts wait. "
+        description="Times in which the policy only watches: actuators leave everything as it is set, and alerts wait. "
         "`headgate pause` does the same at once.",
     )
     clusters: dict[str, dict[str, Any]] = Field(
@@ -56,7 +61,7 @@ class PolicySettings(BaseModel):
     _as_written: _AsWritten = PrivateAttr(default_factory=lambda: _AsWritten({}))
     _resolved: dict[str, Self] = PrivateAttr(default_factory=dict)
     _globs: frozenset[str] = PrivateAttr(default=frozenset())
-    _is_quiet: bool = PrivateAttr(default=False)
+    _quiet: Quiet | None = PrivateAttr(default=None)
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,13 +135,18 @@ class PolicySettings(BaseModel):
     @property
     def is_quiet(self) -> bool:
         """Whether the policy only watches now: alerts wait, too."""
-        return self._is_quiet
+        return self._quiet is not None
 
-    def while_quiet(self) -> Self:
-        """These settings while the policy only watches."""
-        quiet = self.model_copy(update={"mode": Mode.SHADOW})
-        quiet._is_quiet = True
-        return quiet
+    @property
+    def frozen_until(self) -> datetime | None:
+        """Until when actuators leave everything as it is set; None: they carry decisions out, or take them back."""
+        return from_millis(self._quiet.until_ms) if self._quiet is not None and self._quiet.keeps else None
+
+    def while_quiet(self, quiet: Quiet) -> Self:
+        """Return these settings while the policy only watches."""
+        settings = self.model_copy(update={"mode": Mode.SHADOW})
+        settings._quiet = quiet
+        return settings
 
     def with_defaults(self, defaults: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return these settings with further defaults for some clusters, by name; any value in the file wins over them.
@@ -173,9 +183,11 @@ class PolicySettings(BaseModel):
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any of these settings does.
 
-        Overrides for other clusters and maintenance windows do not count: they do not change the present decisions.
+        Overrides for other clusters, maintenance windows and the pace of summaries do not count: they do not change the
+        present decisions.
         """
-        return hashlib.sha256(self.model_dump_json(exclude={"clusters", "maintenance"}).encode()).hexdigest()[:12]
+        counted = self.model_dump_json(exclude={"clusters", "maintenance", "alert_refresh"})
+        return hashlib.sha256(counted.encode()).hexdigest()[:12]
 
 
 def _prefix_errors(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:

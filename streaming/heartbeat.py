@@ -5,6 +5,7 @@ policy no longer watches the cluster, the heartbeat expires within minutes, and 
 """
 
 from datetime import timedelta
+from typing import Any
 
 from msgspec import Struct
 
@@ -25,7 +26,9 @@ class LastHeartbeat(Struct, array_like=True, frozen=True):
     at_ms: int = 0
     sequence: int = 0
     quiet_until_ms: int | None = None
-    """The end of the pause or maintenance window that it named, if any."""
+    """Read by older versions only: the end of `quiet`."""
+    quiet: Quiet | None = None
+    """The pause or maintenance window that it named, if any."""
 
     @property
     def due_ms(self) -> int:
@@ -34,8 +37,7 @@ class LastHeartbeat(Struct, array_like=True, frozen=True):
 
     def is_due(self, now_ms: int, quiet: Quiet | None = None) -> bool:
         """Whether to publish one now: its minute has passed, it lies in the future, or `quiet` has changed."""
-        quiet_until_ms = None if quiet is None else quiet.until_ms
-        return self.quiet_until_ms != quiet_until_ms or not self.at_ms <= now_ms < self.due_ms
+        return self.quiet != quiet or not self.at_ms <= now_ms < self.due_ms
 
 
 def emit_heartbeat(
@@ -55,6 +57,11 @@ def emit_heartbeat(
         ),
         valid_until=now + VALIDITY,
         quiet_until=None if quiet is None else from_millis(quiet.until_ms),
+        **({} if quiet is None or quiet.actor is None else _describe_pause(quiet)),
     )
-    after = LastHeartbeat(now_ms, sequence, None if quiet is None else quiet.until_ms)
+    after = LastHeartbeat(now_ms, sequence, None if quiet is None else quiet.until_ms, quiet)
     return after, Output(Standing.topic, heartbeat.record_key(), decision_event(heartbeat))
+
+
+def _describe_pause(pause: Quiet) -> dict[str, Any]:
+    return {"paused_by": pause.actor, "pause_reason": pause.reason, "pause_keeps": pause.keeps}

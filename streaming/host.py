@@ -29,8 +29,8 @@ from streaming.records import Output
 POLICY_FAILED = "policy-failed"
 """The alert about a policy that raised an exception."""
 
-_Key = tuple[Callable[[str, Any], Policy[Any]], str, bool]
-"""(`PolicyKind.build`, cluster, whether the policy only watches)"""
+_Key = tuple[Callable[[str, Any], Policy[Any]], str]
+"""(`PolicyKind.build`, cluster)"""
 _FIRST_BACK_OFF = timedelta(seconds=1)
 _LONGEST_BACK_OFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 10
@@ -72,7 +72,9 @@ class PolicyHost:
     _resolved: dict[tuple[str, str], PolicySettings] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _built: dict[_Key, Policy[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _built: dict[_Key, tuple[Quiet | None, Policy[Any]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def step(
         self,
@@ -93,7 +95,7 @@ class PolicyHost:
         paused, or in a maintenance window of the settings, it only watches.
         """
         kind = POLICIES[policy]
-        key = (kind.build, cluster, self.quiet(policy, cluster, pause, now) is not None)
+        key, quiet = (kind.build, cluster), self.quiet(policy, cluster, pause, now)
         state = None if before is None else STATE_CACHE.decode(kind, cluster, before)
         if before is not None and before.now_ms > to_millis(now) + CLOCK_JUMP_MS:
             jump_ms = before.now_ms - to_millis(now)
@@ -104,7 +106,7 @@ class PolicyHost:
         elif before is not None:
             now = max(now, from_millis(before.now_ms))
         try:
-            step = self._policy(kind, key).step(state, observations, now)
+            step = self._policy(kind, key, quiet).step(state, observations, now)
             encoded = step.encoded or msgspec.msgpack.encode(step.state)
             _require_registered(kind, step)
             records = tuple(outputs(step, observations))
@@ -177,13 +179,14 @@ class PolicyHost:
             self._resolved[key] = (self.settings.get(kind.name) or kind.settings()).for_cluster(cluster)
         return self._resolved[key]
 
-    def _policy(self, kind: PolicyKind, key: _Key) -> Policy[Any]:
-        """The policy with the cluster's settings, built once."""
-        if key not in self._built:
-            _, cluster, is_quiet = key
-            settings = self._settings(kind, cluster)
-            self._built[key] = kind.build(cluster, settings.while_quiet() if is_quiet else settings)
-        return self._built[key]
+    def _policy(self, kind: PolicyKind, key: _Key, quiet: Quiet | None) -> Policy[Any]:
+        """Return the policy with the cluster's settings; it is built again when a pause or window begins or ends."""
+        built_for, policy = self._built.get(key, (None, None))
+        if policy is None or built_for != quiet:
+            settings = self._settings(kind, key[1])
+            policy = kind.build(key[1], settings if quiet is None else settings.while_quiet(quiet))
+            self._built[key] = (quiet, policy)
+        return policy
 
 
 def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Output]:

@@ -109,9 +109,8 @@ def _is_due(previous: KeyState, now_ms: int) -> bool:
 
 
 def _has_quiet_changed(host: PolicyHost, key: tuple[str, str], previous: KeyState, quiet: Quiet | None) -> bool:
-    """Whether a pause or a maintenance window has begun or ended since the last step."""
-    was_quiet = _quiet(host, key, previous.pause, previous.now_ms)
-    return previous.has_stepped and (was_quiet is None) != (quiet is None)
+    """Whether a pause or a maintenance window has begun, changed or ended since the last step."""
+    return previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet
 
 
 def _pause(before: PolicyPause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> PolicyPause | None:

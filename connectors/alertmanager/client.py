@@ -1,17 +1,19 @@
-"""Posts alerts to one Alertmanager."""
+"""Posts alerts to one Alertmanager, and reads, posts and ends its silences."""
 
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from connectors.collection.read_errors import one_line
+from connectors.foreign_json import UnreadableJsonError, read_json
 from policies.errors import UserError
 
 _BATCH = 256
 _MAX_ANSWER_BYTES = 2_000
-_PATH = "/api/v2/alerts"
+_ALERTS, _SILENCES, _SILENCE = "/api/v2/alerts", "/api/v2/silences", "/api/v2/silence/"
 
 
 class PostError(Exception):
@@ -29,14 +31,35 @@ def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]
     for _, group in groupby(bodies, key=lambda body: body["labels"].get("severity")):
         of_severity = list(group)
         for start in range(0, len(of_severity), _BATCH):
-            _post(client, f"{url.rstrip('/')}{_PATH}", of_severity[start : start + _BATCH])
+            _request(client, "POST", f"{url.rstrip('/')}{_ALERTS}", json=of_severity[start : start + _BATCH])
 
 
-def _post(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
+def read_silences(client: httpx.Client, url: str) -> list[dict[str, Any]]:
+    """Return all silences of one Alertmanager. Raises PostError if there is no usable answer."""
     try:
-        with client.stream("POST", url, json=list(bodies)) as response:
+        found = read_json(_request(client, "GET", f"{url.rstrip('/')}{_SILENCES}"), list[dict[str, Any]])
+    except UnreadableJsonError:
+        raise PostError("its list of silences is not readable") from None
+    return found
+
+
+def post_silence(client: httpx.Client, url: str, silence: dict[str, Any]) -> None:
+    """Make or change a silence. Raises PostError if it was not accepted."""
+    _request(client, "POST", f"{url.rstrip('/')}{_SILENCES}", json=silence)
+
+
+def end_silence(client: httpx.Client, url: str, silence_id: str) -> None:
+    """End a silence. Raises PostError if it was not accepted."""
+    _request(client, "DELETE", f"{url.rstrip('/')}{_SILENCE}{quote(silence_id, safe='')}")
+
+
+def _request(client: httpx.Client, method: str, url: str, json: Any = None) -> bytes:
+    """Send a request; return the answer to a GET."""
+    try:
+        with client.stream(method, url, json=json) as response:
             if not response.is_success:
                 raise PostError(one_line(f"status {response.status_code}: {_answer(response)}"))
+            return response.read() if method == "GET" else b""
     except httpx.TimeoutException:
         raise PostError("no answer in time") from None
     except (httpx.HTTPError, UserError) as error:

@@ -11,13 +11,14 @@ import httpx
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.alertmanager.client import PostError, post_alerts
+from connectors.alertmanager.client import PostError, end_silence, post_alerts, post_silence, read_silences
 from connectors.alertmanager.notifications import NotificationBook
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.alertmanager.silences import Watched, plan_silences
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from policies.decisions import Alert
+from policies.decisions import Alert, Standing
 
 _POLL_SECONDS = 0.5
 _RETRY = timedelta(seconds=5)
@@ -44,7 +45,7 @@ class NotifierMetrics:
 
 
 class Notifier:
-    """Sends alerts at once when they change, and repeatedly while they fire.
+    """Sends alerts at once when they change, and repeatedly while they fire; silences those of paused policies.
 
     It sends nothing before it has read all existing alerts, because an old record of the topic may be outdated.
     """
@@ -52,19 +53,22 @@ class Notifier:
     def __init__(
         self,
         connection: KafkaConnection,
-        topic: str,
+        topics: Sequence[str],
         settings: AlertmanagerSettings,
         metrics: NotifierMetrics,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._connection = connection
-        self._topic = topic
+        self._topics = topics
         self._settings = settings
         self._metrics = metrics
         self._now = now
-        self._in_force = DecisionsInForce(kinds=(Alert,))
+        self._in_force = DecisionsInForce(kinds=(Alert, Standing))
         self._book = NotificationBook(settings.resend_interval)
+        self._heartbeats: dict[Watched, Standing] = {}
+        self._has_silences = True
+        """Whether an Alertmanager may have a silence of ours."""
         self._changed = True
         self._due_at = now()
         self._failures: dict[str, str] = {}
@@ -80,7 +84,7 @@ class Notifier:
         with (
             workers,
             self._settings.http_client() as client,
-            Tail(self._connection, {self._topic: None}, "headgate-alertmanager") as tail,
+            Tail(self._connection, dict.fromkeys(self._topics), "headgate-alertmanager") as tail,
         ):
             while not stop.is_set():
                 self.fold_records(tail.poll(_POLL_SECONDS))
@@ -93,10 +97,18 @@ class Notifier:
         return self._behind
 
     def fold_records(self, records: Sequence[Record]) -> None:
-        """Fold records of the alerts' topic; bad records are counted elsewhere."""
-        for (_, key), alert, _ in self._in_force.fold_records(records):
-            if isinstance(alert, Alert):
-                self._book.fold(key, alert, self._now())
+        """Fold records of the alerts and heartbeats; bad records are counted elsewhere."""
+        for (_, key), after, before in self._in_force.fold_records(records):
+            if isinstance(after, Standing):
+                about = (after.policy, after.cluster)
+                known = self._heartbeats.get(about)
+                self._changed |= after.quiet_until != (known.quiet_until if known else None)
+                self._heartbeats[about] = after
+                continue
+            if isinstance(before, Standing):
+                continue  # the silence of a cluster that is not watched any more ends by itself
+            if isinstance(after, Alert):
+                self._book.fold(key, after, self._now())
             else:
                 self._book.forget(key, self._now())
             self._changed = True
@@ -108,14 +120,21 @@ class Notifier:
     def _send(self, client: httpx.Client, workers: ThreadPoolExecutor) -> None:
         bodies = self.bodies()
         self._changed = False
+        is_paused = any(each.quiet_until is not None for each in self._heartbeats.values())
+        self._has_silences |= is_paused
         # Each Alertmanager has its own thread, so one that hangs does not delay the others.
         sent = list(workers.map(lambda url: self._send_to(client, url, bodies), self._settings.urls))
         self._due_at = self._now() + (self._settings.resend_interval if all(sent) else _RETRY)
+        if all(sent):
+            self._has_silences = is_paused
 
     def _send_to(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
         """Send the alerts to one Alertmanager; log the first failure and its end, not each attempt."""
         name, problem = urlsplit(url).netloc, None
         try:
+            # The silences first: Alertmanager notifies of an older alert at once.
+            if self._has_silences:
+                self._settle_silences(client, url)
             post_alerts(client, url, bodies)
         except PostError as error:
             problem = str(error)
@@ -128,3 +147,10 @@ class Notifier:
             log = _log.warning if problem else _log.info
             log("alerts cannot be sent" if problem else "alerts are sent again", alertmanager=name, detail=problem)
         return problem is None
+
+    def _settle_silences(self, client: httpx.Client, url: str) -> None:
+        posts, ended = plan_silences(self._heartbeats, read_silences(client, url), self._now())
+        for silence in posts:
+            post_silence(client, url, silence)
+        for silence_id in ended:
+            end_silence(client, url, silence_id)

@@ -87,7 +87,8 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         "decide": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS),
-            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES),
+            # After the loss of its checkpoint the query publishes the pauses in force again.
+            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS),
             *_member(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),

@@ -1,7 +1,7 @@
 """The commands `headgate pause` and `resume`: send the command to the running loop and wait for its answer."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +11,7 @@ from deploy.commands.sending import actor, option_error, send
 from deploy.inspection.in_force import InForceReader
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.switch.loop_kafka import loop_connection
-from policies.decisions import Standing
+from policies.decisions import Decision, Standing
 from policies.errors import UserError
 from policies.maintenance import LONGEST_PAUSE, PauseCommand
 from policies.registry import COMMANDS, POLICIES
@@ -31,6 +31,10 @@ class PauseRequest:
     """None to resume."""
     reason: str = ""
     timeout_seconds: float = 60.0
+    keep: bool = True
+    """Whether actuators leave what they have set; otherwise they take it back."""
+    confirm: Callable[[Sequence[Decision]], None] = lambda _: None
+    """Called before a pause that takes back what is set, with the decisions in force; raises to refuse it."""
 
 
 def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standing]:
@@ -44,7 +48,10 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     commands = _commands(request, clusters)
     connection = loop_connection(settings)
     with InForceReader(connection, settings.topics.prefix) as reader:
-        before = {said.cluster: said.sequence for said in reader.now().heartbeats() if said.policy == request.policy}
+        in_force = reader.now()
+        if request.length is not None and not request.keep:
+            request.confirm([d for d in in_force.decisions() if d.policy == request.policy and d.cluster in clusters])
+        before = {said.cluster: said.sequence for said in in_force.heartbeats() if said.policy == request.policy}
         send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
         # A policy that has never published a heartbeat for a cluster has nothing to do there and does not answer. Wait
         # for it only if the user names that cluster.
@@ -72,7 +79,7 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
 
 def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
     until = None if request.length is None else datetime.now(UTC) + request.length
-    said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason}
+    said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason, "keep": request.keep}
     try:
         return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
     except ValidationError as error:
@@ -84,7 +91,7 @@ def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, in
     while awaited:
         for said in list(reader.poll().heartbeats()):
             newer = said.policy == request.policy and said.sequence > awaited.get(said.cluster, said.sequence)
-            if newer and (said.quiet_until is not None) == (request.length is not None):
+            if newer and (said.quiet_until is not None) == (request.length is not None) and _is_kept(said, request):
                 del awaited[said.cluster]
                 yield said
         if awaited and time.monotonic() > until:
@@ -93,3 +100,7 @@ def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, in
                 f"{request.timeout_seconds:g} s: the query may not be running, or it has no readings of these clusters "
                 "yet. Kafka keeps the command, and it takes effect when the query reads it."
             )
+
+
+def _is_kept(said: Standing, request: PauseRequest) -> bool:
+    return request.length is None or said.pause_keeps is None or said.pause_keeps == request.keep

@@ -1,6 +1,8 @@
 """The commands of `headgate`, each with its options; `deploy.cli` is the entry point that runs them."""
 
 import logging
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +19,7 @@ from policies.errors import UserError
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
+    from policies.decisions import Decision
 
 app = typer.Typer(
     name="headgate",
@@ -243,10 +246,21 @@ def pause(
         str, typer.Option("--for", help="Length of the pause, such as 2h; the policy then resumes by itself.")
     ] = "1h",
     reason: Reason = "",
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep/--release",
+            help="Leave everything as it is set, or take back what Headgate has set, which asks first.",
+        ),
+    ] = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --release: do not ask.")] = False,
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Pause a policy: it keeps watching, but its decisions are not carried out, and its alerts are held back."""
+    """Pause a policy: it keeps watching, but actuators change nothing, and its alerts are silenced.
+
+    What Headgate has set (quotas, for example) stays as it is, unless you pass --release.
+    """
     from policies.units import parse_duration
 
     try:
@@ -255,7 +269,7 @@ def pause(
         raise UserError(f"--for: {error}") from None
     if not wanted:
         raise UserError("--for: must be longer than 0s; `headgate resume` ends a pause")
-    _command_pause(settings, policy, cluster, wanted, reason, timeout)
+    _command_pause(settings, policy, cluster, wanted, reason, timeout, keep=keep, yes=yes)
 
 
 @app.command()
@@ -271,13 +285,33 @@ def resume(
 
 
 def _command_pause(
-    file: Path | None, policy: str, cluster: str | None, length: "timedelta | None", reason: str, timeout: float
+    file: Path | None,
+    policy: str,
+    cluster: str | None,
+    length: "timedelta | None",
+    reason: str,
+    timeout: float,
+    *,
+    keep: bool = True,
+    yes: bool = False,
 ) -> None:
     set_up_logging(answers=True)
     from deploy.commands.pausing import PauseRequest, command_pause
 
-    for said in command_pause(load_settings(file), PauseRequest(policy, cluster, length, reason, timeout)):
+    confirm = (lambda _: None) if yes else _confirm_release
+    request = PauseRequest(policy, cluster, length, reason, timeout, keep, confirm)
+    for said in command_pause(load_settings(file), request):
         print_sentence(said.explanation)
+
+
+def _confirm_release(in_force: "Sequence[Decision]") -> None:
+    """Name what a pause with --release lifts, and ask."""
+    for decision in in_force:
+        print_sentence(f"{decision.cluster}: {decision.explanation}")
+    if not sys.stdin.isatty():
+        raise UserError("--release takes back what is set: add --yes, or run it in a terminal, which asks")
+    if not typer.confirm("Pause, and take back what Headgate has set there?"):
+        raise UserError("nothing was changed")
 
 
 @app.command()

@@ -17,7 +17,7 @@ from connectors.kafka.signing import why_unsigned
 from connectors.loop_snapshot import LoopSnapshot
 from connectors.version import VERSION
 from deploy.settings.application import Settings
-from policies.decisions import Alert, Decision
+from policies.decisions import Alert, Decision, Standing
 
 
 def _ignore(decision: Decision, caught_up: bool) -> None:
@@ -78,6 +78,6 @@ def notifier_components(settings: Settings, registry: CollectorRegistry) -> list
     """Make the component that sends alerts to Alertmanager; none if the settings do not name one."""
     if settings.alertmanager is None:
         return []
-    topic = f"{settings.topics.prefix}.{Alert.topic}"
-    notifier = Notifier(settings.loop_kafka(), topic, settings.alertmanager, NotifierMetrics(registry))
+    topics = [settings.topics.topic(each.topic) for each in (Alert, Standing)]
+    notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, NotifierMetrics(registry))
     return [Component("alertmanager", notifier.run, None, notifier.caught_up)]

@@ -18,6 +18,7 @@ from deploy.query.checkpoint import Checkpoint, Plan, require_fitting, require_s
 from deploy.query.checkpoint_move import follow_move
 from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
+from deploy.query.pauses import restore_pauses
 from deploy.query.spark_sessions import SparkSessions
 from deploy.query.supervisor import QuerySupervisor
 from deploy.settings.application import Settings
@@ -30,6 +31,7 @@ from streaming.settings import is_local
 
 _log = structlog.get_logger(__name__)
 
+_FLUSH_SECONDS = 10.0
 _SLOW_TICK_SECONDS = 20.0
 """After this time without a batch, a tick causes one, which shows that the query is alive."""
 
@@ -93,7 +95,7 @@ def query_components(
     if folder is not None:
         batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
     supervisor = QuerySupervisor(
-        open_session=lambda: _open_publisher(sessions, settings),
+        open_session=lambda: _open_session(sessions, settings, publisher),
         wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms)),
         host=host,
         settings=settings.stream,
@@ -129,12 +131,19 @@ def _ignore(_number: int) -> None:
     """Log no batch: the checkpoint is remote."""
 
 
-def _open_publisher(sessions: SparkSessions, settings: Settings) -> SparkSession:
+def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publisher) -> SparkSession:
+    """Open a session for the query; the pauses in force go on if the checkpoint is new."""
     session, place = sessions.open(), settings.checkpoint()
     try:
         if place.folder is None:
-            _require_fitting(settings, Plan(place.uri, read_last_plan(session, place)))
-    except UserError:
+            plan = Plan(place.uri, read_last_plan(session, place))
+            _require_fitting(settings, plan)
+        else:
+            plan = Checkpoint(place.folder).plan
+        if not plan.text:
+            restore_pauses(settings.loop_kafka(), settings.topics, publisher.publish)
+            publisher.flush(_FLUSH_SECONDS)
+    except (UserError, OSError):
         stop_session(session)
         raise
     return session

@@ -45,11 +45,11 @@ def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issu
     now_ms, settings, name = verdict.brokers.now_ms, verdict.brokers.settings, verdict.move.verdict.value
     schedule = repeat_schedule(settings)
     limiting = verdict.decisive.key if verdict.decisive else None
-    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.mode.value)
+    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.stance)
     full_ms = None if verdict.soonest_full is None else now_ms + round(1000 * verdict.soonest_full[1])
     in_force, due_ms = None, None
     if last is not None:
-        in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.mode.value)
+        in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.stance)
         is_misleading = _is_misleading(last.full_ms, full_ms, now_ms, settings)
         due_ms = now_ms if is_misleading else schedule.due_ms(last.at_ms, last.repeat_at_ms)
     publication = Publication(now_ms, last.sequence if last else 0)
@@ -64,7 +64,7 @@ def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issu
             limiting=limiting,
             noted=tuple(sorted({*noted, name})),
             full_ms=full_ms,
-            mode=issuer.mode.value,
+            mode=issuer.stance,
             repeat_at_ms=schedule.due_ms(now_ms),
         )
         return EmittedFactor(published, decision=_make_decision(verdict, last, issuer, sequence))

@@ -49,6 +49,8 @@ def _explain_inaction(decision: ThrottleFactor, settings: ThrottleSettings) -> s
     """Say why the decision is not carried out, as far as the policy knows."""
     if decision.factor == 1.0:
         return ""
+    if decision.frozen_until is not None:
+        return "; the policy is paused, what is set stays as it is"
     if decision.mode is Mode.SHADOW:
         return "; this is shadow mode, nothing is carried out"
     return "; no actuator is set for this cluster" if settings.has_actuator is False else ""

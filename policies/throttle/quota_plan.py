@@ -79,6 +79,8 @@ class QuotaOrder:
     factor: float
     mode: Mode
     valid_until: datetime
+    frozen_until: datetime | None = None
+    """While the policy is paused: until when everything stays as it is set."""
 
     @property
     def subject(self) -> str:
@@ -94,18 +96,31 @@ class QuotaOrder:
         """Return whether it should have had a successor by now."""
         return now >= self.valid_until
 
+    def is_frozen(self, now: datetime) -> bool:
+        """Return whether everything stays as it is set: during a pause, and after it until a decision comes."""
+        return self.frozen_until is not None and (now < self.frozen_until or not self.is_stale(now))
+
 
 def make_order(decision: ThrottleFactor) -> QuotaOrder:
     """Turn a decision into an order."""
     return QuotaOrder(
-        decision.cluster, decision.decision_id, decision.sequence, decision.factor, decision.mode, decision.valid_until
+        decision.cluster,
+        decision.decision_id,
+        decision.sequence,
+        decision.factor,
+        decision.mode,
+        decision.valid_until,
+        decision.frozen_until,
     )
 
 
 def choose_factor(order: QuotaOrder, now: datetime, settings: ThrottleSettings) -> WantedFactor:
-    """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired."""
+    """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired.
+
+    After a pause that kept what was set, no decision may come because the loop is dead: it has expired then.
+    """
     expired_factor = settings.choose_expired(order.factor)
-    if order.mode is Mode.SHADOW:
+    if order.mode is Mode.SHADOW and order.frozen_until is None:
         return WantedFactor(order.factor, expired_factor, QuotaReason.SHADOW)
     if order.is_stale(now):
         return WantedFactor(expired_factor, expired_factor, QuotaReason.STALE)

@@ -1,6 +1,6 @@
 """The life of an alert: grace, one firing, repeats, one resolution."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -212,3 +212,22 @@ def test_what_became_worse_while_quiet_is_said_then() -> None:
     worse = condition(severity=Severity.CRITICAL)
     watch = Watch().see(0, condition()).see(10, worse, is_quiet=True).see(20, worse)
     assert [a.severity for a in watch.said] == [Severity.WARNING, Severity.CRITICAL]
+
+
+def test_the_summary_of_a_firing_alert_follows_at_most_each_minute() -> None:
+    watch = Watch(repeat=10_000)
+    for seconds in range(0, 200, 10):
+        watch.see(seconds, replace(condition(), summary=f"{200 - seconds} bytes free"))
+    assert [(alert.summary, alert.alert_id) for alert in watch.said] == [
+        (f"{free} bytes free", watch.said[0].alert_id) for free in (200, 140, 80, 20)
+    ]
+    steady = replace(condition(), summary="no change")
+    for seconds in range(200, 900, 10):
+        watch.see(seconds, steady)
+    assert [alert.summary for alert in watch.said[4:]] == ["no change"], "the same words are not repeated"
+
+
+def test_a_summary_that_has_changed_wakes_the_policy() -> None:
+    watch = Watch(repeat=10_000).see(0, condition()).see(10, replace(condition(), summary="worse"))
+    assert watch.wake_at == at(60)
+    assert watch.see(60, replace(condition(), summary="worse")).said[-1].summary == "worse"

@@ -100,7 +100,7 @@ def command(until: float | None, **more: str) -> PauseCommand:
 )
 def test_the_last_command_counts(commands: list[tuple[float, PauseCommand]], until: float | None) -> None:
     pause = commanded(None, [(hours(at), each) for at, each in commands])
-    assert pause == (None if until is None else PolicyPause(to_millis(hours(until)), "", ""))
+    assert pause == (None if until is None else PolicyPause(to_millis(hours(until)), "", "", keeps=True))
 
 
 def test_who_paused_it_and_why_is_said() -> None:

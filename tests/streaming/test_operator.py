@@ -38,7 +38,7 @@ from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 
 KEY = ("throttle", CLUSTER)
-SETTINGS = throttle(SOFT_AND_HARD, heartbeat="60s", validity="5m")
+SETTINGS = throttle(SOFT_AND_HARD, heartbeat="60s", validity="5m", alert_refresh="1h")
 READING = log_dirs(0, 3, 4 * GB)
 
 

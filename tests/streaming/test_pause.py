@@ -62,6 +62,19 @@ def test_while_paused_it_decides_in_shadow_mode_and_at_the_end_what_is_outstandi
     assert (factors(again), alerts(again)) == ([], [])
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_its_decisions_say_whether_what_is_set_stays(keep: bool) -> None:
+    transitions = Transitions(host())
+    assert "frozen_until" not in told(step(transitions, 0, FULL), "decided.throttle")[0]
+    transition = step(transitions, 1, FULL, paused(until=100).model_copy(update={"keep": keep}))
+    (decision,), (standing,) = told(transition, "decided.throttle"), told(transition, "decided.standing")
+    assert decision.get("frozen_until") == ("2026-11-21T08:01:40.000Z" if keep else None)
+    assert ("what is set stays" if keep else "nothing is carried out") in decision["explanation"]
+    assert (standing["paused_by"], standing["pause_reason"], standing["pause_keeps"]) == ("alice", "upgrade", keep)
+    other = step(transitions, 2, FULL, paused(until=100).model_copy(update={"keep": not keep}))
+    assert len(told(other, "decided.throttle")) == 1, "a change of mind is published at once"
+
+
 def test_the_query_is_woken_at_the_end_of_a_pause() -> None:
     transitions = Transitions(host(heartbeat="1h"))
     step(transitions, 0, FREE)

@@ -186,10 +186,11 @@ class QuotaWorker(Worker[QuotaOrder]):
         return self._queue.in_force(self._cluster)
 
     def _wanted(self) -> WantedFactor | None:
-        """Return the factor that holds now by the decision in force; None before the first decision."""
-        if self._releasing or self._order is None:
+        """Return the factor that holds now by the decision in force; None before the first one, and while paused."""
+        now = self._clock.now()
+        if self._releasing or self._order is None or self._order.is_frozen(now):
             return None
-        return choose_factor(self._order, self._clock.now(), self._watched.throttle)
+        return choose_factor(self._order, now, self._watched.throttle)
 
     def _targets(self) -> dict[Entity, WantedFactor]:
         """Return the factor of each entity; entities that left the settings are to be put back."""

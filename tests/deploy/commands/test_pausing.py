@@ -86,7 +86,7 @@ class Reader:
 
     def heartbeats(self) -> list[Standing]:
         issuer = Issuer("isolation", "messaging", Mode.SHADOW if self.answered else Mode.ACTIVE, "cafe")
-        quiet = Quiet(to_millis(NOON) + 3_600_000, "paused") if self.answered else None
+        quiet = Quiet(to_millis(NOON) + 3_600_000, actor="alice") if self.answered else None
         _, said = emit_heartbeat(issuer, LastHeartbeat(), to_millis(NOON) + self.answered, quiet)
         return [Standing.model_validate(json.loads(said.value)["data"])]
 

@@ -53,7 +53,7 @@ def test_who_was_named_before_stays_named_by_its_own_alert() -> None:
 
 def test_what_comes_one_by_one_is_no_flood_either() -> None:
     names = STRANGERS.split()
-    run = Run(LONG, ON, grace="0s").see(*everything(0, BASE, GROUPS, NAMESPACES))
+    run = Run(LONG, ON, grace="0s", alert_refresh="1h").see(*everything(0, BASE, GROUPS, NAMESPACES))
     for count in range(1, 41):
         run.see(bookies(10 * count, " ".join((BASE, *names[:count]))))
     singly = [a for a in run.alerts if a.alert == "unassigned-bookie" and a.subject != "c1"]

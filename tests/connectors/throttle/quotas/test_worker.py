@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from threading import Event
 from typing import Any
@@ -247,6 +248,21 @@ def test_an_expired_decision_from_before_the_start_means_the_fallback(bench: Ben
 
 
 # --- shadow mode
+
+
+def test_a_pause_leaves_every_quota_as_it_is_and_its_end_carries_out_what_is_decided(bench: Bench) -> None:
+    until = bench.clock.now() + timedelta(hours=1)
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.25))
+    paused = replace(order(1.0, 2), mode=Mode.SHADOW, frozen_until=until)
+    assert bench.reconcile(paused, after=5) == []
+    assert bench.reconcile(after=30) == [], "not even verified"
+    assert bench.kafka.rates[ANY] == 250_000
+    bench.restart()
+    assert bench.reconcile(paused) == [], "a restart while paused"
+    assert bench.kafka.rates[ANY] == 250_000
+    assert bench.reconcile(order(1.0, 3)) == [("applied", "decided")]
+    assert bench.kafka.rates[ANY] == 900_000
 
 
 def test_shadow_mode_says_what_it_would_and_takes_back_what_was_applied(bench: Bench) -> None:

@@ -1,0 +1,49 @@
+"""The pauses that a query without a checkpoint takes over."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from connectors.kafka.tail import Record
+from deploy.query.pauses import find_pauses
+from policies.decisions import Issuer, Mode
+from policies.maintenance import PauseCommand, Quiet
+from policies.units import to_millis
+from policies.wire import observation_event
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+MONTH_END = NOON + 29 * DAY
+PAUSED = Quiet(to_millis(MONTH_END), actor="alice", reason="upgrade")
+
+
+def heartbeat(quiet: Quiet | None) -> Record:
+    issuer = Issuer("throttle", "payments", Mode.ACTIVE, "cafe")
+    _, (topic, key, value) = emit_heartbeat(issuer, LastHeartbeat(), to_millis(NOON), quiet)
+    return Record(topic, key.encode(), value, to_millis(NOON))
+
+
+def command(at: datetime, until: datetime | None) -> Record:
+    reading = PauseCommand(cluster="payments", policy="throttle", until=until, actor="bob")
+    return Record("commands", b"", observation_event(reading, id="c", source="cli", time=at), to_millis(at))
+
+
+@pytest.mark.parametrize(
+    ("quiet", "commands", "now", "found"),
+    [
+        pytest.param(PAUSED, [], NOON + DAY, True, id="its command is no longer kept"),
+        pytest.param(PAUSED, [command(NOON - DAY, MONTH_END)], NOON, True, id="its command is still kept"),
+        pytest.param(PAUSED, [command(NOON + DAY, None)], NOON + DAY, False, id="resumed since, and not read yet"),
+        pytest.param(PAUSED, [], MONTH_END, False, id="over"),
+        pytest.param(None, [], NOON, False, id="not paused"),
+        pytest.param(Quiet(to_millis(MONTH_END)), [], NOON, False, id="a window of the settings"),
+    ],
+)
+def test_a_pause_goes_on_without_the_checkpoint(
+    quiet: Quiet | None, commands: list[Record], now: datetime, found: bool
+) -> None:
+    given = list(find_pauses([heartbeat(quiet)], commands, now))
+    assert [(each.actor, each.reason, each.until, each.keep) for each in given] == (
+        [("alice", "upgrade", MONTH_END, True)] if found else []
+    )
