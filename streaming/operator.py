@@ -1,10 +1,10 @@
 """The stateful operator: reads a key's records, steps its policy, stores one state and one timer.
 
-Each of Spark's state calls costs a good part of a millisecond. So a key makes one read, one write, and sets a timer
-only if the next step is due before the timer already set. A timer that fires early steps without observations, which
-changes nothing. A timer that is due in the same batch as records of its key is deleted, because the key was stepped at
-that time already. Each timer that is set is also published: without records there is no batch, so the ticker must know
-when a timer is due (`policies/timers.py`).
+Each of Spark's state calls costs a good part of a millisecond. So a key makes at most one read, one write, and sets a
+timer only if the next step is due before the timer already set. A timer that fires early steps without observations,
+which changes nothing. A timer that is due in the same batch as records of its key is deleted, because the key was
+stepped at that time already. Each timer that is set is also published: without records there is no batch, so the ticker
+must know when a timer is due (`policies/timers.py`).
 """
 
 import gc
@@ -25,12 +25,14 @@ from policies.signatures import Signatures
 from policies.timers import TICKS, TIMERS, timer_event, timer_key
 from policies.units import from_millis
 from streaming.clocks import BatchClock, next_timer_ms
+from streaming.continuity import PartitionBatch, WrittenStates, begin, current_batch, end
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode, encode
 from streaming.records import Cut, ObservedRecord, Output
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used
 from streaming.spark_internals.arrow_rows import convert_rows_by_column
+from streaming.spark_internals.state_calls import pipeline_state_calls
 from streaming.transition import reconcile
 
 NO_CORRECTION = BatchClock()
@@ -72,6 +74,8 @@ class PolicyOperator(StatefulProcessor):
         self._clock = clock
         self._signatures = signatures
         self.internals = internals
+        self._batch: PartitionBatch | None = None
+        self._written = WrittenStates()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; equal bytes give a process the operator that it already has."""
@@ -81,7 +85,11 @@ class PolicyOperator(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state variable; a batch begins."""
         self._handle = handle
+        self._batch = current_batch()
+        self._written = begin(self._batch)
         self._state = handle.getValueState("state", STATE_SCHEMA)
+        pipelines = are_used(self.internals)
+        self._update = pipeline_state_calls(handle, self._state) if pipelines else self._state.update
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Read the key's new records and step; a tick that names the key sets its timer again."""
@@ -93,12 +101,13 @@ class PolicyOperator(StatefulProcessor):
         """Step without observations, or delete the state of a cluster or policy that is gone."""
         policy, cluster = key
         if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
-            self._state.clear()
+            self._clear((policy, cluster))
             return iter(())
         return self._run(key, (), timerValues, fires=True)
 
     def close(self) -> None:
         """A batch ends."""
+        end(self._batch, self._written)
         _collect_garbage()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
@@ -106,7 +115,7 @@ class PolicyOperator(StatefulProcessor):
         policy, cluster = key
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         ahead_ms = self._clock.ahead_ms_at(now_ms)
-        before, timer_ms = self._read_state()
+        before, timer_ms = self._read_state((policy, cluster))
         transition = reconcile(
             self._host, self._prefix, (policy, cluster), before, records, now_ms - ahead_ms, self._signatures
         )
@@ -118,15 +127,22 @@ class PolicyOperator(StatefulProcessor):
             if timer_ms is not None and timer_ms != before_ms:
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(policy, cluster, timer_ms, now_ms),)
-            self._state.update((encode(transition.key_state), timer_ms))
+            self._update((encode(transition.key_state), timer_ms))
+            self._written.put((policy, cluster), transition.key_state, timer_ms)
         elif before is not None:
-            self._state.clear()  # otherwise the same counts would be published again
+            self._clear((policy, cluster))  # otherwise the same counts would be published again
             if timer_ms is not None and not fires:
                 self._handle.deleteTimer(timer_ms)
         return map(self._row, outputs)
 
-    def _read_state(self) -> tuple[KeyState | None, int | None]:
+    def _clear(self, key: tuple[str, str]) -> None:
+        self._state.clear()
+        self._written.drop(key)
+
+    def _read_state(self, key: tuple[str, str]) -> tuple[KeyState | None, int | None]:
         """The key's stored state, and when its timer is due."""
+        if (written := self._written.get(key)) is not None:
+            return written
         stored = self._state.get()
         return (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
 
