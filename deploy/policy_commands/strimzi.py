@@ -1,7 +1,7 @@
 """The command `headgate import-strimzi`: converts a broker's properties for the quotas plugin to Headgate settings.
 
-It knows two generations of keys: the released plugin (0.3) and the draft with soft and hard limits. It refuses the same
-values as the plugin.
+It knows two generations of keys: the released plugin (0.3), and the draft with soft and hard limits. It refuses the
+values that the plugin refuses (rule 13).
 """
 
 import math
@@ -12,15 +12,25 @@ from typing import Any
 
 import javaproperties
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from deploy.policy_commands.strimzi_connection import (
+    UNKNOWN_SERVERS,
+    explain_connection,
+    find_connection_mistakes,
+    import_connection,
+)
 from policies.errors import UserError
 from policies.throttle import ThrottleSettings
+from policies.throttle.quota_settings import QuotaSettings
 from policies.units import format_duration
 
 _PLUGIN = "client.quota.callback.static."
+_ADMIN = ("client.quota.callback.kafka.admin.", f"{_PLUGIN}kafka.admin.")
+"""Prefixes of the admin client's keys: those of the draft, and those of the released plugin, which win."""
 _CLASS = "client.quota.callback.class"
 _CLUSTER = "imported"
+_HIGHEST_RATE = 2**53
 _ISO_DURATION: TypeAdapter[timedelta] = TypeAdapter(timedelta)
 
 _LIMITS = {
@@ -35,14 +45,24 @@ _LIMITS = {
 _FALLBACK = ("throttle.factor.fallback", "fallback.throttle.factor")
 _VALIDITY = "throttle.factor.validity.duration"
 _INTERVAL = "storage.check-interval"
-_SERVERS = "kafka.admin.bootstrap.servers"
 _SOURCE = "storage.volume.source"
+_EXCLUDED = "excluded.principal.name.list"
+_PRODUCE = "produce"
+_USED_BYTES = ("storage.soft", "storage.hard")
+_OF_DRAFT = (_SOURCE, "fallback.throttle.factor", "storage.perVolumeLimit.")
+_OF_RELEASE = ("storage.per.volume.limit.", "throttle.factor.")
+_ENVIRONMENT = f"HEADGATE_CLUSTERS__{_CLUSTER.upper()}__KAFKA"
+_LOOP_KAFKA = (
+    "kafka: name the Kafka for the loop's own topics. It should be another cluster than the watched one: a cluster "
+    "with full disks, or with stopped producers, accepts no decision to start them again."
+)
 
 _WITHOUT_COUNTERPART = {
-    "produce": "a total for all clients; Kafka's own quotas are per client: configure `quotas` with a base each",
+    _PRODUCE: "a total for all clients of a broker; Kafka's own quotas are per client: divide it among the `base` of "
+    "`quotas.entities`",
     "fetch": "Headgate does not limit consumers",
     "request": "Headgate does not limit request time",
-    "excluded.principal.name.list": "name these under `quotas.exclude` when you configure the quota actuator",
+    **dict.fromkeys(_USED_BYTES, "it limits a broker's used bytes; set `hard` and `soft` to free bytes or a share"),
 }
 
 
@@ -78,25 +98,63 @@ def import_properties(content: bytes, place: str) -> Imported:
         properties = javaproperties.loads(text)
     except javaproperties.InvalidUEscapeError as error:
         raise UserError(f"{place}: {error.escape} is no character: \\u takes four hexadecimal digits") from None
-    plugin = {key.removeprefix(_PLUGIN): value.strip() for key, value in properties.items() if key.startswith(_PLUGIN)}
+    plugin, admin = _split(properties)
     if not plugin:
         raise UserError(f"{place}: no key begins with {_PLUGIN}: the quotas plugin is not configured there")
-    mistakes = list(_refusals(plugin))
+    mistakes = [*_refuse_values(plugin), *find_connection_mistakes(admin)]
+    throttle = {} if mistakes else _throttle(plugin)
+    mistakes += [*_refuse_source(plugin), *_refuse_settings(ThrottleSettings, throttle)]
+    cluster: dict[str, Any] = {"kafka": {**import_connection(admin), "poll_interval": _read_interval(plugin)}}
+    if excluded := _list_excluded(plugin):
+        cluster["quotas"] = {"entities": [{"client_id": "default", **_read_base(plugin)}], "exclude": excluded}
+        mistakes += _refuse_settings(QuotaSettings, cluster["quotas"])
     if mistakes:
         raise UserError("\n".join(f"{place}: {mistake}" for mistake in mistakes))
-    throttle = _throttle(plugin, place)
-    servers = plugin.get(_SERVERS, "CHANGE-ME:9092")
-    # 0 switches the plugin's check off; an interval of Headgate's cannot do that.
-    kafka = {"bootstrap_servers": servers, "poll_interval": f"{int(plugin.get(_INTERVAL, '60')) or 60}s"}
     settings = {
-        "kafka": {"bootstrap_servers": servers},
-        "clusters": {_CLUSTER: {"kafka": kafka}},
+        "kafka": {"bootstrap_servers": UNKNOWN_SERVERS},
+        "clusters": {_CLUSTER: cluster},
         "policies": {"throttle": throttle},
     }
-    return Imported(settings, list(_notes(properties, plugin)))
+    return Imported(settings, [*_notes(properties, plugin), *explain_connection(admin, _ENVIRONMENT)])
 
 
-def _throttle(plugin: Mapping[str, str], place: str) -> dict[str, Any]:
+def _split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the plugin's keys, and those of its admin client, each without the prefix."""
+    admin: dict[str, str] = {}
+    for prefix in _ADMIN:
+        admin |= {
+            key.removeprefix(prefix): value.strip() for key, value in properties.items() if key.startswith(prefix)
+        }
+    own = {key: value.strip() for key, value in properties.items() if not key.startswith(_ADMIN)}
+    return {key.removeprefix(_PLUGIN): value for key, value in own.items() if key.startswith(_PLUGIN)}, admin
+
+
+def _is_draft(plugin: Mapping[str, str]) -> bool:
+    """Whether the keys are the draft's. If both generations are there, the released plugin is the one that runs."""
+    return any(key.startswith(_OF_DRAFT) for key in plugin) and not any(key.startswith(_OF_RELEASE) for key in plugin)
+
+
+def _read_interval(plugin: Mapping[str, str]) -> str:
+    """Return the polling interval: milliseconds in the draft, seconds in the released plugin; by default 60 s."""
+    count = plugin.get(_INTERVAL, "0")
+    unit = timedelta(milliseconds=1) if _is_draft(plugin) else timedelta(seconds=1)
+    # 0 switches the plugin's check off; an interval of Headgate's cannot do that.
+    return format_duration(int(count) * unit or timedelta(seconds=60)) if count.isdecimal() else ""
+
+
+def _list_excluded(plugin: Mapping[str, str]) -> list[str]:
+    names = plugin.get(_EXCLUDED, "").replace(";", ",").split(",")
+    return [name.strip().removeprefix("User:") for name in names if name.strip()]
+
+
+def _read_base(plugin: Mapping[str, str]) -> dict[str, int]:
+    """Return the base of the default client id, if `produce` can be one; else its existing quota is the base."""
+    rate = _number(plugin.get(_PRODUCE, ""))
+    lowest = QuotaSettings.model_fields["floor_bytes_per_second"].default
+    return {"base": int(rate)} if rate is not None and lowest <= rate <= _HIGHEST_RATE else {}
+
+
+def _throttle(plugin: Mapping[str, str]) -> dict[str, Any]:
     block: dict[str, Any] = {"preset": "strimzi"}
     for key, (limit, kind) in _LIMITS.items():
         if key in plugin:
@@ -106,17 +164,33 @@ def _throttle(plugin: Mapping[str, str], place: str) -> dict[str, Any]:
             block["fallback_factor"] = _number(plugin[key])
     if _VALIDITY in plugin:
         block["validity"] = format_duration(_ISO_DURATION.validate_python(plugin[_VALIDITY]))
-    try:
-        ThrottleSettings.model_validate(block)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{place}: {'.'.join(map(str, first['loc'])) or 'limits'}: {message}") from None
     return block
 
 
-def _refusals(plugin: Mapping[str, str]) -> Iterator[str]:
-    """Yield the mistakes that the plugin refuses, in both generations."""
+def _refuse_settings(model: type[BaseModel], block: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        model.model_validate(block)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_input=False):
+            yield f"{'.'.join(map(str, each['loc'])) or 'limits'}: {each['msg'].removeprefix('Value error, ')}"
+
+
+def _refuse_source(plugin: Mapping[str, str]) -> Iterator[str]:
+    """Yield contradictions between the source of volumes and the kind of limits."""
+    source = plugin.get(_SOURCE, "local" if _is_draft(plugin) else "").lower()
+    if source == "local" and any(key in plugin for key in _LIMITS):
+        given = "" if _SOURCE in plugin else " (the draft's default, because it is not set)"
+        yield (
+            f"{_PLUGIN}{_SOURCE}=local{given} allows no per-volume limit: each broker would see only its own volumes; "
+            "set it to cluster"
+        )
+    for key in _USED_BYTES:
+        if source == "cluster" and key in plugin:
+            yield f"{_PLUGIN}{key} is refused with {_SOURCE}=cluster: use a per-volume limit"
+
+
+def _refuse_values(plugin: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values that the plugin refuses, in both generations."""
     for limit in ("hard", "soft"):
         given = [key for key, (which, _) in _LIMITS.items() if which == limit and key in plugin]
         if len(given) > 1:
@@ -128,11 +202,10 @@ def _refusals(plugin: Mapping[str, str]) -> Iterator[str]:
         if key in plugin:
             yield from _refuse_number(key, plugin[key], 1.0)
     if not plugin.get(_INTERVAL, "60").isdecimal():
-        yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of seconds"
+        unit = "milliseconds" if _is_draft(plugin) else "seconds"
+        yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of {unit}"
     if _VALIDITY in plugin and not _is_positive_duration(plugin[_VALIDITY]):
         yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
-    if plugin.get(_SOURCE, "cluster").lower() == "local" and any(key in plugin for key in _LIMITS):
-        yield f"{_PLUGIN}{_SOURCE}=local allows no per-volume limit: each broker would see only its own volumes"
 
 
 def _refuse_number(key: str, value: str, most: float | None) -> Iterator[str]:
@@ -160,14 +233,26 @@ def _notes(properties: Mapping[str, str], plugin: Mapping[str, str]) -> Iterator
     yield "Imported from the Strimzi quotas plugin. Remove `preset: strimzi` to add holds and margins."
     if properties.get(_CLASS):
         yield f"Remove {_CLASS} from the brokers before quotas are applied: with it, Kafka ignores its own quotas."
-    if _SERVERS not in plugin:
-        yield f"{_PLUGIN}{_SERVERS} is not set: name the brokers, and the loop's own Kafka."
+    yield _LOOP_KAFKA
+    if _EXCLUDED in plugin:
+        yield (
+            f"{_EXCLUDED} became `quotas.exclude`, so Headgate carries decisions out with Kafka's quotas. Give each of "
+            "these users a quota of its own first, and each of the other clients a `base` that holds at factor 1.0."
+        )
     if plugin.get(_INTERVAL) == "0":
         yield "The plugin's check was switched off (check-interval 0); Headgate reads every 60s."
     for key, reason in _WITHOUT_COUNTERPART.items():
         if key in plugin:
             yield f"{_PLUGIN}{key}={plugin[key]}: no counterpart here: {reason}."
-    known = {*_LIMITS, *_FALLBACK, _VALIDITY, _INTERVAL, _SERVERS, _SOURCE, *_WITHOUT_COUNTERPART}
+    known = {
+        *_LIMITS,
+        *_FALLBACK,
+        _VALIDITY,
+        _INTERVAL,
+        _SOURCE,
+        _EXCLUDED,
+        "kafka.clientIdPrefix",
+        *_WITHOUT_COUNTERPART,
+    }
     for key in sorted(plugin.keys() - known):
-        if not key.startswith("kafka.admin."):
-            yield f"{_PLUGIN}{key}: unknown, left out."
+        yield f"{_PLUGIN}{key}: unknown, left out."

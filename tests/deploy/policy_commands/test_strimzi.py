@@ -1,5 +1,7 @@
 """Import of the Strimzi quotas plugin's properties: what it maps, and what it refuses as the plugin does."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -10,6 +12,9 @@ from policies.errors import UserError
 P = "client.quota.callback.static."
 LIMIT = f"{P}storage.per.volume.limit.min.available"
 DRAFT = f"{P}storage.perVolumeLimit"
+CLUSTER = f"{P}storage.volume.source=cluster"
+ADMIN = f"{P}kafka.admin."
+ADMIN_OF_DRAFT = "client.quota.callback.kafka.admin."
 
 
 def throttle(*lines: str) -> dict[str, object]:
@@ -31,8 +36,13 @@ def test_the_released_plugins_keys_become_settings() -> None:
     """
     imported = import_properties(text.encode(), "f")
     assert imported.settings == {
-        "kafka": {"bootstrap_servers": "kafka:9092"},
-        "clusters": {"imported": {"kafka": {"bootstrap_servers": "kafka:9092", "poll_interval": "10s"}}},
+        "kafka": {"bootstrap_servers": "CHANGE-ME:9092"},
+        "clusters": {
+            "imported": {
+                "kafka": {"bootstrap_servers": "kafka:9092", "poll_interval": "10s"},
+                "quotas": {"entities": [{"client_id": "default", "base": 1000000}], "exclude": ["alice"]},
+            }
+        },
         "policies": {
             "throttle": {
                 "preset": "strimzi",
@@ -44,7 +54,7 @@ def test_the_released_plugins_keys_become_settings() -> None:
     }
     notes = "\n".join(imported.notes)
     assert "produce=1000000" in notes
-    assert "User:alice" in notes
+    assert "It should be another cluster than the watched one" in notes
     assert "Remove client.quota.callback.class from the brokers" in notes
     assert yaml.safe_load(imported.as_yaml()) == imported.settings
 
@@ -90,6 +100,14 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
         pytest.param(
             [f"{DRAFT}.availableBytesBelow.soft=1", f"{DRAFT}.availableBytesBelow.hard=2"], "must lie above", id="order"
         ),
+        pytest.param([f"{DRAFT}.availableBytesBelow.hard=2"], r"source=local \(the draft's default", id="no source"),
+        pytest.param([CLUSTER, f"{P}storage.hard=5"], r"storage\.hard is refused", id="used bytes of a cluster"),
+        pytest.param([CLUSTER, f"{P}storage.soft=5"], r"storage\.soft is refused", id="soft used bytes of a cluster"),
+        pytest.param([f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=TLS"], "must be one of PLAINTEXT", id="protocol"),
+        pytest.param(
+            [f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL"], "mechanism=GSSAPI.*create a user", id="Kerberos"
+        ),
+        pytest.param([f"{P}excluded.principal.name.list=default"], "name users one by one", id="all users excluded"),
         pytest.param(["log.dirs=/data"], "the quotas plugin is not configured", id="no plugin"),
     ],
 )
@@ -113,8 +131,111 @@ def test_what_stands_in_a_value_is_a_comment_whatever_it_holds() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_file_is_read_in_either_encoding_that_brokers_have(encoding: str) -> None:
     lines = f"# für alle\n{LIMIT}.bytes=1\n{P}excluded.principal.name.list=User:jürgen"
-    assert any("User:jürgen" in note for note in import_properties(lines.encode(encoding), "f").notes)
+    cluster = import_properties(lines.encode(encoding), "f").settings["clusters"]["imported"]
+    assert cluster["quotas"] == {"entities": [{"client_id": "default"}], "exclude": ["jürgen"]}
 
 
 def test_an_unknown_key_of_the_plugin_is_named() -> None:
     assert any("weather" in note for note in import_properties(f"{P}weather=1".encode(), "f").notes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "interval"),
+    [
+        pytest.param([f"{LIMIT}.bytes=1", f"{P}storage.check-interval=90"], "1m30s", id="released: seconds"),
+        pytest.param([CLUSTER, f"{P}storage.check-interval=10000"], "10s", id="draft: milliseconds"),
+        pytest.param([CLUSTER, f"{P}storage.check-interval=500"], "500ms", id="draft: half a second"),
+        pytest.param([CLUSTER, f"{LIMIT}.bytes=1", f"{P}storage.check-interval=5"], "5s", id="both: the released one"),
+        pytest.param([CLUSTER, f"{P}storage.check-interval=0"], "1m", id="switched off"),
+        pytest.param([f"{LIMIT}.bytes=1"], "1m", id="not set"),
+    ],
+)
+def test_the_interval_has_the_unit_of_its_generation(lines: list[str], interval: str) -> None:
+    settings = import_properties("\n".join(lines).encode(), "f").settings
+    assert settings["clusters"]["imported"]["kafka"]["poll_interval"] == interval
+
+
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\\\"ice" password="s3cret-word";'
+
+
+@pytest.mark.parametrize("prefix", [ADMIN, ADMIN_OF_DRAFT])
+def test_the_admin_clients_keys_become_the_connection_and_no_secret_is_printed(prefix: str, tmp_path: Path) -> None:
+    authorities, identity = tmp_path / "ca.pem", tmp_path / "headgate.pem"
+    authorities.touch()
+    identity.touch()
+    lines = [
+        f"{LIMIT}.bytes=1",
+        f"{prefix}bootstrap.servers=SASL_SSL://one:9093,two:9093",
+        f"{prefix}security.protocol=SASL_SSL",
+        f"{prefix}ssl.truststore.type=PEM",
+        f"{prefix}ssl.truststore.location={authorities}",
+        f"{prefix}ssl.keystore.type=PEM",
+        f"{prefix}ssl.keystore.location={identity}",
+        f"{prefix}ssl.key.password=other-s3cret-word",
+        f"{prefix}ssl.endpoint.identification.algorithm=",
+        f"{prefix}sasl.mechanism=SCRAM-SHA-512",
+        f"{prefix}sasl.jaas.config={JAAS}",
+        f"{prefix}request.timeout.ms=5000",
+    ]
+    imported = import_properties("\n".join(lines).encode(), "f")
+    kafka = imported.settings["clusters"]["imported"]["kafka"]
+    assert kafka == {
+        "bootstrap_servers": "one:9093,two:9093",
+        "tls": {
+            "ca_file": str(authorities),
+            "cert_file": str(identity),
+            "key_file": str(identity),
+            "verify_hostname": False,
+        },
+        "sasl": {"mechanism": "SCRAM-SHA-512", "username": 'al"ice'},
+        "poll_interval": "1m",
+    }
+    assert "s3cret-word" not in imported.as_yaml()
+    notes = "\n".join(imported.notes)
+    assert "HEADGATE_CLUSTERS__IMPORTED__KAFKA__SASL__PASSWORD" in notes
+    assert "kafka.admin.request.timeout.ms: left out" in notes
+    kafka["sasl"]["password"] = "anything"
+    Settings(**imported.settings)
+
+
+def test_a_client_of_oauth_keeps_its_id_scope_and_endpoint() -> None:
+    lines = [
+        f"{LIMIT}.bytes=1",
+        f"{ADMIN}security.protocol=SASL_PLAINTEXT",
+        f"{ADMIN}sasl.mechanism=OAUTHBEARER",
+        f"{ADMIN}sasl.oauthbearer.token.endpoint.url=https://tokens.example.org/token",
+        f"{ADMIN}sasl.jaas.config=x.OAuthBearerLoginModule required clientId='headgate' clientSecret=hush scope=kafka;",
+    ]
+    imported = import_properties("\n".join(lines).encode(), "f")
+    assert imported.settings["clusters"]["imported"]["kafka"]["sasl"] == {
+        "mechanism": "OAUTHBEARER",
+        "client_id": "headgate",
+        "scope": "kafka",
+        "token_endpoint": "https://tokens.example.org/token",
+    }
+    assert any("SASL__CLIENT_SECRET" in note for note in imported.notes)
+    assert "hush" not in imported.as_yaml()
+
+
+def test_a_key_store_that_is_not_pem_is_to_be_converted() -> None:
+    lines = [
+        f"{LIMIT}.bytes=1",
+        f"{ADMIN}security.protocol=SSL",
+        f"{ADMIN}ssl.truststore.location=/tmp/trust.jks",
+        f"{ADMIN}ssl.keystore.location=/tmp/key.p12",
+    ]
+    imported = import_properties("\n".join(lines).encode(), "f")
+    assert imported.settings["clusters"]["imported"]["kafka"]["tls"] == {
+        "ca_file": "/tmp/trust.jks.pem",
+        "cert_file": "/tmp/key.p12.pem",
+        "key_file": "/tmp/key.p12.pem",
+    }
+    notes = "\n".join(imported.notes)
+    assert "keytool -list -rfc -keystore /tmp/trust.jks > /tmp/trust.jks.pem" in notes
+    assert "openssl pkcs12 -in /tmp/key.p12 -out /tmp/key.p12.pem" in notes
+
+
+def test_keys_that_kafka_ignores_without_encryption_are_left_out_and_told() -> None:
+    imported = import_properties(f"{LIMIT}.bytes=1\n{ADMIN}ssl.truststore.location=/t.jks".encode(), "f")
+    assert "tls" not in imported.settings["clusters"]["imported"]["kafka"]
+    assert any("without security.protocol=SSL" in note for note in imported.notes)
