@@ -26,6 +26,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
         UserError: the root does not exist.
         UnreadError: a znode cannot be read.
     """
+    reader.read(reader.client.sync_async, root)  # a follower that lags behind would return old counters
     if reader.read(reader.client.exists_async, root) is None:
         raise UserError(f"there is no node {reader.client.chroot}{root}: set ledgers_root of {name} to BookKeeper's.")
     return ClusterSnapshot(

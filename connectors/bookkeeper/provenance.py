@@ -4,22 +4,24 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopyJournal, CopyJournalConflictError, CopyRecord
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalConflictError, CopyRecord
 from connectors.bookkeeper.ledgers import FoundLedgers
 from policies.switching.ledgers import CopyIntent, Ledger
 
 NOT_OURS = ""
 
 
-def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopyIntent]]:
-    """Return the ledgers of a target with their confirmed provenance, and the journalled intents.
+def confirm_provenance(
+    found: FoundLedgers, journal: CopyJournal
+) -> tuple[dict[int, Ledger], dict[int, CopyIntent], dict[int, CopiedLedger]]:
+    """Return the ledgers of a target with their confirmed provenance, the journalled intents, and the proved copies.
 
     It costs one request for each ledger with a provenance property.
 
     Raises:
         CopyJournalError: the journal cannot be read.
     """
-    ledgers, intents = {}, {}
+    ledgers, intents, proved = {}, {}, {}
     for ledger_id, ledger in found.facts.items():
         mark = found.provenances.get(ledger_id)
         record = None if mark is None else _find(journal, ledger_id)
@@ -27,7 +29,9 @@ def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[
         ledgers[ledger_id] = structs.replace(ledger, provenance=record.source if record and is_ours else NOT_OURS)
         if record is not None:
             intents[ledger_id] = CopyIntent(ledger_id, record.source, record.target, record.at_ms)
-    return ledgers, intents
+        if record is not None and is_ours and record.copied is not None:
+            proved[ledger_id] = record.copied
+    return ledgers, intents, proved
 
 
 def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozenset[int]:

@@ -44,6 +44,7 @@ class ClusterReader:
         """Read the registered brokers."""
         try:
             reader = self._sessions.brokers.reader(time_limit(_READ_SECONDS))
+            reader.read(reader.client.sync_async, self._brokers_path)
             names = reader.read(reader.client.get_children_async, self._brokers_path)
         except (*_UNREAD, UserError) as error:
             return SwitchBrokers(cluster=self._cluster, **_describe_failure(error))
@@ -76,7 +77,9 @@ class ClusterReader:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_describe_failure(error))
         return to_reading(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
+    def inventory(
+        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 1_200_000
+    ) -> Iterator[Reading]:
         """Yield the parts of an inventory, and its manifest last: all references, and the ledgers found in the target.
 
         If the inventory cannot be read completely, yields only a manifest with the reason.
@@ -88,13 +91,14 @@ class ClusterReader:
             existing = self._find_existing(references, bootstrap, source, target) if target else {}
             yield from make_inventory(
                 self._cluster, name, references, existing, target, _elapsed_ms(began),
-                staying=staying, left_out=found.left_out,
+                staying=staying, left_out=found.left_out, valid_ms=valid_ms,
             )  # fmt: skip
         except (*_UNREAD, CopyJournalError, UserError, ValueError) as error:
             yield SwitchInventory(cluster=self._cluster, inventory=name, **_describe_failure(error))
 
     def _read_references(self) -> Inventory:
         reader = self._sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
+        reader.read(reader.client.sync_async, "/")
         helpers = TopicReaders(self._sessions.brokers.connection, self._sessions.leave_out)
         found = read_references(reader, self._sessions.leave_out, helpers)
         if found.problems:

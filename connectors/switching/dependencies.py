@@ -47,7 +47,7 @@ class Observer(Protocol):
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Run a precheck."""
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
+    def inventory(self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0) -> Iterator[Reading]:
         """Yield the parts of an inventory, and its manifest last."""
 
 
@@ -177,6 +177,8 @@ class Dependencies:
     observations: Observations
     registry_orders: RegistryOrderHandler
     ledger_orders: LedgerOrderHandler
+    read_epoch: Callable[[], int | None]
+    """Reads the epoch of the directive in force from ZooKeeper; 0: there is none, None: it cannot be read."""
     publish: Callable[[Reading], None]
     """Publishes readings of the lease; must not block."""
     results: ResultOutbox

@@ -30,7 +30,7 @@ from connectors.switching.settings import SwitchExecution
 from policies.succession import succeeds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
-from policies.units import from_millis
+from policies.units import from_millis, millis_of
 from policies.wire import EventReader
 
 
@@ -141,9 +141,12 @@ def _make_reconciler(
     reader = ClusterReader(cluster, sessions, settings.brokers_path, watched.rules)
     dependencies = Dependencies(
         lease=ZooKeeperLease(sessions.brokers),
-        observations=ObservationPublisher(cluster, registry, reader, publish_reading, sessions.bootstrap),
+        observations=ObservationPublisher(
+            cluster, registry, reader, publish_reading, sessions.bootstrap, 2 * millis_of(settings.inventory_interval)
+        ),
         registry_orders=RegistryOrders(cluster, registry),
         ledger_orders=_make_ledger_orders(watched, jvm),
+        read_epoch=registry.read_epoch,
         publish=publish_reading,
         results=ResultOutbox(partial(publish, observed)),
         metrics=metrics,

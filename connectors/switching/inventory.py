@@ -60,6 +60,7 @@ def make_inventory(
     *,
     staying: Iterable[StayingLedgers] = (),
     left_out: Iterable[str] = (),
+    valid_ms: int = 1_200_000,
 ) -> Iterator[Reading]:
     """Yield the parts of an inventory, and its manifest last. The iterables are read while the parts are consumed.
 
@@ -72,6 +73,7 @@ def make_inventory(
         took_ms: duration of the reading.
         staying: counts of other znodes that name ledgers.
         left_out: znodes that were not read, by the settings.
+        valid_ms: how long it permits what deletes or forgets.
 
     Raises:
         UserError: a reference does not fit a record, such as one to a negative id.
@@ -98,6 +100,7 @@ def make_inventory(
         took_ms=took_ms,
         staying=tuple(StayingReading(**structs.asdict(each)) for each in staying),
         left_out=tuple(left_out),
+        valid_ms=valid_ms,
     )
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, Permissions
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
@@ -17,6 +18,8 @@ from policies.errors import UserError
 
 _DID_NOT_FIT = (BadVersionError, NodeExistsError, NoNodeError)
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
+
+_CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 Found = TypeVar("Found")
@@ -106,6 +109,26 @@ class JsonZnodes:
             self._request(lambda client: client.ensure_path_async(topmost, OPEN_ACL_UNSAFE))
         self._request(lambda client: client.ensure_path_async(path))
 
+    def require_private(self, root: str) -> None:
+        """Check that not everybody may change a znode or its children, if this session has a user.
+
+        Raises:
+            RegistryError: everybody may, because others created it before, without a user; or it cannot be read.
+        """
+        if (credential := self._session.connection.credential()) is None:
+            return
+        user = credential.get_secret_value().partition(":")[0]
+        for path in (root, *(f"{root}/{name}" for name in self.children(root))):
+            try:
+                acls, _ = self._request(partial(_get_acls, path))
+            except NoNodeError:
+                continue
+            if found := next((a for a in acls if a.id.scheme == "world" and a.perms & _CHANGES), None):
+                raise RegistryError(
+                    f"the ACL of {path} lets everybody change it ({found.id.scheme}:{found.id.id}): nothing is ordered "
+                    f"until it is {user}'s alone: `addauth digest {user}:…`, `setAcl -R {root} auth:{user}:cdrwa`"
+                )
+
     def commit(self, *steps: Step) -> bool:
         """Run all steps in one transaction, or none.
 
@@ -139,6 +162,10 @@ class JsonZnodes:
 
     def _make_error(self, error: BaseException) -> RegistryError:
         return RegistryError(f"the registry in the ZooKeeper of {self._session.name}: {detail_of(error)}")
+
+
+def _get_acls(path: str, client: Any) -> Any:
+    return client.get_acls_async(path)
 
 
 def _commit(client: Any, steps: tuple[Step, ...]) -> Any:

@@ -108,8 +108,10 @@ class ZooKeeperLease:
         """Write both znodes in one transaction. Returns None if one of them has changed since it was read."""
         if found is None:
             self._nodes.ensure(self._path.rpartition("/")[0])
+            self._nodes.require_private(self._path.rpartition("/")[0])
             self._nodes.commit(create(self._path, _Token(token=0, holder="")))
             return None
+        self._nodes.require_private(self._path.rpartition("/")[0])
         taken = _Token(token=found.value.token + 1, holder=self.holder)
         mine = create(self._ephemeral, _Holder(holder=self.holder), ephemeral=True)
         if self._nodes.commit(put(self._path, taken, found.version), mine):

@@ -20,6 +20,7 @@ class ObservationPublisher:
 
     Args:
         default_bootstrap: the bootstrap cluster if the registry names none.
+        inventory_valid_ms: two intervals of inventories.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class ObservationPublisher:
         reader: Observer,
         publish: Callable[[Reading], None],
         default_bootstrap: str,
+        inventory_valid_ms: int = 1_200_000,
     ) -> None:
         self._cluster = cluster
         self._registry = registry
         self._reader = reader
         self._publish = publish
         self._default_bootstrap = default_bootstrap
+        self._inventory_valid_ms = inventory_valid_ms
         self._view: RegistryView | None = None
         self._last: dict[str, Reading] = {}
         self._all_published_at = float("-inf")
@@ -52,11 +55,17 @@ class ObservationPublisher:
         due = unchanged_too or time.monotonic() - self._all_published_at >= _REPUBLISH_SECONDS
         if due:
             self._all_published_at = time.monotonic()
-        self._publish_if("registry", self._read_registry(), due=due)
-        self._publish_if("brokers", self._reader.brokers(), due=due)
+        registry = self._read_registry()
+        self._publish_if("registry", registry, due=due)
+        if registry.outcome is not Outcome.OK:
+            return  # no reading counts of which it is not known which directive it follows
+        # Later readings are of this epoch or a later one, whatever the clocks show.
+        epoch = {"epoch": registry.directive.epoch if registry.directive else 0}
+        self._publish_if("brokers", self._reader.brokers().model_copy(update=epoch), due=due)
         for cluster in self._reader.clusters():
             # The duration of the reading does not count as a change.
-            self._publish_if(cluster.name, cluster, due=due, compared=cluster.model_copy(update={"took_ms": 0}))
+            compared = cluster.model_copy(update={"took_ms": 0, **epoch})
+            self._publish_if(cluster.name, cluster.model_copy(update=epoch), due=due, compared=compared)
 
     def publish_precheck(self, source: str, target: str) -> None:
         """Run a precheck, and publish its report."""
@@ -65,7 +74,7 @@ class ObservationPublisher:
     def publish_inventory(self, source: str, target: str) -> bool:
         """Publish all references. Returns whether all could be read."""
         complete = True
-        for reading in self._reader.inventory(self._bootstrap(), source, target):
+        for reading in self._reader.inventory(self._bootstrap(), source, target, valid_ms=self._inventory_valid_ms):
             if reading.outcome is not Outcome.OK:
                 _log.warning("the inventory cannot be read", cluster=self._cluster, detail=reading.detail)
                 complete = False

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
+from msgspec import structs
+
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirm_provenance, deleted_from_target
@@ -20,6 +22,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import Ledger
 from policies.switching.precheck.snapshot import (
     PrecheckRules,
     PrecheckSnapshot,
@@ -132,11 +135,13 @@ class _SnapshotReader:
             return seen
         journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
-            ledgers, intents = confirm_provenance(found, journal)
+            ledgers, intents, proved = confirm_provenance(found, journal)
         except CopyJournalError as error:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
-        return replace(seen, existing=replace(existing, facts=ledgers), journal=intents)
+        facts = {ledger_id: _add_digest(ledger, proved.get(ledger_id)) for ledger_id, ledger in ledgers.items()}
+        sources = {i: _add_digest(ledger, proved.get(i), ledger.created_ms) for i, ledger in seen.source_facts.items()}
+        return replace(seen, existing=replace(existing, facts=facts), source_facts=sources, journal=intents)
 
     def _add_deleted(
         self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, missing: Iterable[int]
@@ -197,6 +202,14 @@ class _SnapshotReader:
         except (UnreadError, NotConnectedError) as error:
             self._problems.append(f"{session.name}: {detail_of(error)}")
             return None
+
+
+def _add_digest(ledger: Ledger, proved: CopiedLedger | None, created_ms: int | None = None) -> Ledger:
+    """Add the digest by which the journal proved a copy, to a ledger that is still the one that was compared."""
+    if proved is None or created_ms not in (None, proved.created_ms):
+        return ledger
+    is_same = (ledger.length_bytes, ledger.last_entry_id) == (proved.length_bytes, proved.last_entry_id)
+    return structs.replace(ledger, entries_digest=proved.entries_digest) if is_same else ledger
 
 
 def _now_ms() -> int:

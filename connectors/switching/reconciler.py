@@ -6,7 +6,7 @@ under the new one. So the executor needs no memory over a restart.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
@@ -25,7 +25,7 @@ from policies.decisions import Mode
 from policies.observations import Outcome
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import LedgerOutcome, SwitchLease
-from policies.switching.state import ENDED, SwitchStage
+from policies.switching.state import ENDED, UNDONE, SwitchStage
 from policies.units import millis_of
 
 LEASE_VALID = timedelta(seconds=60)
@@ -38,6 +38,16 @@ _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
 """Stages in which the copier starts: it takes seconds, in which the brokers follow and the inventory is read."""
+_BEFORE_ROLLBACK = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
+_STAGES: Mapping[SwitchVerdict, frozenset[SwitchStage]] = {
+    SwitchVerdict.START_COPY: _BEFORE_ROLLBACK,
+    SwitchVerdict.PROMOTE: frozenset({SwitchStage.PROMOTE}),
+    SwitchVerdict.REQUEST_ROLLOVER: frozenset({SwitchStage.PROMOTE}),
+    SwitchVerdict.DELETE_OWN_COPY: _BEFORE_ROLLBACK | UNDONE,
+    SwitchVerdict.REVERT: frozenset({SwitchStage.ROLLBACK}),
+    SwitchVerdict.DELETE_OLD: frozenset({SwitchStage.CLEANUP}),
+}
+"""The stages in which an order is begun. An order of an earlier stage is void: the policy gives another one."""
 _NEEDS_INVENTORY = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
 
 Received = SwitchDecision | SwitchRecord
@@ -259,16 +269,25 @@ class SwitchReconciler:
         order: SwitchDecision | None = first
         while order is not None:
             with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
-                if not self._ended.is_set() and queue is self._ledger_queue and not self._is_held(order):
+                if not self._ended.is_set() and queue is self._ledger_queue and not self._is_void(order):
                     self._run_guarded("ledgers", partial(self._carry_out, queue, order))
             order = queue.finish(order)
 
-    def _is_held(self, order: SwitchDecision) -> bool:
-        """Whether the switch was halted, paused or contested since the order, which the policy repeats later."""
+    def _is_void(self, order: SwitchDecision) -> bool:
+        """Whether the order was recalled: nothing is begun under it, and the policy gives another one if it is needed.
+
+        A record after it may show another stage, a halt, a pause or a contest. The directive in ZooKeeper may have a
+        later epoch, which counts at once, also before the policy's record has arrived. An unread directive is unknown.
+        """
         record = self._record
-        if record is None or order.sequence > record.sequence:
-            return False
-        return bool(record.halted or record.paused or record.contested)
+        if record is not None and order.sequence < record.sequence:
+            is_past = record.verdict not in _STAGES.get(order.verdict, frozenset())
+            if is_past or record.halted or record.paused or record.contested:
+                return True
+        if order.verdict is SwitchVerdict.START_COPY:
+            return False  # a copy changes no reference, and a read for each would slow copying down
+        epoch = self._dependencies.read_epoch()
+        return epoch is None or epoch > order.epoch
 
     def _carry_out(self, queue: LedgerOrderQueue, order: SwitchDecision) -> None:
         result = self._dependencies.ledger_orders.carry_out(order)

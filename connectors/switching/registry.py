@@ -97,6 +97,15 @@ class Registry:
             tuple(content.proposed.active()),
         )
 
+    def read_epoch(self) -> int | None:
+        """Read the epoch of the directive in force from the leader; 0: there is none, None: it cannot be read."""
+        try:
+            self._nodes.catch_up(self._root)
+            directive = latest_directive(*read_directives(self._nodes, self._root))
+        except RegistryError:
+            return None
+        return 0 if directive is None else directive.epoch
+
     def write_cluster(
         self,
         name: str,
@@ -209,7 +218,12 @@ class Registry:
         raise RegistryConflictError(f"{self._root}/directive is changed by others all the time")
 
     def write_status(
-        self, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None = None
+        self,
+        name: str,
+        status: ClusterStatus,
+        expected_version: int | None,
+        commit_epoch: int | None = None,
+        deprecated: str | None = None,
     ) -> StatusWrite:
         """Change the status of a cluster. A status that is right already needs no version.
 
@@ -218,6 +232,7 @@ class Registry:
             status: the new status.
             expected_version: of its entry; None: any.
             commit_epoch: the epoch that the same transaction commits; None: none.
+            deprecated: a cluster that the same transaction deprecates, so that one is active at every moment.
 
         Returns:
             Whether it is done. If not, the reason: the entry is missing or has another version, another cluster is
@@ -232,11 +247,13 @@ class Registry:
             if found is None:
                 return StatusWrite(done=False, detail=f"{name} is not registered")
             is_committed = commit_epoch is None or content.committed_epoch >= commit_epoch
-            if found.value.status is status and is_committed:
+            left = content.entries.get(deprecated or "")
+            is_left = left is None or left.value.status is ClusterStatus.DEPRECATED
+            if found.value.status is status and is_committed and is_left:
                 return StatusWrite(done=True)
-            if reason := _find_obstacle(content, name, status, expected_version, commit_epoch):
+            if reason := _find_obstacle(content, name, status, expected_version, commit_epoch, deprecated):
                 return StatusWrite(done=False, detail=reason)
-            if self._nodes.commit(*self._status_steps(content, name, status, commit_epoch)):
+            if self._nodes.commit(*self._status_steps(content, name, status, commit_epoch, deprecated)):
                 return StatusWrite(done=True)
         return StatusWrite(done=False, detail=f"{self._entry_path(name)} is changed by others all the time")
 
@@ -298,12 +315,18 @@ class Registry:
         except ValueError:
             raise RegistryError(f"{self._entry_path(name)} is damaged: its name is no cluster's") from None
 
-    def _status_steps(self, content: Content, name: str, status: ClusterStatus, commit_epoch: int | None) -> list[Step]:
-        found = content.entries[name]
-        steps = [create_or_put(self._entry_path(name), msgspec.structs.replace(found.value, status=status), found)]
-        steps += content.proposed.put(name, found.value.uri, status)
+    def _status_steps(
+        self, content: Content, name: str, status: ClusterStatus, commit_epoch: int | None, deprecated: str | None
+    ) -> list[Step]:
+        wanted = {name: status} | ({deprecated: ClusterStatus.DEPRECATED} if deprecated in content.entries else {})
+        steps: list[Step] = []
+        for each, its_status in wanted.items():
+            found = content.entries[each]
+            changed = msgspec.structs.replace(found.value, status=its_status)
+            steps.append(create_or_put(self._entry_path(each), changed, found))
+            steps += content.proposed.put(each, found.value.uri, its_status)
         if status is ClusterStatus.ACTIVE:
-            others = ((other, node) for other, node in content.entries.items() if other != name)
+            others = ((other, node) for other, node in content.entries.items() if other not in wanted)
             steps += [check(self._entry_path(other), node.version) for other, node in others]
         if commit_epoch is not None and content.committed_epoch < commit_epoch:
             steps.append(create_or_put(f"{self._root}/committed", AtEpoch(epoch=commit_epoch), content.committed))
@@ -319,7 +342,12 @@ def _require_version(name: str, found: Node[ClusterDocument] | None, version: in
 
 
 def _find_obstacle(
-    content: Content, name: str, status: ClusterStatus, expected_version: int | None, commit_epoch: int | None
+    content: Content,
+    name: str,
+    status: ClusterStatus,
+    expected_version: int | None,
+    commit_epoch: int | None,
+    deprecated: str | None,
 ) -> str | None:
     """Return the reason why a status cannot be written."""
     found = content.entries[name]
@@ -327,6 +355,5 @@ def _find_obstacle(
         return f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
     if commit_epoch is not None and content.committed_epoch > commit_epoch:
         return f"epoch {content.committed_epoch} is committed, which is later than {commit_epoch}"
-    if status is ClusterStatus.ACTIVE and (others := content.list_other_active(name)):
-        return f"{others[0]} is active"
-    return None
+    others = [other for other in content.list_other_active(name) if other != deprecated]
+    return f"{others[0]} is active" if status is ClusterStatus.ACTIVE and others else None

@@ -76,7 +76,9 @@ class RegistryOrders:
         status = ClusterStatus(str(order.args["status"]))
         becomes_active = status is ClusterStatus.ACTIVE
         commit = order.epoch if becomes_active else None
-        written = self._registry.write_status(name, status, _parse_version(order, "expected_version"), commit)
+        deprecated = str(order.args["deprecated"]) if order.args.get("deprecated") else None
+        version = _parse_version(order, "expected_version")
+        written = self._registry.write_status(name, status, version, commit, deprecated)
         if not written.done:
             _log.warning("a status cannot be written", cluster=self._cluster, name=name, detail=written.detail)
         return SwitchStatus(

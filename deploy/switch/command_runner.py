@@ -131,6 +131,8 @@ class CommandRunner:
             if not self._confirm(f"Drive the switch of {self.options.cluster} to {target} on?"):
                 return self._withdraw(command, "Nothing is started.")
             return self.console.print_result(loop.execute(command))
+        if record is not None and record.attempt > 0 and record.verdict not in ENDED:
+            return self.console.print_result(loop.execute(command))  # refused: the advice of a precheck would be wrong
         checking = replace(self.options, key=None, dry_run=False).command("precheck", target=target)
         ordered = loop.execute(checking)
         if ordered.refusal is not None:

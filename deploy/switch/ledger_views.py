@@ -67,7 +67,8 @@ def ledger_lines(decisions: list[SwitchDecision], otherwise: str) -> Iterator[Re
     if not decisions:
         yield Text(otherwise)
         return
-    table = Table("ledger", "kind", "stage", "reason", "what happened", "znodes")
+    table = Table("ledger", "kind", "stage", "reason", "what happened")
+    table.add_column("znodes", overflow="fold")  # a path that is cut cannot be copied
     for each in decisions:
         plain = plain_ledger(each)
         paths = "\n".join(each.ledger.paths) if each.ledger else ""

@@ -81,11 +81,19 @@ def next_step(record: SwitchRecord, now: datetime) -> str:
         return f"it goes on once this is no longer so: {record.blocked}"
     if record.verdict is SwitchStage.TRIGGERED:
         return _describe_acks(record, now)
+    if record.verdict is SwitchStage.HOLD:
+        return _describe_hold(record, now)
     step = _STEPS.get(record.verdict)
     if step is None:
         return "an operator starts a switch, after a precheck" if record.registry else "register the clusters"
     left = sum(record.ledgers.values()) - _count_done(record) if record.verdict in _DONE else 0
     return step.format(left=left, source=record.source, target=record.target)
+
+
+def _describe_hold(record: SwitchRecord, now: datetime) -> str:
+    ways = ["`rollback`"] if record.rollback_until is not None and now < record.rollback_until else []
+    ways += ["`cleanup`"] if record.cleanup_from is not None and now >= record.cleanup_from else []
+    return f"waits for an operator: {' or '.join(ways)}" if ways else "waits until `cleanup` is possible"
 
 
 def _describe_acks(record: SwitchRecord, now: datetime) -> str:
@@ -112,7 +120,6 @@ _STEPS: Mapping[SwitchStage, str] = {
     SwitchStage.LIVE_DUAL_READ: "waits for the inventory of all references",
     SwitchStage.BUILD: "{left} more ledgers are copied, then references are attributed to {target}",
     SwitchStage.PROMOTE: "{left} more ledgers are attributed to {target}; then it can be taken back for a while",
-    SwitchStage.HOLD: "waits for an operator: `rollback` within its window, or `cleanup` from its time on",
     SwitchStage.CLEANUP: "{left} more ledgers are deleted from {source}, then the registry is written",
     SwitchStage.DONE: "nothing; once no reference names {source}, `close-client` and `unregister` remove it",
     SwitchStage.DONE_WITH_FAILURES: "waits for an operator: `--failed` lists what stays behind, `start` tries it again",

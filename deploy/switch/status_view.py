@@ -63,7 +63,8 @@ def _title(record: SwitchRecord) -> Text:
     attempt = f", attempt {record.attempt}" if record.attempt > 1 else ""
     epoch = f"epoch {record.epoch}, committed {record.committed_epoch}{attempt}"
     active = record.active or "an unknown cluster"
-    write = "are directed to write to" if record.brokers.awaited else "write to"
+    # While a broker has not followed, or no live broker is known, only the directive is certain.
+    write = "write to" if record.brokers.live and not record.brokers.awaited else "are directed to write to"
     return Text.assemble(
         (f"{record.cluster}: {way}", "bold"), (f"  {epoch}", "dim"), f"\nbrokers {write} ", (active, "bold cyan")
     )

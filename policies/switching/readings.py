@@ -141,6 +141,10 @@ class SwitchBrokers(Reading):
     event_type: ClassVar[str] = "headgate.switch-brokers.v1"
 
     brokers: Names = Field(default=(), description="Their names, as in their agents' reports.")
+    epoch: Epoch | None = Field(
+        default=None,
+        description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read.",
+    )
 
 
 class SwitchBroker(Reading):
@@ -179,6 +183,10 @@ class SwitchCluster(Reading):
     layout: Layout | None = Field(default=None, description="Null: unknown, or not able to hold every id.")
     generator: GeneratorReading | None = Field(default=None, description="Null: not readable.")
     took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
+    epoch: Epoch | None = Field(
+        default=None,
+        description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read.",
+    )
 
     def subject(self) -> str:
         """``<cluster>/<name>``."""
@@ -310,6 +318,9 @@ class SwitchInventory(Reading):
     )
     left_out: Texts = Field(default=(), description="Znodes that the settings exclude from reading.")
     took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
+    valid_ms: Millis = Field(
+        default=1_200_000, description="How long it permits what deletes or forgets: two intervals of inventories."
+    )
 
     def subject(self) -> str:
         """``<cluster>/<inventory>``."""
@@ -357,8 +368,8 @@ class SwitchLedger(Reading):
 class StatusAction(ClosedEnum):
     """The status to write."""
 
-    STATUS_OLD = "status_old", "The source becomes deprecated."
-    STATUS_NEW = "status_new", "The target becomes active."
+    STATUS_OLD = "status_old", "The source becomes deprecated (executors of earlier versions)."
+    STATUS_NEW = "status_new", "The target becomes active and the source deprecated, in one transaction."
 
 
 class SwitchStatus(Reading):

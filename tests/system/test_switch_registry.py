@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.security import CREATOR_ALL_ACL
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
@@ -921,6 +922,21 @@ def test_what_a_user_writes_is_the_users_alone(servers: str, opened: Open, tree:
         assert statuses(again.read()) == {"old": "active", "new": "standby"}
         with pytest.raises(RegistryError, match="ACL"):
             Registry(opened()).read()
+
+
+def test_nothing_is_ordered_below_a_node_that_everybody_may_change(servers: str, tree: KazooClient) -> None:
+    """An anonymous client made it before: it could delete the directive and write another one."""
+    connection = ZooKeeperConnection.model_validate({"servers": servers, "user": "headgate", "password": "s3cret"})
+    session = ZooKeeperSession("c1", connection)
+    try:
+        tree.create(f"{REGISTRY_ROOT}/directive", b"{}", makepath=True)
+        for path in (REGISTRY_ROOT, f"{REGISTRY_ROOT}/directive"):
+            with pytest.raises(RegistryError, match=f"the ACL of {path} lets everybody change it .world:any.*setAcl"):
+                ZooKeeperLease(session).renew()
+            session.client().set_acls(path, CREATOR_ALL_ACL)
+        assert ZooKeeperLease(session).renew() is not None
+    finally:
+        session.close()
 
 
 def below(client: KazooClient, path: str) -> list[str]:

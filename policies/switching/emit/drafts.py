@@ -97,12 +97,14 @@ def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
 
 
 def _order_status(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft:
-    switch = after.switch
-    is_old = switch.awaiting is SwitchAction.STATUS_OLD
-    name, status = (switch.source, ClusterStatus.DEPRECATED) if is_old else (switch.target, ClusterStatus.ACTIVE)
-    entry = after.state.entry(name)
-    details = {"name": name, "status": status.value, "expected_version": entry.version if entry else None}
-    return DecisionDraft(
-        SwitchVerdict.WRITE_STATUS, reason, f"{name} becomes {status.value}", subject=f"registry/{name}",
-        op=switch.op, details=details,
-    )  # fmt: skip
+    switch, active = after.switch, ClusterStatus.ACTIVE.value
+    entry = after.state.entry(switch.target)
+    details = {
+        "name": switch.target,
+        "status": active,
+        "expected_version": entry.version if entry else None,
+        "deprecated": switch.source,
+    }
+    sentence = f"{switch.target} becomes {active}, and {switch.source} {ClusterStatus.DEPRECATED.value}"
+    subject = f"registry/{switch.target}"
+    return DecisionDraft(SwitchVerdict.WRITE_STATUS, reason, sentence, subject=subject, op=switch.op, details=details)

@@ -147,7 +147,7 @@ class TakeInventory:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """A cluster's status is to be written: first the source's, then the target's."""
+    """The target becomes active and the source deprecated, in one transaction."""
 
     action: SwitchAction | None
     """None: the open order is repeated."""

@@ -55,9 +55,8 @@ def register(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     elif not resolves and (why := guards.nothing_contests(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
     elif _lacks_status_only(facts, entry.name, args.status):
-        # Both statuses are written again, that of the old cluster first.
         yield UpdateSwitch({"status_failed": False})
-        yield WriteStatus(SwitchAction.STATUS_OLD)
+        yield WriteStatus(SwitchAction.STATUS_NEW)
     else:
         yield Update(
             {

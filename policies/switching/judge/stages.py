@@ -32,7 +32,7 @@ from policies.switching.judge.changes import (
 )
 from policies.switching.judge.undo import roll_back
 from policies.switching.references import LedgerKind
-from policies.switching.state import REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage, put
+from policies.switching.state import REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage
 from policies.switching.watch import Deviation, awaited, describe_brokers
 from policies.units import counted_with, name_some
 
@@ -246,36 +246,30 @@ def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
     if facts.switch.status_attempt == facts.switch.attempt:
         yield from _finish(facts, status_failed=facts.switch.status_failed)
     else:
-        yield WriteStatus(SwitchAction.STATUS_OLD)
+        yield WriteStatus(SwitchAction.STATUS_NEW)
 
 
 def judge_status(facts: SwitchFacts, result: StatusResult) -> Iterator[Change]:
-    """Row 22: the source becomes deprecated first, then the target becomes active."""
+    """Row 22: one transaction makes the target active and the source deprecated."""
     switch = facts.state.switch
     if switch is None or switch.op == 0 or result.op > switch.op:
         sentence = f"no status was to be written as {result.op}"
         yield Reject(RejectCode.INVALID_TRANSITION, sentence, "registry")
-    elif result.op < switch.op or result.action is not switch.awaiting:
+    elif result.op < switch.op or switch.awaiting is SwitchAction.NONE:
         yield Count("repeated")
     elif not result.ok:
         yield UpdateSwitch({"status_failed": True})
         yield from _finish(facts, status_failed=True)
-    elif result.action is SwitchAction.STATUS_OLD:
-        yield from _set_status(facts, switch.source, ClusterStatus.DEPRECATED)
-        yield WriteStatus(SwitchAction.STATUS_NEW)
+    elif result.action is not SwitchAction.STATUS_NEW:
+        yield WriteStatus(SwitchAction.STATUS_NEW)  # an executor of an earlier version wrote the source's status only
     else:
-        yield from _set_status(facts, switch.target, ClusterStatus.ACTIVE)
-        yield Update({"committed_epoch": switch.epoch})
+        statuses = {switch.source: ClusterStatus.DEPRECATED, switch.target: ClusterStatus.ACTIVE}
+        entries = tuple(replace(e, status=statuses.get(e.name, e.status)) for e in facts.state.entries)
+        yield Update({"entries": entries, "committed_epoch": switch.epoch})
         if guards.brokers_follow(facts):
             yield UpdateSwitch({"awaiting": SwitchAction.NONE, "status_attempt": switch.attempt})
         else:
             yield from _finish(facts, status_failed=switch.status_failed)
-
-
-def _set_status(facts: SwitchFacts, name: str, status: ClusterStatus) -> Iterator[Change]:
-    entry = facts.state.entry(name)
-    if entry is not None:
-        yield Update({"entries": put(facts.state.entries, replace(entry, status=status))})
 
 
 def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:

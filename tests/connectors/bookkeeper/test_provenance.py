@@ -28,9 +28,16 @@ def found(mark: str | None) -> FoundLedgers:
 
 def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: ZnodeCopyJournal) -> None:
     record = journal.intend(LEDGER)
-    ledgers, intents = confirm_provenance(found(record.provenance), journal)
+    ledgers, intents, proved = confirm_provenance(found(record.provenance), journal)
+    assert proved == {}, "its copy was not compared"
     assert ledgers[LEDGER].provenance == SOURCE
     assert intents == {LEDGER: CopyIntent(LEDGER, SOURCE, TARGET, record.at_ms)}
+
+
+def test_a_proved_copy_is_told_with_its_digest(journal: ZnodeCopyJournal) -> None:
+    copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=5)
+    record = journal.complete(journal.intend(LEDGER), copied)
+    assert confirm_provenance(found(record.provenance), journal)[2] == {LEDGER: copied}
 
 
 @pytest.mark.parametrize("mark", [None, f"{SOURCE}/forged", "", "another/token"])
@@ -40,7 +47,7 @@ def test_any_other_ledger_under_a_journalled_id_is_not(journal: ZnodeCopyJournal
 
 
 def test_a_mark_without_a_record_is_not_ours(journal: ZnodeCopyJournal) -> None:
-    ledgers, intents = confirm_provenance(found(f"{SOURCE}/token"), journal)
+    ledgers, intents, _ = confirm_provenance(found(f"{SOURCE}/token"), journal)
     assert (ledgers[LEDGER].provenance, intents) == (NOT_OURS, {})
 
 

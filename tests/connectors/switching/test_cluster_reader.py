@@ -1,6 +1,7 @@
 """What the executor reads for the policy; and that what cannot be read is said, with nothing else."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
@@ -28,7 +29,7 @@ class World:
             self.sessions.servers[name].away = why or ConnectionLoss()
         return self
 
-    def inventory(self, **of: str) -> tuple[list[SwitchInventoryPart], SwitchInventory]:
+    def inventory(self, **of: Any) -> tuple[list[SwitchInventoryPart], SwitchInventory]:
         """Its parts, and its manifest, which comes last."""
         *parts, manifest = self.reader.inventory("old", **of)
         assert isinstance(manifest, SwitchInventory)

@@ -57,7 +57,7 @@ class World:
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         return SwitchPrecheck(**OK, source=source, target=target, digest=bootstrap)
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
+    def inventory(self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0) -> Iterator[Reading]:
         yield SwitchInventoryPart(**OK, inventory=bootstrap, part=0)
         for outcome in self.inventory_outcomes:
             yield SwitchInventory(cluster="c1", outcome=outcome, inventory=bootstrap, target=target or source)

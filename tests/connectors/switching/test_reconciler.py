@@ -104,7 +104,7 @@ class FakeReader:
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         return SwitchPrecheck(cluster="c1", outcome=Outcome.OK, source=source, target=target, digest=bootstrap)
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "") -> Iterator[Reading]:
+    def inventory(self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0) -> Iterator[Reading]:
         assert bootstrap == "first"
         self.inventories.append((source, target))
         yield SwitchInventory(cluster="c1", outcome=self.inventory_outcome, inventory=str(len(self.inventories)))
@@ -147,6 +147,8 @@ class World:
         self.published: list[Reading] = []
         self.results: list[bytes] = []
         self.series = CollectorRegistry()
+        self.epoch: int | None = 2
+        """The epoch of the directive in ZooKeeper; None: it cannot be read."""
         publish = self.published.append
         self.reconciler = SwitchReconciler(
             "c1",
@@ -155,6 +157,7 @@ class World:
                 observations=ObservationPublisher("c1", self.registry, self.reader, publish, "old"),
                 registry_orders=self.registry,
                 ledger_orders=self.ledgers,
+                read_epoch=lambda: self.epoch,
                 publish=publish,
                 results=ResultOutbox(lambda _key, value: self.results.append(value)),
                 metrics=SwitchExecutorMetrics(self.series),
@@ -302,6 +305,43 @@ def test_what_lies_ready_when_the_switch_stops_is_not_begun_until_it_is_ordered_
     while later.work:
         later.work.pop()()
     assert world.ledgers.done == [(COPY, 1)]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stage", "is_begun"),
+    [
+        (COPY, SwitchStage.BUILD, True),
+        (COPY, SwitchStage.PROMOTE, True),
+        (COPY, SwitchStage.ROLLBACK, False),
+        (SwitchVerdict.PROMOTE, SwitchStage.PROMOTE, True),
+        (SwitchVerdict.PROMOTE, SwitchStage.ROLLBACK, False),
+        (SwitchVerdict.PROMOTE, SwitchStage.ABORTED, False),
+        (SwitchVerdict.REVERT, SwitchStage.ROLLBACK, True),
+        (SwitchVerdict.REVERT, SwitchStage.ABORTED, False),
+        (SwitchVerdict.DELETE_OLD, SwitchStage.CLEANUP, True),
+        (SwitchVerdict.DELETE_OLD, SwitchStage.DONE_WITH_FAILURES, False),
+        (SwitchVerdict.DELETE_OWN_COPY, SwitchStage.ROLLED_BACK, True),
+        (SwitchVerdict.DELETE_OWN_COPY, SwitchStage.ROLLBACK, False),
+    ],
+)
+def test_a_recall_voids_what_was_not_begun(verdict: SwitchVerdict, stage: SwitchStage, is_begun: bool) -> None:
+    world, later = World(), Later()
+    world.reconcile()
+    world.reconciler.receive(order(verdict))
+    world.reconciler.receive(record(verdict=stage))
+    world.reconciler.reconcile(later, later)
+    while later.work:
+        later.work.pop()()
+    assert [done for done, _ in world.ledgers.done] == ([verdict] if is_begun else [])
+
+
+@pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False), (None, False)])
+def test_nothing_is_written_under_an_old_epoch_or_an_unread_one(epoch: int | None, is_begun: bool) -> None:
+    world = World()
+    world.epoch = epoch
+    world.reconcile()
+    world.reconcile(order(SwitchVerdict.PROMOTE))
+    assert bool(world.ledgers.done) is is_begun
 
 
 @pytest.mark.parametrize(("verdict", "most"), [(COPY, 8), (SwitchVerdict.PROMOTE, 2)], ids=["copies", "all else"])

@@ -125,6 +125,28 @@ def test_entries_stand_where_the_proposal_has_them_too() -> None:
     assert set(as_proposed(world)) == {"new"}
 
 
+def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> None:
+    world = World()
+    active: list[list[str]] = []
+
+    def look() -> None:
+        active.append([name for name, each in as_proposed(world).items() if each["status"] == "ACTIVE"])
+        active.append([name for name, status in world.statuses().items() if status == "active"])
+
+    world.server.before_commit.append(look)
+    done = world.carry_out(
+        SwitchVerdict.WRITE_STATUS, name="new", status="active", expected_version=0, deprecated="old"
+    )
+    look()
+    assert (done and done.written, active) == (True, [["old"], ["old"], ["new"], ["new"]])
+    assert world.registry.read().committed_epoch == 2
+    again = world.carry_out(
+        SwitchVerdict.WRITE_STATUS, name="new", status="active", expected_version=0, deprecated="old"
+    )
+    assert again is not None
+    assert again.written
+
+
 def test_a_registry_of_an_earlier_version_is_shown_as_proposed_once_somebody_carries_switches_out() -> None:
     world = World()
     for name in ("old", "new"):

@@ -56,3 +56,11 @@ def test_a_failed_ledger_is_shown_with_its_reason() -> None:
     assert "the disk is gone" in out.getvalue()
     assert "source_unreadable" in out.getvalue()
     assert [str(line) for line in ledger_lines([], "No ledger of it failed.")] == ["No ledger of it failed."]
+
+
+def test_the_path_of_a_znode_is_never_cut() -> None:
+    out = StringIO()
+    for line in ledger_lines([said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE)], "none"):
+        Console(file=out, width=60).print(line)
+    cells = [line.split("┃")[-1].split("│")[-2].strip() for line in out.getvalue().splitlines() if line.count("│") > 1]
+    assert "".join(cells).endswith("/managed-ledgers/t/n/persistent/a/sub")

@@ -86,6 +86,15 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=0, acked=0)}, "no live broker has a registered agent"),
         ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=None, acked=0)}, "the list of live brokers"),
         ({"verdict": S.NONE, "registry": {}}, "register"),
+        (
+            {"verdict": S.HOLD, "rollback_until": NOW + timedelta(hours=1), "cleanup_from": NOW + timedelta(hours=1)},
+            "waits for an operator: `rollback`",
+        ),
+        (
+            {"verdict": S.HOLD, "rollback_until": NOW, "cleanup_from": NOW + timedelta(hours=1)},
+            "waits until `cleanup` is possible",
+        ),
+        ({"verdict": S.HOLD, "rollback_until": NOW, "cleanup_from": NOW}, "waits for an operator: `cleanup`"),
         ({"verdict": S.DONE}, "once no reference names old, `close-client` and `unregister`"),
     ],
 )

@@ -178,19 +178,21 @@ def test_what_is_still_referenced_is_not_deleted() -> None:
     assert world.stages() == {"/c1": L.PROMOTED, "/c2": L.CLEANED, "/s1": L.CLEANED}
 
 
-def test_the_old_cluster_is_deprecated_before_the_new_one_is_active() -> None:
+def test_the_registry_has_one_active_entry_at_every_moment() -> None:
     world = World().to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
-    assert world.awaits(SwitchAction.STATUS_OLD)
+    assert world.awaits(SwitchAction.STATUS_NEW)
+    [order] = [o for o in world.orders if o.verdict is SwitchVerdict.WRITE_STATUS]
+    assert (order.details["name"], order.details["deprecated"]) == ("new", "old"), "one order for both"
+    assert world.state.committed() == "old"
     world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=True))
+    assert world.awaits(SwitchAction.STATUS_NEW), "an executor of an earlier version wrote one of them: again"
+    assert world.state.committed() == "old"
+    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=True))
     assert {e.name: e.status for e in world.state.entries} == {
         "old": ClusterStatus.DEPRECATED,
-        "new": ClusterStatus.STANDBY,
+        "new": ClusterStatus.ACTIVE,
     }
-    assert world.state.active() == "new"
-    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=True))
-    assert world.awaits(SwitchAction.STATUS_NEW), "a repeated answer is no answer to the next order"
-    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=True))
     assert world.is_at(S.DONE)
 
 
