@@ -28,6 +28,9 @@ class Step(Generic[State]):
     """New verdicts that change nothing (such as a hold): published to the audit topic only."""
     encoded: bytes | None = field(default=None, compare=False, repr=False)
     """`state` as msgpack, if the policy has most of it encoded already; None: the host encodes the state."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By observation id: the bound of the state for which an observation was not taken, such as `more than 10000
+    brokers`. The host writes dead letters and raises an alert."""
 
 
 class Policy(Protocol[State]):
@@ -113,6 +116,8 @@ class PolicyKind:
     """Readings of other policies that it takes, too. By these alone it does not watch a cluster."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
     """The writer of a kind of reading that is not a collector, such as ```headgate switch```."""
+    most_step_bytes: int | None = None
+    """A step takes readings of one partition up to this size; None: `streaming.intake.MOST_BYTES`."""
     paused_by: str | None = None
     """The policy's own command that pauses it; None: `headgate pause` does."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)

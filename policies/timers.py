@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import deterministic_id
-from policies.units import Instant, to_millis
+from policies.units import AnyInstant, to_millis
 from policies.wire import Event
 
 TIMERS = "timers"
@@ -39,7 +39,7 @@ class Timer(BaseModel):
     event_type: ClassVar[str] = "headgate.timer.v1"
 
     policy: str = Field(description="The policy of the timer.")
-    due_at: Instant = Field(description="When it fires.")
+    due_at: AnyInstant = Field(description="When it fires.")
 
 
 class Tick(BaseModel):

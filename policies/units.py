@@ -151,8 +151,20 @@ def format_instant(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Instant = Annotated[AwareDatetime, PlainSerializer(format_instant, return_type=str)]
+def _require_writable(instant: datetime) -> datetime:
+    try:
+        if instant.astimezone(UTC) >= EPOCH:
+            return instant
+    except OverflowError:
+        pass
+    raise ValueError("must lie between the years 1970 and 9999 in UTC")
+
+
+AnyInstant = Annotated[AwareDatetime, PlainSerializer(format_instant, return_type=str)]
 """A point in time with its zone; serialised as UTC with milliseconds."""
+
+Instant = Annotated[AnyInstant, AfterValidator(_require_writable)]
+"""A point in time from 1970 to 9999 in UTC, which can be reckoned with."""
 
 
 INSTANT_MARK = Meta(description="An instant in milliseconds since the epoch.")

@@ -19,7 +19,7 @@ from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.observations import Observation, Reading
-from policies.units import Instant, format_instant
+from policies.units import AnyInstant, format_instant
 
 MAX_DECISION_BYTES = 1_000_000
 """No record on a decided topic is larger: a little under what Kafka takes by default."""
@@ -95,7 +95,7 @@ class Event(BaseModel, Generic[Data]):
     source: str = Field(min_length=1, max_length=LONGEST_ID)
     type: str = Field(max_length=LONGEST_ID)
     subject: str | None = Field(default=None, max_length=LONGEST_SUBJECT)
-    time: Annotated[AwareDatetime | None, Instant.__metadata__[0]] = None
+    time: Annotated[AwareDatetime | None, AnyInstant.__metadata__[0]] = None
     datacontenttype: Literal["application/json"] = "application/json"
     data: Data
 

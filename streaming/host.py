@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,11 +24,19 @@ from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
-from streaming.key_state import FORMAT, NO_STATE, STATE_CACHE, KeyState
+from streaming.key_state import FORMAT, NO_STATE, STATE_CACHE, KeyState, Refusal
 from streaming.records import Output
 
 POLICY_FAILED = "policy-failed"
 """The alert about a policy that raised an exception."""
+READINGS_REFUSED = "readings-refused"
+"""The alert about readings beyond the bounds of one policy and cluster."""
+REFUSED_MS = 600_000
+"""An alert about refused readings is resolved after this long without another one."""
+MOST_STATE_BYTES = 64 * 1024 * 1024
+"""The largest state of one policy and cluster, encoded; the policies' bounds of items keep real fleets far below."""
+MOST_OUTPUT_BYTES = 64 * 1024 * 1024
+"""The most bytes that one step may publish."""
 
 _Key = tuple[Callable[[str, Any], Policy[Any]], str]
 """(`PolicyKind.build`, cluster)"""
@@ -36,6 +45,10 @@ _LONGEST_BACK_OFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 10
 _LONGEST_FAILURE = 300
 _LONGEST_KEY = 80
+
+
+HOST_ALERTS = MappingProxyType({POLICY_FAILED: Severity.CRITICAL, READINGS_REFUSED: Severity.WARNING})
+"""The alerts that the host raises about any policy, with their severities."""
 
 
 class StepResult(NamedTuple):
@@ -51,7 +64,7 @@ class StepResult(NamedTuple):
 
 
 class TooLargeError(Exception):
-    """A policy's decision is larger than its topic accepts."""
+    """A policy's decision is larger than its topic accepts, or its state or output exceeds its bound."""
 
 
 class UnregisteredAlertError(Exception):
@@ -84,6 +97,7 @@ class PolicyHost:
         observations: Sequence[Observation],
         now: datetime,
         pause: PolicyPause | None = None,
+        refused: Mapping[str, str] = MappingProxyType({}),
     ) -> StepResult:
         """Step one policy for one cluster.
 
@@ -93,6 +107,8 @@ class PolicyHost:
         A policy that raises an exception fails for this key alone: its state stays as it was, an alert names the
         failure, and the key is stepped again when the next observations come, or after a back-off. While the policy is
         paused, or in a maintenance window of the settings, it only watches.
+
+        `refused` says, by alert, why other readings of this batch were refused.
         """
         kind = POLICIES[policy]
         key, quiet = (kind.build, cluster), self.quiet(policy, cluster, pause, now)
@@ -108,16 +124,21 @@ class PolicyHost:
         try:
             step = self._policy(kind, key, quiet).step(state, observations, now)
             encoded = step.encoded or msgspec.msgpack.encode(step.state)
+            _require_room(encoded)
             _require_registered(kind, step)
-            records = tuple(outputs(step, observations))
-            _require_sizes(records)
+            records = tuple(_require_sizes(outputs(step, observations)))
         except Exception as error:
             self._built.pop(key, None)
             return self._fail(kind, cluster, before, now, _describe_failure(error))
         STATE_CACHE.store(kind, cluster, encoded, step.state)
-        book, alerts, review_at = self._review(kind, cluster, before, now, None)
-        wake_ms = min((to_millis(at) for at in (step.wake_at, review_at) if at is not None), default=None)
-        after = KeyState(FORMAT, kind.state_version, to_millis(now), wake_ms, msgspec.Raw(encoded), 0, book)
+        if step.refused:
+            refused = {**refused, READINGS_REFUSED: next(iter(step.refused.values()))}
+        refusals = _recent_refusals(before, refused, now)
+        book, alerts, review_at = self._review(kind, cluster, before, now, None, refusals)
+        ends = [from_millis(each.at_ms + REFUSED_MS) for each in refusals]
+        wake_ms = min((to_millis(at) for at in (step.wake_at, review_at, *ends) if at is not None), default=None)
+        encoded_state = msgspec.Raw(encoded)
+        after = KeyState(FORMAT, kind.state_version, to_millis(now), wake_ms, encoded_state, 0, book, refusals=refusals)
         if alerts:
             records += tuple(outputs(Step(None, alerts, None)))
             step = replace(step, decisions=(*step.decisions, *alerts))
@@ -147,24 +168,42 @@ class PolicyHost:
         state = before.state if before is not None else NO_STATE
         version = before.state_version if before is not None else kind.state_version
         failures = 1 + (before.failures if before is not None else 0)
-        book, alerts, _ = self._review(kind, cluster, before, now, failure)
+        refusals = () if before is None else before.refusals
+        book, alerts, _ = self._review(kind, cluster, before, now, failure, refusals)
         back_off = min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
-        after = KeyState(FORMAT, version, to_millis(now), to_millis(now + back_off), state, failures, book)
+        wake_ms = to_millis(now + back_off)
+        after = KeyState(FORMAT, version, to_millis(now), wake_ms, state, failures, book, refusals=refusals)
         step: Step[Any] = Step(None, alerts, now + back_off)
         return StepResult(after, step, failure, tuple(outputs(step)))
 
     def _review(
-        self, kind: PolicyKind, cluster: str, before: KeyState | None, now: datetime, failure: str | None
+        self,
+        kind: PolicyKind,
+        cluster: str,
+        before: KeyState | None,
+        now: datetime,
+        failure: str | None,
+        refusals: Sequence[Refusal],
     ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
         """Review the alerts about the policy itself, not about its cluster."""
         book = before.alerts if before is not None else AlertBook()
-        if failure is None and not book.entries:
+        if failure is None and not refusals and not book.entries:
             return book, (), None
-        summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
         labels = {"cluster": cluster, "policy": kind.name}
-        failing = Condition(POLICY_FAILED, cluster, Severity.CRITICAL, "exception", summary, labels)
+        conditions = {
+            each.alert: Condition(
+                each.alert, cluster, HOST_ALERTS[each.alert], "refused",
+                f"policy {kind.name} does not take some readings of {cluster}, which are in the dead letters: "
+                f"{each.why}", labels,
+            )
+            for each in refusals
+        }  # fmt: skip
+        if failure is not None:
+            summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
+            severity = HOST_ALERTS[POLICY_FAILED]
+            conditions[POLICY_FAILED] = Condition(POLICY_FAILED, cluster, severity, "exception", summary, labels)
         sender = self._sender(kind, cluster)
-        return review(book, [] if failure is None else [failing], now, replace(sender, grace=timedelta(0)))
+        return review(book, conditions.values(), now, replace(sender, grace=timedelta(0)))
 
     def _windows(self, policy: str, cluster: str) -> tuple[MaintenanceWindow, ...]:
         return self._settings(POLICIES[policy], cluster).maintenance
@@ -208,14 +247,32 @@ def _require_registered(kind: PolicyKind, step: Step[Any]) -> None:
         raise UnregisteredAlertError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
 
 
-def _require_sizes(records: Iterable[Output]) -> None:
-    """Refuse a record that its topic would refuse: it would end the query at each start."""
-    for topic, key, value in records:
+def _require_room(state: bytes) -> None:
+    if len(state) > MOST_STATE_BYTES:
+        raise TooLargeError(f"its state would have {len(state)} bytes, more than {MOST_STATE_BYTES}")
+
+
+def _require_sizes(records: Iterable[Output]) -> Iterator[Output]:
+    """Refuse a record that its topic would refuse: it would end the query at each start. Refuse too many, as well."""
+    room_bytes = MOST_OUTPUT_BYTES
+    for record in records:
+        topic, key, value = record
         most = MAX_AUDIT_BYTES if topic == AUDIT else MAX_DECISION_BYTES
         if len(value) > most:
             raise TooLargeError(
                 f"a record of {topic} about {key[:_LONGEST_KEY]} has {len(value)} bytes, more than {most}"
             )
+        room_bytes -= len(value)
+        if room_bytes < 0:
+            raise TooLargeError(f"one step would publish more than {MOST_OUTPUT_BYTES} bytes")
+        yield record
+
+
+def _recent_refusals(before: KeyState | None, refused: Mapping[str, str], now: datetime) -> tuple[Refusal, ...]:
+    """The refusals of this batch, and those of earlier batches whose alert is to stay."""
+    recent = {each.alert: each for each in (before.refusals if before is not None else ())}
+    recent |= {alert: Refusal(alert, to_millis(now), why) for alert, why in refused.items()}
+    return tuple(each for _, each in sorted(recent.items()) if to_millis(now) < each.at_ms + REFUSED_MS)
 
 
 def _describe_failure(error: Exception) -> str:

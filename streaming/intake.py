@@ -4,7 +4,7 @@ Pure, and the same for the query and for the replay of its batches.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -19,8 +19,11 @@ from streaming.order import Order
 from streaming.records import ObservedRecord, Output
 
 MOST_RECORDS = 5000
-MOST_BYTES = 64 * 1024 * 1024
-"""A batch takes no more of one cluster and partition, so that a flood for one cluster does not delay the others."""
+MOST_BYTES = 8 * 1024 * 1024
+"""A step takes no more of one partition, the newest first, so that a flood for one cluster does not delay the others.
+The largest cluster that a policy accepts publishes less at once; `PolicyKind.most_step_bytes` names exceptions."""
+MOST_UNREAD_BYTES = 64 * 1024 * 1024
+"""A batch parses no more of one partition: records that cannot be read use up nothing else."""
 
 
 class ReadRecord(NamedTuple):
@@ -48,30 +51,33 @@ class Intake:
         self._prefix = prefix
         self._policy, self._cluster = key
         self._takes: tuple[type[Reading], ...] = (*POLICIES[self._policy].takes, PauseCommand)
+        self._most_bytes = POLICIES[self._policy].most_step_bytes or MOST_BYTES
         self._limiter = limiter
         self._order = order
-        self._windows: dict[tuple[str, int], _Window] = {}
+        self._taken: list[ReadRecord] = []
+        self.left_out = 0
+        """Readings for which there was no room."""
 
     def take(self, records: Iterable[ObservedRecord]) -> Iterator[Output]:
         """Take records in any order, and return the dead letters."""
+        windows: dict[tuple[str, int], _Window] = {}
         for record in records:
             try:
-                taken = ReadRecord(record, self._read(record))
+                if record.cut is not None:
+                    raise too_large(record.cut.bytes)
+                self._order.require_signed(record)
             except BadRecordError as error:
                 yield from self._refuse(record, error)
                 continue
-            if not isinstance(taken.event.data, self._takes):
-                continue
-            window = self._windows.setdefault((record.topic, record.partition), _Window())
-            for dropped in window.add(taken):
-                yield from self._refuse(dropped, _too_many(dropped))
+            window = windows.setdefault((record.topic, record.partition), _Window())
+            for dropped in window.add(record):
+                self._order.pass_over(dropped)
+                yield from self._leave_out(dropped)
+        yield from self._read_newest(windows.values())
 
     def observed(self) -> list[tuple[ObservedRecord, Observation]]:
         """The records taken, by partition and offset, each with its observation."""
-        taken = sorted(
-            (each for window in self._windows.values() for each in window.records()),
-            key=lambda each: (each.record.topic, each.record.partition, each.record.offset),
-        )
+        taken = sorted(self._taken, key=lambda each: (each.record.topic, each.record.partition, each.record.offset))
         return [(r, Observation(event.id, from_millis(self._order.effective_ms(r)), event.data)) for r, event in taken]
 
     def _refuse(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
@@ -80,10 +86,49 @@ class Intake:
         if self._policy not in readers[1:]:
             yield from self._limiter.put(record, error)
 
+    def _read_newest(self, windows: Iterable["_Window"]) -> Iterator[Output]:
+        """Read the records of each partition that were not read before, the newest first, while there is room."""
+        new: dict[tuple[str, int], list[ObservedRecord]] = {}
+        for record in heapq.merge(*(window.records() for window in windows), key=lambda each: each.appended_ms):
+            try:
+                self._order.require_new(record)
+                new.setdefault((record.topic, record.partition), []).append(record)
+            except BadRecordError as error:
+                yield from self._refuse(record, error)
+        for of_partition in new.values():
+            yield from self._read_partition(of_partition)
+
+    def _read_partition(self, records: Sequence[ObservedRecord]) -> Iterator[Output]:
+        taken: list[ReadRecord] = []
+        bad: list[tuple[ObservedRecord, BadRecordError]] = []
+        displaced: list[ObservedRecord] = []
+        room_bytes = self._most_bytes
+        for record in reversed(records):
+            room_bytes -= len(record.value or b"")
+            if displaced or len(taken) >= MOST_RECORDS or (room_bytes < 0 and taken):
+                displaced.append(record)
+                continue
+            try:
+                event = self._read(record)
+            except BadRecordError as error:
+                event = None
+                bad.append((record, error))
+            if event is not None and isinstance(event.data, self._takes):
+                taken.append(ReadRecord(record, event))
+            else:
+                room_bytes += len(record.value or b"")
+        self._taken += taken
+        for record in reversed(displaced):
+            yield from self._leave_out(record)
+        for record, fault in reversed(bad):
+            yield from self._refuse(record, fault)
+
+    def _leave_out(self, record: ObservedRecord) -> Iterator[Output]:
+        self.left_out += 1
+        what = f"more than {MOST_RECORDS} readings or {self._most_bytes} bytes came at once: {record.position()}"
+        yield from self._refuse(record, BadRecordError(DeadLetterReason.TOO_MANY, what))
+
     def _read(self, record: ObservedRecord) -> Event[Reading]:
-        if record.cut is not None:
-            raise too_large(record.cut.bytes)
-        self._order.require_signed(record)
         event = read_record(record.value or b"", record.topic.removeprefix(f"{self._prefix}."))
         require_watched(self._host, cluster := event.data.cluster)
         if cluster != self._cluster:
@@ -100,24 +145,25 @@ class _Window:
     """The newest records of one partition; the order in which they come does not matter."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, ReadRecord]] = []
+        self._heap: list[tuple[int, ObservedRecord]] = []
         self._bytes = 0
         self._dropped_offset = -1
 
-    def add(self, taken: ReadRecord) -> Iterator[ObservedRecord]:
+    def add(self, record: ObservedRecord) -> Iterator[ObservedRecord]:
         """Add a record, and return those for which there is no room."""
-        if taken.record.offset <= self._dropped_offset:
-            yield taken.record
+        if record.offset <= self._dropped_offset:
+            yield record
             return
-        heapq.heappush(self._heap, (taken.record.offset, taken))
-        self._bytes += len(taken.record.value or b"")
-        while len(self._heap) > MOST_RECORDS or self._bytes > MOST_BYTES:
+        heapq.heappush(self._heap, (record.offset, record))
+        self._bytes += len(record.value or b"")
+        while self._bytes > MOST_UNREAD_BYTES:
             self._dropped_offset, oldest = heapq.heappop(self._heap)
-            self._bytes -= len(oldest.record.value or b"")
-            yield oldest.record
+            self._bytes -= len(oldest.value or b"")
+            yield oldest
 
-    def records(self) -> Iterator[ReadRecord]:
-        return (taken for _, taken in self._heap)
+    def records(self) -> list[ObservedRecord]:
+        """Its records by offset."""
+        return [record for _, record in sorted(self._heap, key=lambda each: each[0])]
 
 
 @cache
@@ -168,10 +214,3 @@ def require_pausable(reading: Reading) -> None:
     else:
         return
     raise BadRecordError(DeadLetterReason.INVALID, f"data.policy: {why}")
-
-
-def _too_many(record: ObservedRecord) -> BadRecordError:
-    return BadRecordError(
-        DeadLetterReason.TOO_MANY,
-        f"more than {MOST_RECORDS} readings or {MOST_BYTES} bytes came at once: {record.position()}",
-    )

@@ -10,9 +10,10 @@ import msgspec
 from policies.alerts import AlertBook
 from policies.maintenance import PolicyPause
 from policies.policy import PolicyKind
+from policies.units import InstantMs
 from streaming.dead_letters import DeadLetterCounts
 from streaming.heartbeat import LastHeartbeat
-from streaming.order import ReadPosition
+from streaming.order import LastSerial, ReadPosition
 
 FORMAT = 1
 NO_STATE = msgspec.Raw(b"\xc0")
@@ -24,6 +25,15 @@ ADMITTED = 8
 
 _COMPRESSED, _HEAD = 0xC1, struct.Struct(">BI")
 """Before compressed bytes: a byte with which no msgpack begins, and their decompressed size."""
+
+
+class Refusal(msgspec.Struct, array_like=True, frozen=True):
+    """The last readings that a key refused, for an alert that stays for a while: one reading may come every minute."""
+
+    alert: str
+    """The name of the alert."""
+    at_ms: InstantMs
+    why: str
 
 
 class KeyState(msgspec.Struct, array_like=True, frozen=True):
@@ -48,6 +58,10 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     last_heartbeat: LastHeartbeat = LastHeartbeat()
     pause: PolicyPause | None = None
     """Set while an operator has paused this policy."""
+    refusals: tuple[Refusal, ...] = ()
+    """The recent refusals of readings that had no fault of their own, by alert."""
+    senders: tuple[LastSerial, ...] = ()
+    """Which signed records were read for this key."""
 
     @property
     def has_stepped(self) -> bool:

@@ -33,6 +33,7 @@ from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used
 from streaming.spark_internals.arrow_rows import convert_rows_by_column
 from streaming.spark_internals.state_calls import pipeline_state_calls
+from streaming.step_mark import StepMark
 from streaming.transition import reconcile
 
 NO_CORRECTION = BatchClock()
@@ -54,6 +55,7 @@ class PolicyOperator(StatefulProcessor):
         clock: corrects the batch's time, which is the driver's.
         signatures: verifies and signs records; None: records are not signed.
         internals: whether private parts of PySpark may be replaced.
+        steps: marks each step, for the watch over the query's progress; None: nobody on this machine watches.
 
     Input rows: ``value binary, topic string, partition int, offset long, appended_ms long``. A record that is too large
     has ``cut struct<bytes int, sha256 string>``, too, and only the first bytes of its value. Where records are signed,
@@ -68,6 +70,7 @@ class PolicyOperator(StatefulProcessor):
         clock: BatchClock = NO_CORRECTION,
         signatures: Signatures | None = None,
         internals: SparkInternals = SparkInternals.OFF,
+        steps: StepMark | None = None,
     ) -> None:
         self._host = host
         self._prefix = prefix
@@ -76,10 +79,11 @@ class PolicyOperator(StatefulProcessor):
         self.internals = internals
         self._batch: PartitionBatch | None = None
         self._written = WrittenStates()
+        self._steps = steps
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; equal bytes give a process the operator that it already has."""
-        arguments = (replace(self._host), self._prefix, self._clock, self._signatures, self.internals)
+        arguments = (replace(self._host), self._prefix, self._clock, self._signatures, self.internals, self._steps)
         return _unpickle, (pickle.dumps(arguments),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -113,6 +117,8 @@ class PolicyOperator(StatefulProcessor):
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
         """Step the key; `fires` means that its timer fired, which Spark deletes afterwards."""
         policy, cluster = key
+        if self._steps is not None:
+            self._steps.mark()
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         ahead_ms = self._clock.ahead_ms_at(now_ms)
         before, timer_ms = self._read_state((policy, cluster))

@@ -5,6 +5,10 @@ offset is newer, whatever their times are; times that tie or run backwards are m
 appended before the batch was made, so no effective time lies after it.
 
 Invariant: within a partition, times grow with offsets, up to `FARTHEST_MS` after the batch.
+
+Where records are signed, each counts once: a sender numbers its records, and no number up to the last one that was read
+counts again, in whichever partition it lies. A record also counts from shortly after its signing time at the latest. So
+a record that is written again, even to a query that lost its checkpoint, makes nothing look newer than it is.
 """
 
 from collections.abc import Iterable
@@ -22,6 +26,8 @@ FARTHEST_MS = 60_000
 _AFTER_BATCH_MS = 1000
 """A batch takes in records that are appended while it is planned."""
 _MOST_POSITIONS = 64
+_MOST_SENDERS = 64
+"""Senders of one key that are remembered. A sender can be forgotten once its records are too old to be accepted."""
 
 
 class ReadPosition(Struct, array_like=True, frozen=True):
@@ -35,6 +41,15 @@ class ReadPosition(Struct, array_like=True, frozen=True):
     """The newest signing time in the partition, never after its append time; 0 if signatures are not checked."""
 
 
+class LastSerial(Struct, array_like=True, frozen=True):
+    """The greatest number of a sender on a topic that was read for a key."""
+
+    topic: str
+    sender: str
+    number: int
+    signed_ms: InstantMs
+
+
 class Order:
     """Determines the effective times of one key's observations, batch by batch.
 
@@ -42,12 +57,23 @@ class Order:
         positions: as the last batch left them.
         now_ms: the time of the batch.
         signatures: verifies records; None: records are not signed.
+        senders: as the last batch left them.
     """
 
-    def __init__(self, positions: Iterable[ReadPosition], now_ms: int, signatures: Signatures | None = None) -> None:
+    def __init__(
+        self,
+        positions: Iterable[ReadPosition],
+        now_ms: int,
+        signatures: Signatures | None = None,
+        senders: Iterable[LastSerial] = (),
+    ) -> None:
         self._now_ms = now_ms
         self._signatures = signatures
         self._positions = {(each.topic, each.partition): each for each in positions}
+        self._newest_signed_ms: dict[str, int] = {}
+        for each in self._positions.values():
+            self._newest_signed_ms[each.topic] = max(each.signed_ms, self._newest_signed_ms.get(each.topic, 0))
+        self._senders = {(each.topic, each.sender): each for each in senders}
 
     def require_past(self, record: ObservedRecord) -> None:
         """Refuse a record that was appended in the future.
@@ -80,22 +106,46 @@ class Order:
             raise BadRecordError(DeadLetterReason.UNSIGNED, f"signature: {why}")
 
     def _find_repetition(self, record: ObservedRecord) -> str | None:
-        last = self._positions.get((record.topic, record.partition))
-        behind_ms = (last.signed_ms if last else 0) - self._signed_ms(record)
+        behind_ms = self._newest_signed_ms.get(record.topic, 0) - self._signed_ms(record)
         if behind_ms <= REPEATED_MS:
             return None
         return f"signed {behind_ms / 1000:.0f} s before one that came earlier: repeated, or by a clock that is behind"
 
+    def require_new(self, record: ObservedRecord) -> None:
+        """Refuse a record that its sender has numbered no higher than one already read.
+
+        Call it for the accepted records in the order in which they were appended.
+
+        Raises:
+            BadRecordError: the record is a repetition.
+        """
+        if (last := self.pass_over(record)) is not None:
+            why = f"record {last.number} of its sender was read before: this one is repeated"
+            raise BadRecordError(DeadLetterReason.UNSIGNED, f"signature: {why}")
+
+    def pass_over(self, record: ObservedRecord) -> LastSerial | None:
+        """Count a record as read; return the last one of its sender if this one does not come after it."""
+        serial = None if self._signatures is None else self._signatures.serial(record.topic, record.signature)
+        if serial is None:
+            return None
+        last = self._senders.get((record.topic, serial.sender))
+        if last is not None and serial.number <= last.number:
+            return last
+        self._senders[record.topic, serial.sender] = LastSerial(record.topic, *serial, self._signed_ms(record))
+        return None
+
     def effective_ms(self, record: ObservedRecord) -> int:
         """Return the observation's effective time; call it for the records of a partition in the order of offsets."""
-        key = (record.topic, record.partition)
+        key, signed_ms = (record.topic, record.partition), self._signed_ms(record)
         last, claimed_ms = self._positions.get(key), min(record.appended_ms, self._now_ms + _AFTER_BATCH_MS)
+        if signed_ms:
+            claimed_ms = min(claimed_ms, signed_ms + REPEATED_MS)
         at_ms = claimed_ms
         if last is not None and record.offset > last.offset and claimed_ms <= last.at_ms:
             # Further back than clocks differ: its time says nothing, but it is newer than the record before it.
             has_jumped = claimed_ms < last.at_ms - CLOCK_JUMP_MS
             at_ms = min(max(last.at_ms + 1, self._now_ms if has_jumped else 0), self._now_ms + FARTHEST_MS)
-        signed_ms = max(self._signed_ms(record), last.signed_ms if last else 0)
+        signed_ms = max(signed_ms, last.signed_ms if last else 0)
         self._positions[key] = ReadPosition(record.topic, record.partition, record.offset, at_ms, signed_ms)
         return at_ms
 
@@ -108,3 +158,11 @@ class Order:
         """The positions to store: the most recent ones."""
         latest = sorted(self._positions.values(), key=lambda each: (each.at_ms, each.topic, each.partition))
         return tuple(latest[-_MOST_POSITIONS:])
+
+    def senders(self) -> tuple[LastSerial, ...]:
+        """The senders to store: those whose records may still be accepted, the most recent ones."""
+        latest = sorted(self._senders.values(), key=lambda each: (each.signed_ms, each.topic, each.sender))
+        if self._signatures is None or not latest:
+            return ()
+        oldest_ms = latest[-1].signed_ms - 2 * self._signatures.tolerance_ms - CLOCK_JUMP_MS
+        return tuple(each for each in latest[-_MOST_SENDERS:] if each.signed_ms >= oldest_ms)

@@ -24,6 +24,7 @@ from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
 from streaming.records import KEPT_BYTES
 from streaming.session import set_defaults
 from streaming.settings import StreamSettings
+from streaming.step_mark import StepMark
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"
@@ -51,6 +52,7 @@ class Wiring:
         checkpoint_dir: for state and position; a text is a URI.
         clock: corrects the times of batches.
         signatures: verifies and signs records; None: records are not signed.
+        steps: marks each step; None: nobody on this machine watches.
     """
 
     kafka: Mapping[str, str]
@@ -58,6 +60,7 @@ class Wiring:
     checkpoint_dir: Path | str
     clock: BatchClock = field(default_factory=BatchClock)
     signatures: Signatures | None = None
+    steps: StepMark | None = None
 
     def options(self) -> dict[str, str]:
         """The client properties as Spark's connector names them."""
@@ -142,7 +145,7 @@ def decide(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: Stre
         routed = routed.coalesce(1)
     outputs = routed.groupBy("policy", "cluster").transformWithState(
         statefulProcessor=PolicyOperator(
-            host, wiring.prefix, wiring.clock, wiring.signatures, settings.spark_internals
+            host, wiring.prefix, wiring.clock, wiring.signatures, settings.spark_internals, wiring.steps
         ),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
@@ -165,6 +168,8 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
         .option("kafka.fetch.max.wait.ms", "1")
         # Readings are levels: the next one replaces those that retention deleted while the loop was down.
         .option("failOnDataLoss", "false")
+        # A record of a transaction that was aborted was never published.
+        .option("kafka.isolation.level", "read_committed")
         .option("includeHeaders", str(wiring.signatures is not None).lower())
     )
     return reader.load()

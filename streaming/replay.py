@@ -20,6 +20,7 @@ from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, topic_readers
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
+from streaming.apart import step_apart
 from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost
 from streaming.intake import read_record, require_pausable, require_watched
@@ -117,13 +118,12 @@ class Replay:
         self, key: tuple[str, str], observations: list[Observation], place: str | None = None
     ) -> Iterator[Decision]:
         pause = self._pauses.get(key)
-        result = self.host.step(*key, self._states.get(key), observations, self._now, pause)
+        result, refused = step_apart(self.host, key, self._states.get(key), observations, self._now, pause)
         edge_ms, state = self.host.next_edge_ms(*key, pause, self._now), result.key_state
         wakes = [ms for ms in (state.wake_ms, edge_ms) if ms is not None]
         self._states[key] = msgspec.structs.replace(state, wake_ms=min(wakes, default=None))
-        if result.failure is not None and place is not None:
-            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {result.failure}")
-            self.rejected.append(Rejected(place, failed))
+        if place is not None:
+            self.rejected += (Rejected(place, error) for error in refused.values())
         yield from result.step.decisions
 
 

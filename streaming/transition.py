@@ -13,12 +13,12 @@ from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
 from policies.observations import Observation
 from policies.registry import POLICIES
 from policies.signatures import Signatures
-from policies.units import from_millis
-from policies.wire import BadRecordError, DeadLetterReason
+from policies.units import counted, from_millis
+from streaming.apart import step_apart
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.heartbeat import emit_heartbeat
-from streaming.host import PolicyHost
+from streaming.host import READINGS_REFUSED, PolicyHost
 from streaming.intake import Intake
 from streaming.key_state import NEVER_STEPPED, KeyState
 from streaming.order import Order
@@ -71,10 +71,14 @@ def reconcile(
     decisions: tuple[Decision, ...] = ()
     if observed or _is_due(previous, now_ms) or _has_quiet_changed(host, key, previous, quiet):
         stepped_before = before if previous.has_stepped else None
-        result = host.step(*key, stepped_before, [o for _, o in observed], from_millis(now_ms), pause)
-        if result.failure is not None:
-            failed = BadRecordError(DeadLetterReason.POLICY_FAILED, f"{key[0]}: {result.failure}")
-            outputs += [letter for record, _ in observed for letter in limiter.put(record, failed)]
+        why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
+        result, refused = step_apart(
+            host, key, stepped_before, [o for _, o in observed], from_millis(now_ms), pause,
+            why if intake.left_out else {},
+        )  # fmt: skip
+        outputs += [
+            letter for place, error in sorted(refused.items()) for letter in limiter.put(observed[place][0], error)
+        ]
         outputs += result.outputs
         after, decisions = result.key_state, result.step.decisions
     heartbeat, wakes = previous.last_heartbeat, [after.wake_ms, limiter.counts().due_ms]
@@ -84,7 +88,12 @@ def reconcile(
             outputs.append(record)
         wakes += [heartbeat.due_ms, host.next_edge_ms(*key, pause, from_millis(now_ms))]
     after = msgspec.structs.replace(
-        after, letters=limiter.counts(), positions=order.positions(), last_heartbeat=heartbeat, pause=pause
+        after,
+        letters=limiter.counts(),
+        positions=order.positions(),
+        last_heartbeat=heartbeat,
+        pause=pause,
+        senders=order.senders(),
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
     return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)
@@ -94,8 +103,9 @@ def _order(previous: KeyState, now_ms: int, signatures: Signatures | None) -> Or
     """The order of this batch's records; after a clock jump, positions move back as the host moves the state."""
     jump_ms = previous.now_ms - now_ms
     if jump_ms > CLOCK_JUMP_MS:  # compared with times in the future, all new records would tie
-        return Order(move_instants_back(previous.positions, now_ms, jump_ms), now_ms, signatures)
-    return Order(previous.positions, max(previous.now_ms, now_ms), signatures)
+        positions = move_instants_back(previous.positions, now_ms, jump_ms)
+        return Order(positions, now_ms, signatures, move_instants_back(previous.senders, now_ms, jump_ms))
+    return Order(previous.positions, max(previous.now_ms, now_ms), signatures, previous.senders)
 
 
 def _watches(policy: str, prefix: str, order: Order) -> bool:

@@ -5,7 +5,7 @@ import time
 import structlog
 from confluent_kafka import Message
 
-from policies.signatures import HEADER, Signatures
+from policies.signatures import HEADER, Serial, Signatures
 from policies.wire import CONTENT_TYPE
 
 _LOG_AGAIN_SECONDS = 60.0
@@ -15,10 +15,12 @@ _log = structlog.get_logger(__name__)
 Headers = dict[str, str | bytes | None]
 
 
-def record_headers(signatures: Signatures | None, topic: str, key: str, value: bytes | None) -> Headers:
-    """Make a record's headers; the signature's time is now."""
+def record_headers(
+    signatures: Signatures | None, topic: str, key: str, value: bytes | None, serial: Serial | None = None
+) -> Headers:
+    """Make a record's headers; the signature's time is now, and `serial` is the record's place among the sender's."""
     headers: Headers = {"content-type": CONTENT_TYPE}
-    signature = signatures and signatures.sign(topic, key, value, time.time_ns() // 1_000_000)
+    signature = signatures and signatures.sign(topic, key, value, time.time_ns() // 1_000_000, serial)
     return headers if not signature else {**headers, HEADER: signature}
 
 

@@ -1,9 +1,11 @@
 """Publishes records without blocking; every record that is given up is counted."""
 
+import itertools
+import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +19,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import record_headers
 from connectors.kafka.librdkafka import build_client, rebuild
 from policies.observations import Reading
+from policies.signatures import Serial
 from policies.wire import observation_event
 
 DELIVERY_TIMEOUT_SECONDS = 10.0
@@ -93,7 +96,7 @@ class Publisher(Closing):
         self._lock = threading.Lock()
         self._fingerprint = connection.fingerprint()
         self._signatures = connection.signatures()
-        self._producer = self._build()
+        self._producer, self._serials = self._build(), _count_records()
         self._retiring: list[Producer] = []
         self._failing: set[str] = set()
         self._closed = threading.Event()
@@ -151,7 +154,7 @@ class Publisher(Closing):
                 producer.flush(1.0)
 
     def _produce(self, topic: str, key: str, value: bytes | None) -> None:
-        headers = record_headers(self._signatures, topic, key, value)
+        headers = record_headers(self._signatures, topic, key, value, next(self._serials))
         self._producer.produce(topic, value=value, key=key, headers=headers, on_delivery=self._count_delivery)
 
     def _count_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -202,7 +205,14 @@ class Publisher(Closing):
             # The old producer still delivers its queued records, or gives them up in time.
             self._retiring.append(self._producer)
             self._producer, self._signatures = built
+            # Records of the two producers arrive in any order, so they are two senders.
+            self._serials = _count_records()
             self._fingerprint = fingerprint
+
+
+def _count_records() -> Iterator[Serial]:
+    sender = secrets.token_hex(8)
+    return (Serial(sender, number) for number in itertools.count(1))
 
 
 def _options(client_id: str, delivery_timeout_seconds: float) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from streaming.checkpoint import read_last_plan
 from streaming.clocks import BatchClock
 from streaming.query import Wiring, rehearse
 from streaming.session import stop_session
-from streaming.settings import is_local
+from streaming.settings import is_local, is_on_this_machine
+from streaming.step_mark import StepMark
 
 _log = structlog.get_logger(__name__)
 
@@ -80,7 +81,9 @@ def query_components(
         The components in the order in which they are to be stopped.
     """
     stall_seconds = settings.stream.stall_timeout.total_seconds()
-    health = QueryHealth(registry, stall_seconds)
+    is_near = is_on_this_machine(settings.stream.master)
+    steps = StepMark(settings.data_dir / "last-step") if is_near else None
+    health = QueryHealth(registry, stall_seconds, steps=steps)
     ticker = Ticker(
         settings.loop_kafka(),
         settings.topics,
@@ -96,7 +99,7 @@ def query_components(
         batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
     supervisor = QuerySupervisor(
         open_session=lambda: _open_session(sessions, settings, publisher),
-        wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms)),
+        wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms), steps=steps),
         host=host,
         settings=settings.stream,
         checkpoint=folder,

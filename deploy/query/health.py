@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.query.clock import ClockWatch
 from streaming.progress import BatchProgress
+from streaming.step_mark import StepMark
 
 _START_SECONDS = 180.0
 """Time for the JVM's start and the first micro-batch before the query counts as stalled."""
@@ -20,13 +21,19 @@ class QueryHealth:
 
     Args:
         registry: for its metrics.
-        stall_seconds: without a finished batch for this time, the query counts as stalled.
+        stall_seconds: without a finished batch or a step for this time, the query counts as stalled.
         clock: a monotonic clock, in seconds.
+        steps: marks each step; None: the executors are on other machines, so only batches count.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, stall_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        registry: CollectorRegistry,
+        stall_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        steps: StepMark | None = None,
     ) -> None:
+        self._steps = steps
         self.clock_watch = ClockWatch(registry, clock)
         self._stall_seconds = stall_seconds
         self._clock = clock
@@ -87,6 +94,8 @@ class QueryHealth:
     def stalled_seconds(self) -> float | None:
         """Seconds without progress, if they exceed the limit."""
         silent = self.silent_seconds()
+        if self._steps is not None:
+            silent = min(silent, self._steps.seconds_ago())
         most = self._stall_seconds if self._last_batch is not None else max(_START_SECONDS, self._stall_seconds)
         return silent if silent > most else None
 

@@ -8,7 +8,7 @@ from deploy.reference.markdown import code, table
 from policies.decisions import Severity
 from policies.policy import AlertKind
 from policies.registry import POLICIES
-from streaming.host import POLICY_FAILED
+from streaming.host import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 
 _ALERTS = """\
 # Alerts
@@ -20,11 +20,22 @@ Alerts are on the topic `decided.alerts` ([`headgate.alert.v1`](events.md#headga
 resolves once.
 """
 
-_POLICY_FAILED = AlertKind(
-    POLICY_FAILED,
-    (Severity.CRITICAL,),
-    "For this cluster the policy raised an error, or its decisions exceed the size of a record. Its last decisions "
-    "stay in force, its input goes to the dead letters, and it is retried. Other clusters are not affected.",
+_OF_THE_HOST = (
+    AlertKind(
+        POLICY_FAILED,
+        (HOST_ALERTS[POLICY_FAILED],),
+        "For this cluster the policy raised an error, or its decisions exceed the size of a record. If single readings "
+        "are the cause, they are refused, the policy goes on without them, and the alert ends 10 min after the last "
+        "one. Otherwise its last decisions stay in force, its input goes to the dead letters, and it is retried. Other "
+        "clusters are not affected.",
+    ),
+    AlertKind(
+        READINGS_REFUSED,
+        (HOST_ALERTS[READINGS_REFUSED],),
+        "Readings of this cluster exceed a bound of the policy: too many at once, or more brokers, volumes, members or "
+        "nodes than a cluster may have (docs/sizing.md). They are in the dead letters as `too-many`. Somebody floods "
+        "or forges them, or a collector is out of order. It ends 10 min after the last one.",
+    ),
 )
 
 _ALERTMANAGER = """\
@@ -39,7 +50,7 @@ def alerts_page() -> str:
     """Return alerts.md."""
     kinds = [(kind.name, alert) for kind in POLICIES.values() for alert in kind.alerts]
     rows = [(f"`{alert.name}`", f"`{name}`", code(alert.severities), alert.meaning) for name, alert in kinds]
-    rows.append((f"`{POLICY_FAILED}`", "any", code(_POLICY_FAILED.severities), _POLICY_FAILED.meaning))
+    rows += [(f"`{alert.name}`", "any", code(alert.severities), alert.meaning) for alert in _OF_THE_HOST]
     lines = [_ALERTS, *table(("alert", "policy", "severity", "condition"), rows)]
     lines += ["| severity | meaning |", "|---|---|", *(f"| `{each}` | {each.meaning} |" for each in Severity), ""]
     return "\n".join(lines)

@@ -47,7 +47,7 @@ class SessionsPolicy:
         book, raised, review_at = review(before.alerts, alerts.conditions(context), now, self._sender)
         decisions = (*published.sessions, *published.bundles, *raised)
         state_after = _make_state(after, before.started_ms, book, published.sequence)
-        return Step(state_after, decisions, timers.wake_at(after, self._timeouts, review_at))
+        return Step(state_after, decisions, timers.wake_at(after, self._timeouts, review_at), refused=cluster.refused)
 
 
 def _make_state(after: Facts, started_ms: int, book: AlertBook, sequence: int) -> SessionsState:

@@ -80,6 +80,8 @@ KIND = PolicyKind(
     inhibitions=_INHIBITIONS,
     settings=SwitchingSettings,
     state=SwitchingState,
+    # An inventory counts only as a whole, and its parts come at once.
+    most_step_bytes=64 * 1024 * 1024,
     state_version=1,
     build=SwitchingPolicy,
     examples=examples,

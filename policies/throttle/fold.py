@@ -14,9 +14,6 @@ from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.throttle.state import BrokerMembership, BrokerState, KafkaClusterState
 
-MOST_BROKERS = 10_000
-"""The most brokers that are kept: as many as a membership may name. Readings of further brokers are ignored."""
-
 
 def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
     """Return the cluster after some readings; readings older than the last one change nothing."""
@@ -31,7 +28,7 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
                 for member in membership.brokers:
                     brokers.setdefault(member, BrokerState(member, seen_ms=seen.at_ms))
                 brokers = {number: _update_departure(broker, membership) for number, broker in brokers.items()}
-            case LogDirs(broker=number) if number in brokers or len(brokers) < MOST_BROKERS:
+            case LogDirs(broker=number):
                 broker = brokers.get(number) or BrokerState(number, seen_ms=seen.at_ms)
                 brokers[number] = _update_departure(_fold_log_dirs(broker, seen, seen.reading), membership)
                 ever_read = ever_read or seen.reading.outcome is Outcome.OK

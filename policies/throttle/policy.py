@@ -13,6 +13,7 @@ from policies.free_space.gate import Gate
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
+from policies.throttle.bounds import keep_within_bounds
 from policies.throttle.emit import emit, repeat_schedule
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
@@ -50,9 +51,10 @@ class ThrottlePolicy:
     ) -> Step[ThrottleState]:
         """Fold the observations, judge brokers and cluster, and publish what differs from the decisions in force."""
         before = state or ThrottleState(to_millis(now), Gate(self._settings.start_factor))
+        kept, refused = keep_within_bounds(before.cluster, observations)
         brokers = judge_brokers(
             self._cluster,
-            fold(before.cluster, observations),
+            fold(before.cluster, kept),
             self._settings,
             now,
             stopped_by=before.gate.stopped_by,
@@ -78,7 +80,7 @@ class ThrottlePolicy:
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = _wake_at(verdict, after, emitted.last_published, review_at)
         encoded = encode_state(after, (broker.encoded for broker in brokers.brokers.values()))
-        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded)
+        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded, refused)
 
     def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
         """A copy in another process starts without verdicts."""

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.signatures import Author, Signatures, author, key_id
+from policies.signatures import Author, Serial, Signatures, author, key_id
 
 NOW = 1_800_000_000_000
 OLD, NEW, OTHER = b"o" * 64, b"n" * 64, b"x" * 64
 OBSERVED, DECIDED, COMMANDS = "headgate.observed.log-dirs", "headgate.decided.throttle", "headgate.commands"
+NO_SIGNATURE = "the header headgate-signature is no signature of version v1 or v2"
 SIGNATURES = Signatures({Author.OBSERVER: (NEW, OLD), Author.LOOP: (OTHER,)})
 
 Parts = tuple[str, bytes | None, bytes | None, str | None, int]
@@ -54,12 +55,15 @@ def test_bytes_cannot_be_moved_from_the_key_to_the_value() -> None:
     ("change", "why"),
     [
         (lambda s: None, "no header headgate-signature"),
-        (lambda s: "", "the header headgate-signature is no signature of version v1"),
-        (lambda s: "garbage", "the header headgate-signature is no signature of version v1"),
-        (lambda s: s.replace("v1", "v2"), "the header headgate-signature is no signature of version v1"),
-        (lambda s: s.replace(str(NOW), "²"), "the header headgate-signature is no signature of version v1"),
-        (lambda s: s.replace(str(NOW), "9" * 5000), "the header headgate-signature is no signature of version v1"),
-        (lambda s: s.replace(str(NOW), "-1"), "the header headgate-signature is no signature of version v1"),
+        (lambda s: "", NO_SIGNATURE),
+        (lambda s: "garbage", NO_SIGNATURE),
+        (lambda s: s.replace("v1", "v2"), NO_SIGNATURE),
+        (lambda s: s.replace(str(NOW), "²"), NO_SIGNATURE),
+        (
+            lambda s: s.replace(str(NOW), "9" * 5000),
+            "the header headgate-signature is no signature of version v1 or v2",
+        ),
+        (lambda s: s.replace(str(NOW), "-1"), NO_SIGNATURE),
         (lambda s: s.replace(key_id(NEW), key_id(OTHER)), "signed with a key that is not among those of this topic"),
         (lambda s: s[:-1], "signed, but not this topic, key and value"),
         (lambda s: s[:-1] + "é", "signed, but not this topic, key and value"),
@@ -127,3 +131,34 @@ def test_a_topic_has_one_author(topic: str, expected: Author) -> None:
 def test_keys_are_not_shown() -> None:
     assert "nnn" not in repr(SIGNATURES)
     assert "nnn" not in str(SIGNATURES.sign(OBSERVED, "k", b"", NOW))
+
+
+SENDER = "0123456789abcdef"
+
+
+def numbered(number: int, sender: str = SENDER) -> Parts:
+    signature = SIGNATURES.sign(OBSERVED, "payments", b"{}", NOW, Serial(sender, number))
+    return OBSERVED, b"payments", b"{}", signature, NOW
+
+
+def test_a_record_has_a_place_among_those_of_its_sender() -> None:
+    topic, _, _, signature, _ = parts = numbered(7)
+    assert SIGNATURES.refusal(*parts) is None
+    assert SIGNATURES.serial(topic, signature) == Serial(SENDER, 7)
+    assert SIGNATURES.serial(topic, signed()[3]) is None
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda s: s.replace(";7;", ";8;"),
+        lambda s: s.replace(SENDER, "f" * 16),
+        lambda s: "v1;" + ";".join((*s.split(";")[1:3], s.split(";")[5])),
+    ],
+    ids=["number", "sender", "version"],
+)
+def test_that_place_cannot_be_exchanged(forge: Callable[[str], str]) -> None:
+    topic, key, value, signature, at = numbered(7)
+    assert (
+        SIGNATURES.refusal(topic, key, value, forge(str(signature)), at) == "signed, but not this topic, key and value"
+    )

@@ -1,5 +1,6 @@
 """Durations, sizes and instants as people write and read them."""
 
+import contextlib
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -191,3 +192,21 @@ def test_lengths_of_time_in_sentences(seconds: float, text: str) -> None:
 
 def test_the_state_holds_64_bits() -> None:
     assert units.MAX_INT64 == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_accepted"),
+    [
+        ("1970-01-01T00:00:00Z", True),
+        ("9999-12-31T23:59:59Z", True),
+        ("9999-12-31T23:59:59+23:59", True),
+        ("1969-12-31T23:59:59Z", False),
+        ("1970-01-01T00:00:00+00:01", False),
+        ("9999-12-31T23:59:59-23:59", False),
+        ("0001-01-01T00:00:00+23:59", False),
+    ],
+)
+def test_an_instant_can_be_written_in_utc(text: str, is_accepted: bool) -> None:
+    refused = contextlib.nullcontext() if is_accepted else pytest.raises(ValidationError, match="1970 and 9999 in UTC")
+    with refused:
+        TypeAdapter(Instant).validate_json(f'"{text}"', strict=True)

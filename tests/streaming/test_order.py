@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.signatures import REPEATED_MS, Author, Signatures
+from policies.signatures import REPEATED_MS, Author, Serial, Signatures
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS
 from streaming.order import FARTHEST_MS, Order, ReadPosition
@@ -126,3 +126,46 @@ def test_what_is_kept_of_places_is_bounded() -> None:
         order.effective_ms(record(0, NOW + partition, partition=partition))
     assert len(order.positions()) == 64
     assert order.positions()[-1].partition == 999
+
+
+def numbered(
+    number: int, *, partition: int = 0, offset: int = 0, at_ms: int = NOW, sender: str = "a" * 16
+) -> ObservedRecord:
+    """A record that was signed at `NOW` and appended at `at_ms`."""
+    signature = SIGNATURES.sign(SIGNED_TOPIC, "c", b"", NOW, Serial(sender, number))
+    return ObservedRecord(SIGNED_TOPIC, partition, 0, at_ms, b"", None, b"c", signature)
+
+
+@pytest.mark.parametrize(
+    ("again", "is_new"),
+    [
+        (numbered(8), True),
+        (numbered(1, sender="b" * 16), True),
+        (numbered(7), False),
+        (numbered(6), False),
+        (numbered(7, partition=3), False),
+    ],
+    ids=["next", "another sender", "same", "earlier", "another partition"],
+)
+def test_a_senders_record_counts_once_in_whichever_partition(again: ObservedRecord, is_new: bool) -> None:
+    first = Order((), NOW, SIGNATURES)
+    first.require_new(numbered(7))
+    order = Order(first.positions(), NOW, SIGNATURES, first.senders())
+    with contextlib.nullcontext() if is_new else pytest.raises(BadRecordError, match=r"unsigned: .* repeated"):
+        order.require_new(again)
+
+
+def test_a_record_counts_from_shortly_after_its_signing_time_at_the_latest() -> None:
+    order = Order((), NOW + 250_000, SIGNATURES)
+    assert order.effective_ms(numbered(1, at_ms=NOW + 250_000)) == NOW + REPEATED_MS
+
+
+def test_senders_are_forgotten_once_their_records_are_too_old_to_be_accepted() -> None:
+    order = Order((), NOW, SIGNATURES)
+    for number in range(200):
+        at_ms = NOW + number * 60_000
+        signature = SIGNATURES.sign(SIGNED_TOPIC, "c", b"", at_ms, Serial(f"{number:016x}", 1))
+        order.require_new(ObservedRecord(SIGNED_TOPIC, 0, number, at_ms, b"", None, b"c", signature))
+    kept = [int(each.sender, 16) for each in order.senders()]
+    assert max(kept) == 199
+    assert 10 <= len(kept) <= 64

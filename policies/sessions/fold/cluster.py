@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.observations import Observation, Outcome, sort_observations
+from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.sessions.fold import members
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.nodes import OwnershipNodes
@@ -22,6 +22,11 @@ from policies.sessions.readings import (
     registration_path,
 )
 from policies.sessions.state import SESSIONS, Member, SessionsState, SourceRecord
+
+MOST_MEMBERS = 10_000
+MOST_NODES = 200_000
+MOST_SOURCES = 100
+"""The bounds of a cluster's state, far above real fleets: readings beyond them are refused."""
 
 
 class ClusterState:
@@ -38,11 +43,16 @@ class ClusterState:
         self.nodes = OwnershipNodes(state.nodes, timeouts.validity_ms)
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
+        self.refused: dict[str, str] = {}
+        """By observation id: the bound for which it is refused."""
 
     def fold(self, observations: Sequence[Observation], now_ms: int) -> None:
         """Fold the observations in, and apply the passing of time up to `now_ms`."""
         for seen in sort_observations([date_back(each) for each in observations]):
             self._pass_time(min(seen.at_ms, now_ms))
+            if (why := self._find_excess(seen.reading)) is not None:
+                self.refused[seen.id] = why
+                continue
             match seen.reading:
                 case ZkSession():
                     self._fold_session(seen, seen.reading)
@@ -60,6 +70,23 @@ class ClusterState:
                     self.members[health.member] = members.fold_health(member, seen, health, validity_ms)
         self._pass_time(now_ms)
         self.claims.contest_by_session(self.members, self.nodes)
+
+    def _find_excess(self, reading: Reading) -> str | None:
+        """The bound that the reading would exceed; None if there is room for it."""
+        match reading:
+            case ZkSession(member=str(member)) | MemberHealth(member=member):
+                is_full = len(self.members) >= MOST_MEMBERS and member not in self.members
+                return f"more than {MOST_MEMBERS} members" if is_full else None
+            case Ownership(path=path):
+                paths = {path}
+            case Ownerships(nodes=nodes):
+                if len(self.sources) >= MOST_SOURCES and reading.tree not in self.sources:
+                    return f"more than {MOST_SOURCES} trees"
+                paths = {node.path for node in nodes}
+            case _:
+                return None
+        new = len(paths - self.nodes.by_path.keys())
+        return f"more than {MOST_NODES} nodes" if new and len(self.nodes.by_path) + new > MOST_NODES else None
 
     def _fold_session(self, seen: Observation, reading: ZkSession) -> None:
         if reading.is_good or reading.member is None:  # a failure to read one member says nothing about the others

@@ -1,5 +1,6 @@
 """When the query counts as healthy, stalled and ready, in virtual time; and what it counts."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.query.health import QueryHealth
 from streaming.progress import BatchProgress
+from streaming.step_mark import StepMark
 
 STALL_SECONDS = 60.0
 START_SECONDS = 180.0
@@ -75,6 +77,18 @@ STALLS = [
     ("started again", Watched().start().batch().wait(100).start().wait(100), None),
     ("started again and slow", Watched().start().batch().wait(100).start().wait(200), 200.0),
 ]
+
+
+def test_a_long_batch_whose_steps_go_on_is_no_stall(tmp_path: Path) -> None:
+    """A restart would lose the steps that were done, and the same batch would be as long again."""
+    clock, steps = Clock(), StepMark(tmp_path / "steps")
+    health = QueryHealth(CollectorRegistry(), STALL_SECONDS, clock, steps)
+    health.on_start()
+    health.on_batch(batch())
+    clock.seconds += STALL_SECONDS + 1
+    assert health.stalled_seconds() == STALL_SECONDS + 1
+    steps.mark()
+    assert health.stalled_seconds() is None
 
 
 @pytest.mark.parametrize(("watched", "seconds"), [s[1:] for s in STALLS], ids=[s[0] for s in STALLS])
