@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from policies.batches import BATCHES, Batch
+from policies.bookie_disks.registration import KIND as BOOKIE_DISKS
 from policies.decisions import Alert, Decision, Standing
 from policies.errors import UserError
 from policies.isolation.registration import KIND as ISOLATION
@@ -137,7 +138,7 @@ def _event_types(kind: PolicyKind) -> list[str]:
 
 
 POLICIES: dict[str, PolicyKind] = registered(
-    (THROTTLE, ISOLATION, SESSIONS, SWITCHING), entry_points(group=ENTRY_POINTS)
+    (THROTTLE, ISOLATION, SESSIONS, SWITCHING, BOOKIE_DISKS), entry_points(group=ENTRY_POINTS)
 )
 """By name."""
 

@@ -104,6 +104,11 @@ def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = Fa
 def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str]:
     """Return one setting without its description: a line, or a block of lines."""
     default, inner = _default(field), _model_in(field.annotation)
+    if isinstance(default, BaseModel) and default.model_fields_set:
+        chosen = default.model_dump(mode="json", exclude_unset=True)
+        # The alternatives to what is chosen stay out when a reader takes away one comment sign everywhere.
+        lines = (re.sub("^#(?! )", "##", line) for line in _block(type(default), chosen, off=True))
+        return [f"{row.name}:", *_indented(lines)]
     if isinstance(default, BaseModel):
         return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
     if default == {} or get_origin(field.annotation) is dict:

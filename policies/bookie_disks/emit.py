@@ -1,0 +1,199 @@
+"""Publishes a decision about a group if it differs from the one in force or its heartbeat is due, or perhaps a note."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from policies.bookie_disks.counterfactuals import counterfactuals
+from policies.bookie_disks.decisions import (
+    BookieCounts,
+    BookieThrottle,
+    BookieThrottleReason,
+    LimitingDir,
+    PlacedHere,
+)
+from policies.bookie_disks.judge.bookies import BookieVerdict
+from policies.bookie_disks.judge.groups import GroupVerdict
+from policies.bookie_disks.messages import explain, explain_end
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import GroupState, LastPublishedThrottle
+from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.free_space.gate import FactorVerdict
+from policies.free_space.limits import LimitHit, as_settings
+from policies.free_space.volumes import NEVER, Freshness
+from policies.printable import printable_line
+from policies.publication import Publication, RepeatSchedule
+from policies.units import format_instant, from_millis, millis_of, to_millis
+
+_MISLEADING = 2
+"""A published time to full that is wrong by more than this factor is replaced."""
+_INSTANT_MS = 5000
+"""A shorter time makes no difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedGroup:
+    """The result of this stage for one group."""
+
+    last: LastPublishedThrottle
+    decision: BookieThrottle | None = None
+    """To publish."""
+    note: BookieThrottle | None = None
+    """A verdict that changed nothing, when it first appears; for the audit topic only."""
+
+
+def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> EmittedGroup:
+    """Compare the verdict with the decision in force."""
+    now_ms, settings, last = to_millis(verdict.now), verdict.settings, before.last if before else None
+    name, schedule, limiting = verdict.move.verdict.value, repeat_schedule(settings), verdict.limiting
+    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.mode.value)
+    seconds = verdict.seconds_to_full
+    full_ms = None if seconds is None else now_ms + round(1000 * seconds)
+    in_force, due_ms = None, None
+    if last is not None:
+        in_force = (last.factor, last.reason, last.limiting, last.mode)
+        is_misleading = _is_misleading(last.full_ms, full_ms, now_ms, settings)
+        due_ms = now_ms if is_misleading else schedule.due_ms(last.at_ms, last.repeat_at_ms)
+    publication = Publication(now_ms, last.sequence if last else 0)
+    if last is None or publication.is_needed(content, in_force, due_ms):
+        sequence = publication.next(is_first=last is None)
+        noted = last.noted if last is not None and content == in_force else ()
+        published = LastPublishedThrottle(
+            sequence=sequence,
+            at_ms=now_ms,
+            factor=verdict.move.gate.factor,
+            reason=verdict.reason.value,
+            limiting=limiting,
+            noted=tuple(sorted({*noted, name})),
+            full_ms=full_ms,
+            mode=issuer.mode.value,
+            repeat_at_ms=schedule.due_ms(now_ms),
+        )
+        return EmittedGroup(published, decision=_make_decision(verdict, last, issuer, sequence))
+    if name in last.noted:
+        return EmittedGroup(last)
+    note = _make_decision(verdict, last, issuer, last.sequence, "noted", name)
+    return EmittedGroup(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
+
+
+def emit_end(group: GroupState, now: datetime, issuer: Issuer) -> BookieThrottle:
+    """Make the last decision about a group that has no namespaces any more: it slows nobody down."""
+    publication = Publication(to_millis(now), group.last.sequence)
+    return BookieThrottle(
+        **issuer.header(f"{issuer.cluster}/{group.name}", publication.next(is_first=False), now),
+        verdict=FactorVerdict.RAISE if group.last.factor < 1.0 else FactorVerdict.NO_CHANGE,
+        reason=BookieThrottleReason.GROUP_ENDED,
+        explanation=explain_end(issuer.cluster, group.name),
+        group=group.name,
+        factor=1.0,
+        previous_factor=group.last.factor,
+        raw_factor=1.0,
+        ensemble=0,
+        limiting=None,
+        bookies=BookieCounts(counted=0, stale=0, unread=0, read_only=0),
+        namespaces=PlacedHere(count=0, first=()),
+        seconds_to_full=None,
+        valid_until=None,
+    )
+
+
+def repeat_schedule(settings: BookieDisksSettings) -> RepeatSchedule:
+    """Return when a decision is repeated: two heartbeats may be late before it expires."""
+    return RepeatSchedule(settings.heartbeat, valid_for=3)
+
+
+def _is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, settings: BookieDisksSettings) -> bool:
+    """Return whether the published time to full is wrong by now."""
+    published, left = (None if ms is None else max(ms - now_ms, 0) for ms in (published_ms, full_ms))
+    soon = millis_of(settings.time_to_full_alert)
+    was_soon, is_soon = published is not None and published < soon, left is not None and left < soon
+    if published is None or left is None or not (was_soon and is_soon):
+        return was_soon != is_soon
+    return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
+
+
+def _make_decision(
+    verdict: GroupVerdict, last: LastPublishedThrottle | None, issuer: Issuer, sequence: int, *marks: str
+) -> BookieThrottle:
+    group, ranked, settings = verdict.group, verdict.ranked, verdict.settings
+    bare = BookieThrottle(
+        **issuer.header(f"{issuer.cluster}/{group.name}", sequence, verdict.now, marks=marks),
+        verdict=verdict.move.verdict,
+        reason=verdict.reason,
+        explanation="",
+        evidence=_collect_evidence(verdict),
+        numbers=_collect_numbers(verdict),
+        group=group.name,
+        factor=verdict.move.gate.factor,
+        previous_factor=last.factor if last else None,
+        raw_factor=verdict.raw_factor,
+        ensemble=group.ensemble,
+        limiting=describe_limiting(verdict.decisive, settings) if verdict.decisive and verdict.limits else None,
+        bookies=BookieCounts(
+            counted=sum(each.facts.freshness is Freshness.FRESH for each in ranked.known),
+            stale=sum(each.facts.freshness is not Freshness.FRESH for each in ranked.known),
+            unread=ranked.unread_count,
+            read_only=sum(each.facts.state.is_read_only for each in ranked.known),
+        ),
+        namespaces=PlacedHere(count=group.count, first=group.first),
+        seconds_to_full=verdict.seconds_to_full,
+        valid_until=repeat_schedule(settings).ends_at(verdict.now),
+        otherwise=counterfactuals(verdict),
+    )
+    return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
+
+
+def _collect_evidence(verdict: GroupVerdict) -> tuple[str, ...]:
+    """Name the readings that decided: that of the bookie that decides, then those of the ones around it."""
+    first = [verdict.decisive] if verdict.decisive else []
+    others = sorted(verdict.ranked.known, key=lambda each: each.factor)
+    ids = (each.facts.state.read_id for each in (*first, *others))
+    return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
+
+
+def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) -> LimitingDir | None:
+    """Describe the dir for which a bookie limits its group; None if no limit is set."""
+    tightest = decisive.tightest
+    is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.facts.state.is_read_only
+    hit = LimitHit.HARD if is_hard or settings.soft is None else LimitHit.SOFT
+    limit = (settings.hard or settings.soft) if hit is LimitHit.HARD else settings.soft
+    if limit is None:
+        return None
+    total = tightest.state.total_bytes if tightest else 0
+    return LimitingDir(
+        bookie=decisive.name,
+        dir=tightest.state.log_dir if tightest else "",
+        usable_bytes=tightest.state.usable_bytes if tightest else 0,
+        total_bytes=total,
+        limit=hit,
+        limit_kind=limit.kind,
+        limit_value=limit.value,
+        limit_bytes=round(limit.in_bytes(total)),
+        read_at=from_millis(tightest.state.read_ms) if tightest else None,
+    )
+
+
+def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:
+    """Collect the limits, and the bookies around the one that decides, for the audit topic."""
+    settings, middle = verdict.settings, verdict.group.ensemble - 1
+    first = max(0, middle - EVIDENCE_LIMIT // 2)
+    return {
+        "raw_factor": verdict.raw_factor,
+        "hard": as_settings(settings.hard),
+        "soft": as_settings(settings.soft),
+        "bookies": [_describe_bookie(each) for each in verdict.ranked.known[first : first + EVIDENCE_LIMIT]],
+    }
+
+
+def _describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
+    tightest, state = bookie.tightest, bookie.facts.state
+    return {
+        "bookie": bookie.name,
+        "factor": bookie.factor,
+        "read_only": state.is_read_only,
+        "dir": tightest.state.log_dir if tightest else None,
+        "usable_bytes": tightest.state.usable_bytes if tightest else None,
+        "total_bytes": tightest.state.total_bytes if tightest else None,
+        "read_at": None if state.read_ms == NEVER else format_instant(from_millis(state.read_ms)),
+    }

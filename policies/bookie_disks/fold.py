@@ -1,0 +1,168 @@
+"""Folds readings into a cluster's state: the disks of each bookie, the registrations, the groups and the namespaces.
+
+The result depends on the readings alone, not on their order within a batch or on repetition. A failed reading changes
+only the last attempt; silence makes nothing known.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_disks.state import (
+    BookieDisksCluster,
+    BookieDiskState,
+    BookieGroup,
+    DiskThresholds,
+    PlacedNamespaces,
+    ReadVersion,
+    RegisteredBookies,
+)
+from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
+from policies.free_space.volumes import fold_volumes
+from policies.observations import Observation, Outcome, sort_observations
+
+ANY_GROUP = "*"
+"""As a primary group, it stands for every bookie."""
+_NAMED = 10
+
+
+def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> BookieDisksCluster:
+    """Return the cluster after some readings; readings older than the last one change nothing."""
+    bookies = {b.bookie: b for b in cluster.bookies}
+    for seen in sort_observations(tuple(observations)):
+        match seen.reading:
+            case BookieDisks() as reading:
+                cluster = _fold_disks(cluster, bookies, seen, reading)
+            case Bookies() as reading if reading.outcome is Outcome.OK:
+                cluster = _fold_registrations(cluster, bookies, seen, reading)
+            case BookieRacks() as reading if reading.outcome is Outcome.OK and _is_newer(cluster.groups_read, seen):
+                cluster = replace(cluster, groups=_group(reading), groups_read=ReadVersion(seen.at_ms, seen.id))
+            case BookieAffinity() as reading if reading.outcome is Outcome.OK and _is_newer(cluster.placed_read, seen):
+                placed = _place(reading.namespaces.items())
+                cluster = replace(cluster, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id))
+    return replace(cluster, bookies=tuple(bookies[name] for name in sorted(bookies)))
+
+
+def name_primary(affinity: NamespaceAffinity) -> tuple[str, ...]:
+    """Return the primary groups of a namespace, in order; empty if it may use every bookie.
+
+    An empty list in the znode is split into one empty name, which is no group. A namespace with secondary groups only
+    uses these.
+    """
+    primary = tuple(sorted({*affinity.primary} - {""}))
+    if ANY_GROUP in primary:
+        return ()
+    return primary or tuple(sorted({*affinity.secondary} - {""}))
+
+
+def _is_newer(last: ReadVersion | None, seen: Observation) -> bool:
+    return last is None or ReadVersion(seen.at_ms, seen.id) > last
+
+
+def _fold_disks(
+    cluster: BookieDisksCluster, bookies: dict[str, BookieDiskState], seen: Observation, reading: BookieDisks
+) -> BookieDisksCluster:
+    at_ms, outcome = seen.at_ms, reading.outcome
+    if cluster.begun_ms is None or at_ms < cluster.begun_ms:
+        cluster = replace(cluster, begun_ms=at_ms)
+    if not reading.bookie:
+        failure = (ReadVersion(at_ms, seen.id), outcome.value)
+        is_news = outcome is not Outcome.OK and (cluster.failure is None or failure[0] > cluster.failure[0])
+        return replace(cluster, failure=failure) if is_news else cluster
+    if reading.bookie not in bookies and len(bookies) >= MAX_BOOKIES:
+        return cluster
+    known = bookies.get(reading.bookie) or BookieDiskState(reading.bookie, seen_ms=at_ms)
+    bookies[reading.bookie] = _update_bookie(known, seen, reading, cluster.registrations)
+    return cluster if cluster.ever_read or outcome is not Outcome.OK else replace(cluster, ever_read=True)
+
+
+def _update_bookie(
+    known: BookieDiskState, seen: Observation, reading: BookieDisks, registrations: RegisteredBookies | None
+) -> BookieDiskState:
+    at_ms = seen.at_ms
+    if seen.id in (known.read_id, known.tried_id) or (at_ms, seen.id) <= (known.tried_ms, known.tried_id):
+        return known
+    if reading.outcome is not Outcome.OK:
+        return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=reading.outcome.value)
+    found = reading.thresholds
+    thresholds = known.thresholds
+    if found is not None:
+        thresholds = DiskThresholds(found.read_only, found.major_compaction, found.minor_compaction)
+    is_read_only = reading.read_only
+    if registrations is not None and registrations.at_ms > at_ms:
+        is_read_only = known.is_read_only  # the registrations are newer
+    return BookieDiskState(
+        bookie=known.bookie,
+        seen_ms=known.seen_ms,
+        read_ms=at_ms,
+        read_id=seen.id,
+        tried_ms=at_ms,
+        tried_id=seen.id,
+        outcome=reading.outcome.value,
+        is_read_only=is_read_only,
+        missing_ms=None if known.missing_ms is not None and known.missing_ms < at_ms else known.missing_ms,
+        dirs=fold_volumes(known.dirs, reading.dirs, at_ms),
+        thresholds=thresholds,
+    )
+
+
+def _fold_registrations(
+    cluster: BookieDisksCluster, bookies: dict[str, BookieDiskState], seen: Observation, reading: Bookies
+) -> BookieDisksCluster:
+    """Fold in the registered bookies.
+
+    The lists of writable and read-only ones are read one after the other, so a bookie that changes its mode may be in
+    neither: it is forgotten only when a second reading lacks it, too.
+    """
+    before = cluster.registrations
+    if before is not None and (seen.at_ms, seen.id) <= (before.at_ms, before.id):
+        return cluster
+    writable = {r.bookie for r in reading.writable}
+    read_only = {r.bookie for r in reading.read_only} - writable
+    for name in writable | read_only:
+        if name in bookies or len(bookies) < MAX_BOOKIES:
+            bookie = bookies.get(name) or BookieDiskState(name, seen_ms=seen.at_ms)
+            # A reading of the disks of the same time or later knows the mode better.
+            mode = bookie.is_read_only if bookie.read_ms >= seen.at_ms else name in read_only
+            if bookie.is_read_only is not mode or bookie.missing_ms is not None or name not in bookies:
+                bookies[name] = replace(bookie, is_read_only=mode, missing_ms=None)
+    for name in bookies.keys() - writable - read_only:
+        bookie = bookies[name]
+        if bookie.read_ms >= seen.at_ms:
+            continue
+        if bookie.missing_ms is None:
+            bookies[name] = replace(bookie, missing_ms=seen.at_ms)
+        elif bookie.missing_ms < seen.at_ms:
+            del bookies[name]
+    known = RegisteredBookies(seen.at_ms, seen.id, tuple(sorted(writable)), tuple(sorted(read_only)))
+    return replace(cluster, registrations=known)
+
+
+def _group(reading: BookieRacks) -> tuple[BookieGroup, ...] | None:
+    if not reading.groups:
+        return None
+    return tuple(BookieGroup(name, tuple(sorted(reading.groups[name]))) for name in sorted(reading.groups))
+
+
+def _place(namespaces: Iterable[tuple[str, NamespaceAffinity]]) -> tuple[PlacedNamespaces, ...]:
+    """Put namespaces with the same primary groups together."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    secondary: dict[tuple[str, ...], set[str]] = {}
+    ensembles: dict[tuple[str, ...], int] = {}
+    for name, affinity in namespaces:
+        primary = name_primary(affinity)
+        names.setdefault(primary, []).append(name)
+        if affinity.secondary and primary:
+            secondary.setdefault(primary, set()).update(affinity.secondary)
+        ensembles[primary] = max(ensembles.get(primary, 0), affinity.ensemble_size or 0)
+    return tuple(
+        PlacedNamespaces(
+            primary,
+            tuple(sorted(secondary.get(primary, set()) - {"", *primary})),
+            ensembles[primary],
+            len(names[primary]),
+            tuple(sorted(names[primary])[:_NAMED]),
+        )
+        for primary in sorted(names)
+    )

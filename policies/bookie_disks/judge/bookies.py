@@ -1,0 +1,201 @@
+"""The verdict on each bookie: the factor that it allows, and its rank among others.
+
+A bookie's verdict is a pure function of its state, the settings and the dirs that stop a group. It changes by time
+alone only at instants that are known beforehand. So a step takes over each verdict of the step before whose inputs are
+the same and whose next such instant has not come; the result is the same as without it.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from msgspec import Raw, Struct
+from msgspec.msgpack import encode
+from msgspec.structs import replace
+
+from policies.bookie_disks.facts import BookieFacts, DirFacts, facts
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey
+from policies.free_space.limits import LimitHit, assess
+from policies.free_space.volumes import Freshness
+from policies.units import millis_of
+
+_NEVER_FULL_MS = float("inf")
+_NONE: frozenset[DirKey] = frozenset()
+
+
+class DirVerdict(DirFacts, frozen=True, gc=False):
+    """A dir that counts, and the factor that it allows."""
+
+    hit: LimitHit
+    factor: float
+    """At most the fallback for a stale dir."""
+
+    @property
+    def tightness(self) -> tuple[float, float, DirKey]:
+        """Sorts dirs: the lowest factor first, then the least share that is free."""
+        return (self.factor, self.state.usable_bytes / max(self.state.total_bytes, 1), self.key)
+
+
+class BookieVerdict(Struct, frozen=True, gc=False):
+    """One bookie at one moment."""
+
+    facts: BookieFacts
+    stopped_by: frozenset[DirKey]
+    judged_ms: int
+    dirs: tuple[DirVerdict, ...]
+    """The dirs that count, in order."""
+    kept: BookieDiskState
+    """The bookie's state without dirs that are forgotten."""
+    encoded: Raw
+    tightest: DirVerdict | None
+    """The dir with the lowest factor; None if none counts."""
+    factor: float
+    """The factor of its tightest dir; 0.0 if it is read-only."""
+    is_known: bool
+    """Whether it has ever been read, so that it ranks among the others."""
+    is_clear: bool
+    """Whether it takes data, and each of its dirs is above the hard limit by the recovery margin."""
+    is_above_soft: bool
+    """Whether it takes data, and each of its dirs is above both limits."""
+    is_calm: bool
+    """Whether no alert about it or its dirs can fire or go on firing."""
+    soonest_full: DirVerdict | None
+    rank: tuple[float, float, float, str]
+    """Sorts bookies: the best first."""
+    next_ms: int | None
+    """When time alone changes this verdict."""
+
+    @property
+    def name(self) -> str:
+        """The bookie's id."""
+        return self.facts.state.bookie
+
+    def holds(self, state: BookieDiskState, now_ms: int, stopped_by: frozenset[DirKey]) -> bool:
+        """Return whether judging the bookie again with these inputs would give the same verdict."""
+        if now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
+            return False
+        # Structs compare by identity first; a state that was decoded again is equal, but not the same.
+        return self.facts.state == state and self.stopped_by == stopped_by
+
+
+def judge_bookies(
+    cluster: BookieDisksCluster,
+    settings: BookieDisksSettings,
+    now_ms: int,
+    stopped_by: Iterable[DirKey],
+    before: Mapping[str, BookieVerdict],
+) -> dict[str, BookieVerdict]:
+    """Judge each bookie of a cluster.
+
+    Args:
+        cluster: its state after the fold.
+        settings: those in force for it.
+        now_ms: the time of this step.
+        stopped_by: the dirs that keep a group stopped. A departed one among them counts for `departed_hold`.
+        before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
+    """
+    stopping_dirs: dict[str, frozenset[DirKey]] = {}
+    for key in stopped_by:
+        stopping_dirs[key[0]] = stopping_dirs.get(key[0], _NONE) | {key}
+    verdicts: dict[str, BookieVerdict] = {}
+    for state in cluster.bookies:
+        stopping = stopping_dirs.get(state.bookie, _NONE)
+        verdict = before.get(state.bookie)
+        if verdict is None or not verdict.holds(state, now_ms, stopping):
+            verdict = _judge(state, settings, now_ms, stopping)
+        verdicts[state.bookie] = verdict
+    return verdicts
+
+
+def hold_ends_ms(departed_ms: int, settings: BookieDisksSettings) -> int:
+    """Return until when a departed dir counts, if it limited its bookie."""
+    return departed_ms + millis_of(settings.departed_hold)
+
+
+def _judge(
+    state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
+) -> BookieVerdict:
+    bookie = facts(state, now_ms, millis_of(settings.validity))
+    dirs = [verdict for each in bookie.dirs if (verdict := _judge_dir(each, settings)) is not None]
+    dirs = [d for d in dirs if _counts(d, settings, now_ms, stopped_by)]
+    forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
+    if forgotten:
+        state = replace(state, dirs=tuple(d for d in state.dirs if (state.bookie, d.log_dir) not in forgotten))
+    tightest = min(dirs, key=lambda d: d.tightness, default=None)
+    soonest = min((d for d in dirs if d.full_ms is not None), key=lambda d: (d.full_ms or 0.0, d.key), default=None)
+    factor = 0.0 if state.is_read_only or tightest is None else tightest.factor
+    takes_data = bool(dirs) and not state.is_read_only
+    return BookieVerdict(
+        facts=bookie,
+        stopped_by=stopped_by,
+        judged_ms=now_ms,
+        dirs=tuple(dirs),
+        kept=state,
+        encoded=Raw(encode(state)),
+        tightest=tightest,
+        factor=factor,
+        is_known=bool(dirs) or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
+        is_clear=takes_data and not any(_is_within_margin(d, settings) for d in dirs),
+        is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
+        is_calm=takes_data
+        and not bookie.is_unread
+        and soonest is None
+        and not any(_is_noted(d, state, settings) for d in dirs),
+        soonest_full=soonest,
+        rank=_rank(state.bookie, factor, tightest, soonest),
+        next_ms=min((ms for ms in _find_expiries(bookie, dirs, settings) if ms > now_ms), default=None),
+    )
+
+
+def _rank(
+    bookie: str, factor: float, tightest: DirVerdict | None, soonest: DirVerdict | None
+) -> tuple[float, float, float, str]:
+    full_ms = _NEVER_FULL_MS if soonest is None or soonest.full_ms is None else soonest.full_ms
+    return (-factor, -full_ms, -tightest.tightness[1] if tightest else 0.0, bookie)
+
+
+def _judge_dir(each: DirFacts, settings: BookieDisksSettings) -> DirVerdict | None:
+    if each.freshness is Freshness.NEVER_READ:
+        return None
+    state = each.state
+    hit, factor = assess(state.usable_bytes, state.total_bytes, settings.hard, settings.soft)
+    if each.freshness is Freshness.STALE:
+        # Silence never opens a gate that a reading closed.
+        factor = min(settings.fallback, factor)
+    return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, hit, factor)
+
+
+def _counts(verdict: DirVerdict, settings: BookieDisksSettings, now_ms: int, stopped_by: Container[DirKey]) -> bool:
+    if verdict.departed_ms is None:
+        return True
+    limits = verdict.factor < 1.0 or verdict.key in stopped_by
+    return limits and now_ms < hold_ends_ms(verdict.departed_ms, settings)
+
+
+def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
+    """Whether a dir is near a limit, or beyond a threshold of its bookie."""
+    usable, total = verdict.state.usable_bytes, verdict.state.total_bytes
+    limits = (limit for limit in (settings.soft, settings.hard) if limit is not None)
+    share = None if state.thresholds is None else state.thresholds.first_suspended
+    is_suspended = share is not None and usable <= (1 - share) * total + 1
+    return is_suspended or any(limit.reached(usable, total, margin=settings.recovery_margin) for limit in limits)
+
+
+def _is_within_margin(verdict: DirVerdict, settings: BookieDisksSettings) -> bool:
+    if settings.hard is None:
+        return False
+    usable, total = verdict.state.usable_bytes, verdict.state.total_bytes
+    return settings.hard.reached(usable, total, margin=settings.recovery_margin)
+
+
+def _find_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
+    """Find each instant at which time alone changes the verdict on a bookie; some may have passed."""
+    validity_ms = millis_of(settings.validity)
+    yield bookie.state.read_ms + validity_ms
+    yield bookie.state.seen_ms + validity_ms
+    for each in dirs:
+        if each.departed_ms is not None:
+            yield hold_ends_ms(each.departed_ms, settings)
+        elif each.freshness is Freshness.FRESH:
+            yield each.state.read_ms + validity_ms
+        if each.full_ms is not None:
+            yield int(each.full_ms) - millis_of(settings.time_to_full_alert) + 1

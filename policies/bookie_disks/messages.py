@@ -1,0 +1,108 @@
+"""The explanation of a decision about a placement group, from the values that decided."""
+
+from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
+from policies.bookie_disks.judge.bookies import BookieVerdict
+from policies.bookie_disks.judge.groups import GroupVerdict
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.decisions import Mode
+from policies.free_space.volumes import Freshness
+from policies.units import counted, format_duration, human_bytes, human_seconds
+
+_ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ", "ninth ", "tenth ")
+
+
+def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+    """Write one plain sentence: what producers should do, and why. The actuator explains what is carried out."""
+    where = f"Publishing to group {decision.group} of {decision.cluster}"
+    why = _explain_reason(decision, verdict)
+    if decision.seconds_to_full is not None and verdict.decisive is not None:
+        why += f"; full in {human_seconds(decision.seconds_to_full)} at the present rate"
+    return f"{where} {_request(decision.factor)}: {why}{_explain_inaction(decision, verdict.settings)}."
+
+
+def explain_end(cluster: str, group: str) -> str:
+    """Write the sentence of a group's last decision."""
+    return f"Publishing to group {group} of {cluster} is no longer decided on: no namespace is placed there any more."
+
+
+def name_dir(bookie: str, dir_: str) -> str:
+    """Name a dir in a sentence: ``bookie bk7:3181 /data/ledgers0``."""
+    return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
+
+
+def _request(factor: float) -> str:
+    if factor == 0.0:
+        return "should be stopped"
+    return "may go on freely" if factor == 1.0 else f"should be slowed to {_render(factor)}"
+
+
+def _render(factor: float) -> str:
+    """Write a factor in two digits; one that is neither 0 nor 1 does not look like either."""
+    digits = f"{factor:.2f}"
+    if digits == "0.00" and factor > 0.0:
+        return "less than 0.01"
+    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
+
+
+def _explain_inaction(decision: BookieThrottle, settings: BookieDisksSettings) -> str:
+    """Say why the decision is not carried out, as far as the policy knows."""
+    if decision.factor == 1.0:
+        return ""
+    if decision.mode is Mode.SHADOW:
+        return "; this is shadow mode, nothing is carried out"
+    return "; no actuator is set for this cluster" if settings.has_actuator is False else ""
+
+
+def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+    settings, known = verdict.settings, len(verdict.ranked.known)
+    match decision.reason:
+        case BookieThrottleReason.INITIAL:
+            return f"too few bookies have been read yet, so the starting factor {_render(decision.factor)} applies"
+        case BookieThrottleReason.NO_DATA:
+            return f"no bookie has ever been read, so the fallback factor {_render(settings.fallback)} applies"
+        case BookieThrottleReason.TOO_FEW_BOOKIES:
+            return f"a ledger needs {counted(decision.ensemble, 'bookie')}, and {known or 'none'} can be used"
+        case BookieThrottleReason.MIN_HOLD:
+            held = format_duration(settings.min_hold)
+            return f"bookies would allow {_render(decision.raw_factor)}, but a factor that changed is held for {held}"
+        case BookieThrottleReason.UNLIMITED:
+            return "no limit is set"
+        case BookieThrottleReason.STALE_VOLUME if decision.factor == 1.0:
+            return f"no bookie has a valid reading; what is known allows {_render(decision.raw_factor)}"
+    if verdict.decisive is None:
+        return "no bookie is known"
+    decides = _explain_rank(verdict)
+    if decision.reason is BookieThrottleReason.ABOVE_LIMITS:
+        return f"enough bookies are above their limits; {_describe_free(verdict.decisive)}, and {decides}"
+    return f"{_explain_decisive(decision, verdict.decisive, settings)}, and {decides}"
+
+
+def _explain_rank(verdict: GroupVerdict) -> str:
+    ensemble, known = verdict.group.ensemble, len(verdict.ranked.known)
+    ordinal = _ORDINALS[ensemble - 1] if ensemble <= len(_ORDINALS) else f"{ensemble}th "
+    return f"with ensembles of {ensemble} the {ordinal}best of {counted(known, 'bookie')} decides"
+
+
+def _describe_free(bookie: BookieVerdict) -> str:
+    tightest = bookie.tightest
+    if tightest is None:
+        return name_dir(bookie.name, "")
+    free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
+    return f"{name_dir(*tightest.key)} has {free} free of {total}"
+
+
+def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, settings: BookieDisksSettings) -> str:
+    tightest = decisive.tightest
+    if decision.reason is BookieThrottleReason.READ_ONLY or tightest is None:
+        return f"{name_dir(decisive.name, '')} is read-only"
+    if decision.reason is BookieThrottleReason.RECOVERY_MARGIN:
+        margin = f"{settings.recovery_margin:.0%}"
+        return f"{_describe_free(decisive)}, and must be clear of the hard limit by {margin} before publishing goes on"
+    counts = _render(tightest.factor)
+    if tightest.freshness is Freshness.STALE:
+        age_seconds = decision.decided_at.timestamp() - tightest.state.read_ms / 1000
+        last = f"last read {human_seconds(age_seconds)} ago"
+        return f"{name_dir(*tightest.key)}, {last}, counts as {counts} until it is read"
+    if tightest.freshness is Freshness.DEPARTED:
+        return f"{name_dir(*tightest.key)} is no longer reported, and goes on counting as {counts} for a while"
+    return _describe_free(decisive)

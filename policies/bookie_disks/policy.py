@@ -1,0 +1,128 @@
+"""The bookie-disks policy: one factor for each placement group of bookies whose disks fill up.
+
+Rules: docs/design/bookie-disks.md.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from weakref import ref
+
+from msgspec.structs import replace
+
+from policies.alerts import Sender, review
+from policies.bookie_disks.alerts import DiskAlertContext, find_conditions
+from policies.bookie_disks.decisions import BookieThrottle
+from policies.bookie_disks.emit import emit, emit_end, repeat_schedule
+from policies.bookie_disks.facts import PlacementGroup, list_groups
+from policies.bookie_disks.fold import fold
+from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
+from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import BookieDisksCluster, BookieDisksState, GroupState, encode_state
+from policies.observations import Observation
+from policies.policy import Step
+from policies.units import from_millis, millis_of, to_millis
+
+NAME = "bookie_disks"
+
+_MOST_ALERTS = 500
+"""The most alerts that one step publishes: a cluster with thousands of full dirs must not delay the others."""
+
+
+class BookieDisksPolicy:
+    """Decides the factors of one cluster.
+
+    Args:
+        cluster: its name.
+        settings: those in force for it.
+    """
+
+    name = NAME
+
+    def __init__(self, cluster: str, settings: BookieDisksSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._sender = Sender.build(NAME, cluster, settings)
+        self._bookies: Mapping[str, BookieVerdict] = {}
+        """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
+        self._groups: tuple[PlacementGroup, ...] = ()
+        self._grouped: tuple[object, object] | None = None
+        """The groups and namespaces of which `_groups` was made."""
+        self._last: ref[BookieDisksState] | None = None
+
+    def step(
+        self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
+    ) -> Step[BookieDisksState]:
+        """Fold the observations, judge bookies and groups, and publish what differs from the decisions in force."""
+        before = state or BookieDisksState()
+        known, settings, now_ms = fold(before.cluster, observations), self._settings, to_millis(now)
+        if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
+            return Step(BookieDisksState(known), (), None)
+        stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
+        bookies = judge_bookies(known, settings, now_ms, stopped_by, self._bookies)
+        if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):
+            known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values()))
+        groups = {group.name: group for group in before.groups}
+        verdicts = [
+            judge_group(group, bookies, known, settings, now, groups.get(group.name))
+            for group in self._list_groups(known)
+        ]
+        emitted = [emit(each, groups.get(each.group.name), self._sender.issuer) for each in verdicts]
+        named = {each.group.name for each in verdicts}
+        ended = [emit_end(group, now, self._sender.issuer) for group in before.groups if group.name not in named]
+        context = DiskAlertContext(self._cluster, now_ms, settings, before.alerts.keys())
+        conditions = find_conditions(context, known, bookies, verdicts)
+        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
+        after = BookieDisksState(
+            known,
+            tuple(GroupState(v.group.name, v.move.gate, e.last) for v, e in zip(verdicts, emitted, strict=True)),
+            book,
+        )
+        self._bookies, self._last = bookies, ref(after, self._forget)
+        decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]
+        notes = tuple(e.note for e in emitted if e.note is not None)
+        wake_at = _wake_at(after, verdicts, bookies, now_ms, settings, review_at)
+        encoded = encode_state(after, (bookie.encoded for bookie in bookies.values()))
+        return Step(after, (*decided, *alerts), wake_at, notes, encoded)
+
+    def __reduce__(self) -> tuple[type["BookieDisksPolicy"], tuple[str, BookieDisksSettings]]:
+        """A copy in another process starts without verdicts."""
+        return type(self), (self._cluster, self._settings)
+
+    def _list_groups(self, known: BookieDisksCluster) -> tuple[PlacementGroup, ...]:
+        """Return the placement groups; thousands of namespaces are sorted into them only when a reading changed."""
+        if self._grouped is None or self._grouped[0] is not known.groups or self._grouped[1] is not known.placed:
+            self._groups, self._grouped = list_groups(known, self._settings), (known.groups, known.placed)
+        return self._groups
+
+    def _forget(self, _: object) -> None:
+        # The verdicts refer to the decoded bookies: kept longer than the state, they would defeat its cache's limit.
+        self._bookies = {}
+
+
+def _wake_at(
+    after: BookieDisksState,
+    verdicts: Sequence[GroupVerdict],
+    bookies: Mapping[str, BookieVerdict],
+    now_ms: int,
+    settings: BookieDisksSettings,
+    review_at: datetime | None,
+) -> datetime:
+    """Find the next instant at which time alone may change something; the heartbeat is always one."""
+    due_ms = _list_instants(after, verdicts, bookies, settings)
+    if review_at is not None:
+        due_ms = iter((*due_ms, to_millis(review_at)))
+    return from_millis(min(ms for ms in due_ms if ms > now_ms))
+
+
+def _list_instants(
+    after: BookieDisksState,
+    verdicts: Sequence[GroupVerdict],
+    bookies: Mapping[str, BookieVerdict],
+    settings: BookieDisksSettings,
+) -> Iterator[int]:
+    schedule = repeat_schedule(settings)
+    yield from (schedule.due_ms(group.last.at_ms, group.last.repeat_at_ms) for group in after.groups)
+    yield (after.cluster.begun_ms or 0) + millis_of(settings.validity)
+    yield from (v.move.rises_at_ms for v in verdicts if v.move.rises_at_ms is not None)
+    yield from (bookie.next_ms for bookie in bookies.values() if bookie.next_ms is not None)

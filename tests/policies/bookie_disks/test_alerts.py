@@ -1,0 +1,85 @@
+"""The alerts: each begins at its limit, and ends by a margin."""
+
+import pytest
+
+from tests.policies.bookie_disks.scenario import QUIET, Run, all_disks, disks, failed, settings
+from tests.policies.cases_of_bookies import registered
+
+WIDE = {f"w{n}": 90 for n in range(3)}
+"""Enough other bookies, so that no group is at risk."""
+
+
+@pytest.mark.parametrize(
+    ("free", "alerts"),
+    [
+        (50, set()),
+        (20, {("bookie-disk-below-soft-limit", "warning")}),
+        (12, {("bookie-disk-below-soft-limit", "warning"), ("bookie-disk-below-hard-limit", "critical")}),
+        (
+            10,
+            {
+                ("bookie-disk-below-soft-limit", "warning"),
+                ("bookie-disk-below-hard-limit", "critical"),
+                ("compaction-suspended", "critical"),
+            },
+        ),
+    ],
+)
+def test_a_dir_at_a_limit_has_its_alerts(free: int, alerts: set[tuple[str, str]]) -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", free), *all_disks(0, **WIDE))
+    assert run.firing() == {(alert, "b1/l", severity) for alert, severity in alerts}
+
+
+def test_a_saw_tooth_around_a_limit_is_one_alert() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, **WIDE))
+    for second, free in enumerate([20, 21, 20, 21, 22], 1):
+        run.see(disks(10 * second, "b1", free))
+    assert [(a.alert, a.status.value) for a in run.alerts] == [("bookie-disk-below-soft-limit", "firing")]
+    run.see(disks(100, "b1", 23))
+    assert run.firing() == set()
+
+
+def test_silence_ends_no_alert() -> None:
+    run = Run(settings(heartbeat="1d")).see(*all_disks(0, b1=10, **WIDE)).see(failed(10, "b1")).until(1000)
+    assert ("bookie-disk-below-hard-limit", "b1/l", "critical") in run.firing()
+    assert ("compaction-suspended", "b1/l", "critical") in run.firing()
+
+
+def test_a_dir_that_fills_soon_is_named_in_time() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=60, **WIDE))
+    for poll in range(1, 8):
+        run.see(disks(60 * poll, "b1", 60 - 2 * poll))
+    assert run.firing() == {("bookie-disk-fills-soon", "b1/l", "warning")}
+
+
+def test_without_thresholds_no_claim_is_made_about_compaction() -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", 5, thresholds=None), *all_disks(0, **WIDE))
+    assert "compaction-suspended" not in {alert for alert, _, _ in run.firing()}
+
+
+def test_an_unread_bookie_is_named_with_the_outcome() -> None:
+    run = Run(settings(heartbeat="1d")).see(registered(0, "b1 w0 w1 w2"), *all_disks(0, **WIDE), failed(0, "b1"))
+    run.see(*all_disks(250, **WIDE)).until(301)
+    assert run.firing() == {("bookie-disks-unread", "b1", "warning")}
+    assert run.alerts[-1].reason == "unsupported"
+
+
+def test_a_read_only_bookie_is_named() -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", 50, read_only=True), *all_disks(0, **WIDE))
+    assert run.firing() == {("bookie-read-only", "b1", "warning")}
+
+
+@pytest.mark.parametrize(
+    ("free", "severity"),
+    [((50, 50, 50), None), ((50, 50, 19), "warning"), ((50, 19, 19), "critical"), ((50, 50), "warning")],
+)
+def test_an_ensemble_without_a_spare_bookie_is_at_risk(free: tuple[int, ...], severity: str | None) -> None:
+    run = Run(settings(QUIET)).see(*(disks(0, f"b{n}", each) for n, each in enumerate(free)))
+    found = {severity for alert, _, severity in run.firing() if alert == "ensemble-at-risk"}
+    assert found == ({severity} if severity else set())
+
+
+def test_a_bookie_that_leaves_takes_its_alerts_along() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=5, **WIDE))
+    run.see(registered(10, "w0 w1 w2")).see(registered(20, "w0 w1 w2"))
+    assert run.firing() == set()

@@ -1,0 +1,75 @@
+"""Group by group: each placement group has a factor of its own, decided by its own bookies and ensemble."""
+
+import pytest
+
+from policies.bookie_readings import NamespaceAffinity
+from policies.observations import Observation
+from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, settings
+from tests.policies.cases_of_bookies import affinity, racks
+
+FREE = {"b1": 50, "b2": 16, "b3": 60, "b4": 70}
+GROUPS = {"g1": "b1 b2", "g2": "b3 b4"}
+
+
+def run_of(*observations: Observation, **block: object) -> Run:
+    return Run(settings(QUIET, NO_PATIENCE, block)).see(*observations, *all_disks(0, **FREE))
+
+
+def test_a_full_bookie_slows_its_own_group_only() -> None:
+    run = run_of(racks(0, GROUPS), affinity(0, {"a/one": "g1", "a/two": "g2", "a/three": "g2"}))
+    assert {group: run.verdict(group)[0] for group in ("g1", "g2", "default")} == {"g1": 0.5, "g2": 1.0, "default": 1.0}
+    assert run.last("g1").subject == "c1/g1"
+    assert [(run.last(g).namespaces.count, run.last(g).namespaces.first) for g in ("g1", "g2", "default")] == [
+        (1, ("a/one",)), (2, ("a/three", "a/two")), (0, ()),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "namespaces", "group", "factor", "ensemble"),
+    [
+        pytest.param(None, {"a/b": "g1"}, "default", 1.0, 2, id="without groups all bookies are one group"),
+        pytest.param({}, {"a/b": "g1"}, "default", 1.0, 2, id="and so they are with no group in the znode"),
+        pytest.param(GROUPS, {"a/b": ""}, "default", 1.0, 2, id="no affinity: all bookies"),
+        pytest.param(GROUPS, {"a/b": "*"}, "default", 1.0, 2, id="any group: all bookies"),
+        pytest.param(GROUPS, {"a/b": "g2 g1"}, "g1,g2", 1.0, 2, id="several primary groups: their union"),
+        pytest.param(GROUPS, {"a/b": "g1 > g2"}, "g1", 0.5, 2, id="enough primary bookies: no secondary one counts"),
+        pytest.param({**GROUPS, "g1": "b2"}, {"a/b": "g1 > g2"}, "g1", 1.0, 2, id="too few primary ones: they count"),
+        pytest.param({**GROUPS, "g1": "b2"}, {"a/b": "g1"}, "g1", 0.0, 2, id="too few bookies"),
+        pytest.param(GROUPS, {"a/b": "nobody"}, "nobody", 0.0, 2, id="a group without members"),
+        pytest.param(GROUPS, {"a/b": " > g1"}, "g1", 0.5, 2, id="secondary groups alone are used like primary ones"),
+        pytest.param({"default": "b1 b2"}, {"a/b": "default"}, "default", 0.5, 2, id="a group with the usual name"),
+        pytest.param({"default": "b1 b2"}, {"a/b": "default"}, "*", 1.0, 2, id="all bookies beside it"),
+        pytest.param(
+            GROUPS,
+            {"a/b": NamespaceAffinity(ensemble_size=4), "a/c": NamespaceAffinity(ensemble_size=1)},
+            "default", 0.5, 4, id="the largest ensemble of its namespaces decides",
+        ),
+        pytest.param(
+            GROUPS, {"a/b": NamespaceAffinity(ensemble_size=1)}, "default", 1.0, 2, id="no policy names more"
+        ),
+    ],
+)  # fmt: skip
+def test_a_groups_bookies_are_those_on_which_its_namespaces_may_place_data(
+    groups: dict[str, str] | None,
+    namespaces: dict[str, NamespaceAffinity | str],
+    group: str,
+    factor: float,
+    ensemble: int,
+) -> None:
+    decided = run_of(racks(0, groups), affinity(0, namespaces)).last(group)
+    assert (decided.factor, decided.ensemble) == (factor, ensemble)
+
+
+def test_a_group_without_namespaces_is_decided_on_a_last_time() -> None:
+    run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}))
+    run.see(affinity(10, {"a/b": "g2"})).until(200_000)
+    last = run.last("g1")
+    assert (last.factor, last.previous_factor, last.reason, last.valid_until) == (1.0, 0.5, "group_ended", None)
+    assert len(run.decided("g1")) == 2
+
+
+def test_sequences_grow_by_group() -> None:
+    run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}), heartbeat="10s").until(100)
+    sequences = [d.sequence for d in run.decided("g1")]
+    assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
+    assert len(sequences) > 5

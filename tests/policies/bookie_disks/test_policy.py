@@ -1,0 +1,200 @@
+"""The factor of all bookies: the E-th best decides; it falls at once, and rises with patience."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.bookie_disks.decisions import BookieThrottleReason
+from policies.bookie_disks.state import BookieDisksState
+from policies.observations import Outcome
+from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, disks, failed, settings
+from tests.policies.cases_of_bookies import affinity, racks, registered
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "free", "factor", "reason"),
+    [
+        pytest.param(3, [1, 50, 50, 50, 50], 1.0, "above_limits", id="one full bookie of five slows nobody down"),
+        pytest.param(3, [1, 1, 50, 50, 50], 1.0, "above_limits", id="nor do two of five"),
+        pytest.param(3, [1, 1, 16, 50, 50], 0.5, "soft_limit", id="the third best of five decides"),
+        pytest.param(3, [1, 14, 16, 50], 0.25, "soft_limit", id="the third best of four decides"),
+        pytest.param(2, [50, 12], 0.0, "hard_limit", id="at the hard limit"),
+        pytest.param(2, [50, 20], 1.0, "soft_limit", id="exactly at the soft limit it is reached, and allows 1.0"),
+        pytest.param(2, [50], 0.0, "too_few_bookies", id="fewer than a ledger needs"),
+        pytest.param(1, [50, 1], 1.0, "above_limits", id="an ensemble of one needs one bookie"),
+    ],
+)
+def test_the_bookie_of_the_rank_of_the_ensemble_decides(
+    ensemble: int, free: list[int], factor: float, reason: str
+) -> None:
+    run = Run(settings(QUIET, ensemble=ensemble))
+    run.see(*(disks(0, f"b{number}", gigabytes) for number, gigabytes in enumerate(free)))
+    decided = run.last()
+    if reason == "soft_limit" and factor == 1.0:
+        reason = "above_limits"  # a factor of 1.0 limits nobody
+    assert (round(decided.factor, 6), decided.reason.value, decided.ensemble) == (factor, reason, ensemble)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_fullest_dir_of_a_bookie_counts_whatever_the_order_of_dirs(order: int) -> None:
+    dirs = dict([("/a", 50), ("/b", 16), ("/c", 80)][::order])
+    run = Run(settings(QUIET)).see(disks(0, "b1", dirs), disks(0, "b2", 90))
+    limiting = run.last().limiting
+    assert limiting is not None
+    assert (run.verdict(), limiting.bookie, limiting.dir) == ((0.5, "soft_limit"), "b1", "/b")
+
+
+def test_the_sentence_has_the_numbers_that_decided() -> None:
+    run = Run(settings(QUIET, ensemble=3)).see(*all_disks(0, b1=50, b2=60, b3=16, b4=1))
+    assert run.last().explanation == (
+        "Publishing to group default of c1 should be slowed to 0.50: bookie b3 /l has 16.0 GB free of 100 GB, and with "
+        "ensembles of 3 the third best of 4 bookies decides."
+    )
+
+
+def test_a_read_only_bookie_counts_as_full() -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", 50), disks(0, "b2", 50, read_only=True))
+    assert run.verdict() == (0.0, "read_only")
+    assert "bookie b2 is read-only" in run.last().explanation
+
+
+def test_registrations_show_a_read_only_bookie_sooner_than_its_disks() -> None:
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
+    run.see(registered(1, "b1", read_only="b2"))
+    assert run.verdict() == (0.0, "read_only")
+    assert run.see(registered(2, "b1 b2")).verdict() == (1.0, "above_limits")
+
+
+def test_it_falls_at_once_and_rises_after_the_hold_and_clear_of_the_margin() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=50))
+    run.see(disks(10, "b2", 11))
+    assert run.verdict() == (0.0, "hard_limit")
+    run.see(disks(50, "b2", 13))
+    assert run.verdict() == (0.0, "recovery_margin")
+    run.see(disks(60, "b2", 14))
+    assert run.verdict() == (0.25, "soft_limit")
+    run.see(disks(70, "b2", 50))
+    assert run.verdict() == (0.25, "min_hold")
+    assert run.until(91).verdict() == (1.0, "above_limits")
+
+
+def test_another_bookie_with_room_ends_a_stop_that_a_full_one_caused() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=5))
+    assert run.verdict() == (0.0, "hard_limit")
+    assert run.see(disks(60, "b3", 40)).verdict() == (1.0, "above_limits")
+
+
+def test_too_few_known_bookies_stop_it_only_until_enough_are_known() -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", 50))
+    assert run.verdict() == (0.0, "too_few_bookies")
+    assert run.see(disks(0.1, "b2", 50)).verdict() == (1.0, "above_limits")
+
+
+def test_registered_bookies_are_awaited_at_the_start_for_the_validity() -> None:
+    run = Run(settings(heartbeat="1d", fallback_factor=0.7)).see(registered(0, "b1 b2"), disks(0, "b1", 50))
+    assert run.verdict() == (0.7, "initial")
+    run.see(disks(200, "b1", 50)).until(301)
+    assert run.verdict() == (0.0, "too_few_bookies")
+
+
+def test_an_awaited_bookie_lifts_no_stop() -> None:
+    run = Run(settings(QUIET)).see(registered(0, "b1"), disks(0, "b1", 50))
+    assert run.see(registered(1, "b1 b2")).verdict() == (0.0, "too_few_bookies")
+
+
+def test_silence_opens_no_gate() -> None:
+    run = Run(settings(heartbeat="1d")).see(*all_disks(0, b1=50, b2=16))
+    run.see(failed(10, "b2", Outcome.TIMEOUT)).until(3600)
+    assert run.verdict() == (0.5, "stale_volume")
+
+
+def test_an_old_reading_counts_at_most_as_the_fallback() -> None:
+    run = Run(settings(heartbeat="1d", fallback_factor=0.3)).see(*all_disks(0, b1=50, b2=60)).until(301)
+    assert run.verdict() == (0.3, "stale_volume")
+
+
+@pytest.mark.parametrize("bookie", ["b1", ""])
+def test_without_any_good_reading_the_fallback_applies(bookie: str) -> None:
+    run = Run(settings(heartbeat="1d", fallback_factor=0.5)).see(failed(0, bookie))
+    assert run.verdict() == (0.5, "initial")
+    assert run.until(301).verdict() == (0.5, "no_data")
+    assert ("bookie-disks-unread", "c1", "critical") in run.firing()
+
+
+def test_an_unreadable_dir_is_neither_full_nor_empty() -> None:
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=16))
+    run.see(disks(10, "b2", {"/l": None}))
+    assert run.verdict() == (0.5, "soft_limit")
+
+
+def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
+    run = Run(settings(QUIET, NO_PATIENCE, departed_hold="10m"))
+    run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60}))
+    run.see(disks(10, "b2", {"/b": 60}))
+    assert run.verdict() == (0.5, "departed_volume")
+    assert run.until(611).verdict() == (1.0, "above_limits")
+
+
+def test_a_bookie_leaves_when_two_readings_of_the_registrations_lack_it() -> None:
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
+    run.see(registered(5, "b1"))
+    assert run.verdict() == (1.0, "above_limits")
+    assert run.see(registered(10, "b1")).verdict() == (0.0, "too_few_bookies")
+
+
+def test_readings_of_other_policies_alone_decide_nothing() -> None:
+    run = Run(settings())
+    run.see(registered(0, "b1 b2"), racks(0, {"g": "b1 b2"}), affinity(0, {"a/b": "g"})).until(10_000)
+    assert (run.published, run.wake_at) == ([], None)
+
+
+def test_a_restart_from_the_stored_state_decides_the_same() -> None:
+    course = [*all_disks(0, b1=50, b2=16, b3=60), *all_disks(20, b2=11, b3=11), *all_disks(90, b2=15, b3=15)]
+    plain, restarted = Run(settings()).feed(course).until(400), Run(settings())
+    for observation in course:
+        restarted.see(observation)
+        stored = restarted.steps[-1][1].encoded
+        assert stored is not None
+        assert stored == msgspec.msgpack.encode(restarted.state)
+        state = msgspec.msgpack.decode(stored, type=BookieDisksState)
+        restarted.state, restarted.policy = state, Run(settings()).policy
+    assert restarted.until(400).published == plain.published
+
+
+def test_shadow_mode_and_a_missing_actuator_are_named() -> None:
+    full = [disks(0, "b1", 16), disks(0, "b2", 16)]
+    shadow = Run(settings(QUIET, mode="shadow")).see(*full).last()
+    assert shadow.explanation.endswith("decides; this is shadow mode, nothing is carried out.")
+    idle = Run(settings(QUIET, has_actuator=False)).see(*full).last()
+    assert idle.explanation.endswith("decides; no actuator is set for this cluster.")
+
+
+@pytest.mark.parametrize(
+    ("course", "verdict", "when"),
+    [
+        ([16, 50, 50], "lower", "bookie b1 /l has 15.6 GB or less free (now 16.0 GB)"),
+        ([16, 50, 50], "raise", "bookie b1 /l has more than 16.4 GB free (now 16.0 GB)"),
+        ([5, 50, 50], "raise", "bookie b1 /l has more than 13.2 GB free (now 5.0 GB)"),
+    ],
+)
+def test_the_counterfactuals_are_the_gates_own_thresholds(course: list[int], verdict: str, when: str) -> None:
+    run = Run(settings(QUIET, ensemble=3, min_hold="0s")).see(*(disks(0, f"b{n}", f) for n, f in enumerate(course, 1)))
+    assert (verdict, when) in [(o.verdict, o.when) for o in run.last().otherwise]
+
+
+def test_a_limit_of_none_observes_and_never_slows_down() -> None:
+    run = Run(settings(QUIET, soft=None, hard=None)).see(*all_disks(0, b1=1, b2=1))
+    assert run.verdict() == (1.0, "unlimited")
+
+
+def test_every_reason_has_a_meaning() -> None:
+    assert all(reason.meaning for reason in BookieThrottleReason)
+
+
+def test_two_full_bookies_do_not_alternate() -> None:
+    run = Run(settings(QUIET, ensemble=1)).see(*all_disks(0, b1=5, b2=6))
+    first: Any = run.last().limiting
+    for second in range(1, 6):
+        run.see(*all_disks(second, b1=5 + second % 2, b2=6 - second % 2))
+    assert [d.limiting.bookie for d in run.decided() if d.limiting] == [first.bookie]

@@ -1,0 +1,146 @@
+"""What holds of the bookie-disks policy whatever happens: 60 random histories each."""
+
+from random import Random
+
+import pytest
+
+from policies.bookie_disks.decisions import BookieThrottle
+from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_disks.state import BookieDisksState
+from policies.observations import Observation, Outcome, Reading
+from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, disks, failed, settings
+from tests.policies.cases_of_bookies import affinity, racks, registered
+
+HISTORIES = pytest.mark.parametrize("seed", range(60))
+GROUPS = {"g1": "b0 b1 b2", "g2": "b3 b4"}
+NAMESPACES = {"a/one": "g1", "a/two": "g2", "a/three": ""}
+STEADY = {"heartbeat": "1h"}
+BOOKIES = [f"b{n}" for n in range(5)]
+Poll = list[Observation]
+
+
+def history(seed: int) -> list[Poll]:
+    """Some polls of five bookies with two dirs each, with failures, read-only times and departures."""
+    random, polls = Random(seed), []
+    for number in range(8):
+        second = 20 * number
+        poll: Poll = [racks(second, GROUPS), affinity(second, NAMESPACES)] if number in (0, 4) else []
+        there = [b for b in BOOKIES if random.random() < 0.95]
+        poll.append(registered(second, " ".join(there)))
+        for bookie in there:
+            if random.random() < 0.1:
+                poll.append(failed(second, bookie, Outcome.TIMEOUT))
+            else:
+                dirs: dict[str, int | None] = {f"/{d}": random.choice([2, 11, 13, 15, 18, 25, 60]) for d in "xy"}
+                poll.append(disks(second, bookie, dirs, read_only=random.random() < 0.05))
+        polls.append(poll)
+    return polls
+
+
+def contents(run: Run) -> list[tuple[object, ...]]:
+    return [(d.decided_at, d.record_key(), d.decision_id, d.says()) for d in run.published]
+
+
+@HISTORIES
+def test_neither_order_nor_repetition_within_a_batch_matters(seed: int) -> None:
+    plain, shuffled, random = Run(settings(STEADY)), Run(settings(STEADY)), Random(seed)
+    for poll in history(seed):
+        plain.together(*poll)
+        mixed = [*poll, *random.sample(poll, 3)]
+        random.shuffle(mixed)
+        shuffled.together(*mixed)
+    assert contents(shuffled.until(600)) == contents(plain.until(600))
+
+
+@HISTORIES
+def test_the_cut_into_batches_does_not_change_what_is_in_force_in_the_end(seed: int) -> None:
+    polls = history(seed)
+    whole, pieces = Run(settings(STEADY, NO_PATIENCE)), Run(settings(STEADY, NO_PATIENCE))
+    for poll in polls:
+        whole.together(*poll)
+        pieces.feed(poll)
+    whole.until(600)
+    pieces.until(600)
+    for group in ("default", "g1", "g2"):
+        assert pieces.verdict(group)[0] == whole.verdict(group)[0]
+
+
+@HISTORIES
+def test_a_restart_after_any_poll_changes_nothing(seed: int) -> None:
+    plain, restarted = Run(settings(STEADY)), Run(settings(STEADY))
+    for poll in history(seed):
+        plain.together(*poll)
+        restarted.together(*poll)
+        assert isinstance(restarted.state, BookieDisksState)
+        restarted.policy = Run(settings(STEADY)).policy
+    assert restarted.until(600).published == plain.until(600).published
+
+
+@HISTORIES
+def test_other_names_of_bookies_in_the_same_order_decide_the_same(seed: int) -> None:
+    plain, renamed = Run(settings(STEADY)), Run(settings(STEADY))
+    for poll in history(seed):
+        plain.together(*poll)
+        renamed.together(*(Observation(o.id, o.at, rename(o)) for o in poll))
+    assert [(d.decided_at, d.group, d.factor, d.reason) for d in throttles(renamed)] == [
+        (d.decided_at, d.group, d.factor, d.reason) for d in throttles(plain)
+    ]
+
+
+def rename(observation: Observation) -> Reading:
+    text = observation.reading.model_dump_json()
+    for bookie in BOOKIES:
+        text = text.replace(f'"{bookie}"', f'"x{bookie}.example.org:3181"')
+    return type(observation.reading).model_validate_json(text)
+
+
+def throttles(run: Run) -> list[BookieThrottle]:
+    return [d for d in run.published if isinstance(d, BookieThrottle)]
+
+
+@HISTORIES
+def test_the_order_of_dirs_does_not_matter(seed: int) -> None:
+    plain, permuted = Run(settings(STEADY)), Run(settings(STEADY))
+    for poll in history(seed):
+        plain.together(*poll)
+        permuted.together(*(turned(o) for o in poll))
+    assert permuted.published == plain.published
+
+
+def turned(observation: Observation) -> Observation:
+    reading = observation.reading
+    if not isinstance(reading, BookieDisks):
+        return observation
+    return Observation(observation.id, observation.at, reading.model_copy(update={"dirs": reading.dirs[::-1]}))
+
+
+@HISTORIES
+def test_one_more_bookie_with_room_never_lowers_a_factor(seed: int) -> None:
+    plain, more = Run(settings(STEADY, NO_PATIENCE)), Run(settings(STEADY, NO_PATIENCE))
+    for number, poll in enumerate(history(seed)):
+        plain.together(*poll)
+        second = 20 * number
+        more.together(*(with_one_more(o) for o in poll), disks(second, "b9", 90))
+        for group in ("default", "g1", "g2"):
+            assert more.last(group).factor >= plain.last(group).factor
+
+
+def with_one_more(observation: Observation) -> Observation:
+    """The same reading, in which b9 is registered and in both groups."""
+    text = observation.reading.model_dump_json()
+    text = text.replace('"b0":{', '"b9":{"rack":null},"b0":{').replace('"b3":{', '"b9":{"rack":null},"b3":{')
+    text = text.replace('"writable":[', '"writable":[{"bookie":"b9"},')
+    return Observation(observation.id, observation.at, type(observation.reading).model_validate_json(text))
+
+
+@HISTORIES
+def test_each_decision_is_sound(seed: int) -> None:
+    run = Run(settings(STEADY))
+    for poll in history(seed):
+        run.together(*poll)
+    for decided in throttles(run.until(600)):
+        assert 0.0 <= decided.factor <= 1.0
+        assert decided.explanation.startswith(f"Publishing to group {decided.group} of c1 ")
+        assert decided.factor <= decided.raw_factor + 0.05
+        if decided.reason == "hard_limit":
+            assert decided.factor == 0.0
