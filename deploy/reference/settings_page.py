@@ -107,8 +107,8 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
     if isinstance(default, BaseModel) and default.model_fields_set:
         chosen = default.model_dump(mode="json", exclude_unset=True)
         # The alternatives to what is chosen stay out when a reader takes away one comment sign everywhere.
-        lines = (re.sub("^#(?! )", "##", line) for line in _block(type(default), chosen, off=True))
-        return [f"{row.name}:", *_indented(lines)]
+        block = [re.sub("^#(?! )", "##", line) for line in _block(type(default), chosen, off=True)]
+        return [f"{row.name}:", *_indented(block)]
     if isinstance(default, BaseModel):
         return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
     if default == {} or get_origin(field.annotation) is dict:
