@@ -4,7 +4,7 @@ A policy states which conditions hold now; the alert book holds the alerts publi
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -92,6 +92,41 @@ class AlertBook(Struct, array_like=True, frozen=True):
         return frozenset((e.alert, e.subject) for e in self.entries)
 
 
+MOST_SINGLY = 10
+"""More alerts of one kind than this become one, with a count and as many names."""
+
+
+def gather(
+    book: AlertBook,
+    gathered: tuple[str, str],
+    each: Iterable[Condition],
+    summarize: Callable[[Sequence[Condition]], Condition],
+) -> Iterator[Condition]:
+    """Yield few conditions of one kind one by one, and many as one.
+
+    A thing that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or
+    resolved too early. All that follow join the one alert, so a fleet never has many more alerts than a person can
+    read. It ends when few are left, and these are named one by one.
+
+    Args:
+        book: the open alerts.
+        gathered: name and subject of the one alert.
+        each: the conditions of single things.
+        summarize: makes the one alert of those that have none of their own.
+    """
+    open_alerts = book.keys()
+    singly: list[Condition] = []
+    others: list[Condition] = []
+    for condition in each:
+        (singly if condition.key in open_alerts else others).append(condition)
+    yield from singly
+    most = MOST_SINGLY // 2 if gathered in open_alerts else MOST_SINGLY
+    if len(singly) + len(others) <= most:
+        yield from others
+    elif others:
+        yield summarize(others)
+
+
 @dataclass(frozen=True, slots=True)
 class Sender:
     """The fields and the schedule that all alerts of one cluster share."""
@@ -122,7 +157,13 @@ class Sender:
 
 
 def review(
-    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender, *, most: int | None = None
+    book: AlertBook,
+    conditions: Iterable[Condition],
+    now: datetime,
+    sender: Sender,
+    *,
+    most: int | None = None,
+    ends: Mapping[tuple[str, str], str] | None = None,
 ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
     """Compare the conditions that hold now with the open alerts.
 
@@ -132,6 +173,7 @@ def review(
         now: the time of this step.
         sender: the fields that all alerts of the cluster share.
         most: the most alerts that one step publishes; the others follow in later steps, a second apart.
+        ends: by alert and subject: why an alert ends though its condition is not over, worded to follow its name.
 
     Returns:
         The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
@@ -154,7 +196,8 @@ def review(
         if is_due:
             sequence = next_sequence(sequence, now_ms, is_first=before is None or before.said_ms is None)
             evidence = condition.evidence if condition else ()
-            alerts.append(_alert(entry, condition is None, sequence, evidence, now, sender))
+            end = None if condition else (ends or {}).get(key, "is over")
+            alerts.append(_alert(entry, end, sequence, evidence, now, sender))
         if condition is not None:
             entries.append(entry)
     due_ms = [now_ms + _APART_MS] if is_waiting else [_due_ms(entry, sender) for entry in entries]
@@ -213,11 +256,13 @@ def _kept_quiet(before: AlertEntry | None, condition: Condition | None, now_ms: 
 
 
 def _alert(
-    entry: AlertEntry, ended: bool, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender
+    entry: AlertEntry, end: str | None, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender
 ) -> Alert:
+    """Build the record of an alert; `end` says why it is resolved, None while it fires."""
+    ended = end is not None
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
     # The summary of a resolved alert cannot use the last one, which describes the condition when it held.
-    summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
+    summary = f"{entry.alert} of {entry.subject} {end}" if ended else entry.summary
     issuer, about = sender.issuer, (entry.alert, entry.subject)
     return Alert(
         **issuer.header(entry.subject, sequence, now, about=about),

@@ -19,11 +19,9 @@ from policies.sessions.fold import session_machine
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.fold.nodes import OwnershipNodes
-from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import bundle_of
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NodeRecord, SessionsState, SessionTrack
-from policies.units import millis_of
 
 UNKNOWN = "unknown"
 """The status of a session whose last reading is older than `validity`."""
@@ -181,8 +179,7 @@ class SessionsView:
     def _cluster(self, name: str) -> _SessionsCluster:
         if name not in self._clusters:
             settings = self._settings.for_cluster(name)
-            timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
-            self._clusters[name] = _SessionsCluster(ClusterState(SessionsState(0), timeouts))
+            self._clusters[name] = _SessionsCluster(ClusterState(SessionsState(0), settings))
         return self._clusters[name]
 
 

@@ -3,17 +3,22 @@
 Missing data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
-from policies.alerts import AlertBook, Condition
+from policies.alerts import MOST_SINGLY, AlertBook, Condition, gather
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fleet import has_failed
+from policies.sessions.judge.members import describe_absence, describe_flapping
+from policies.sessions.liveness import Certainty, ReadingPair
 from policies.sessions.readings import bundle_of
-from policies.sessions.state import NodeRecord
-from policies.units import agreeing, counted, human_seconds
+from policies.sessions.settings import DEFAULT_TIMEOUT_MS
+from policies.sessions.state import NEVER, NodeRecord
+from policies.units import agreeing, counted, human_seconds, name_some
 
 LOST = "session-lost"
 NOT_REGISTERED = "not-registered"
@@ -27,13 +32,26 @@ FLAPPING = "session-flapping"
 NOT_EPHEMERAL = "bundle-not-ephemeral"
 LOAD_DATA = "load-data-missing"
 
+_MANY = {
+    LOST: "members of {} have no ZooKeeper session",
+    NOT_REGISTERED: "members of {} reported themselves healthy, but are not registered",
+    ZOMBIE: "members of {} reported themselves healthy, but have not been registered for `zombie_after`",
+    EXHAUSTED: "members of {} cannot reconnect, and no shutdown was ordered",
+    FLAPPING: "members of {} lose their sessions or connections again and again",
+    LOAD_DATA: "members of {} have recovered, but have published no load data",
+    DOUBLE: "bundles of {} are claimed by more than one member",
+    ORPHAN: "bundles of {} have had no owner for a while",
+    NOT_EPHEMERAL: "bundles of {} have a node that outlives every session",
+}
+"""What one alert says of many things; a number stands before it."""
+
 _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdict.GONE})
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
 _ABOUT_SESSIONS = frozenset({LOST, FLEET_WIDE, EXHAUSTED, FLAPPING, LOAD_DATA})
 _ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AlertContext:
     """The inputs of all conditions."""
 
@@ -42,16 +60,73 @@ class AlertContext:
     """The facts that remain after the step."""
     book: AlertBook
 
+    @cached_property
+    def open_alerts(self) -> frozenset[tuple[str, str]]:
+        """The alerts (name, subject) that were open after the last step."""
+        return self.book.keys()
+
 
 def conditions(context: AlertContext) -> Iterator[Condition]:
-    """All conditions that hold now, and those published before that are unknown now."""
-    held = {c.key: c for c in _check_all(context)}
-    yield from held.values()
-    unknown = _find_unknown(context)
+    """All conditions that hold now, gathered by kind, and those published before that are unknown now."""
+    by_kind: dict[str, list[Condition]] = {}
+    for condition in _check_all(context):
+        by_kind.setdefault(condition.alert, []).append(condition)
+    held: set[tuple[str, str]] = set()
+    for alert, found in by_kind.items():
+        summarize = partial(_summarize, context, alert)
+        each = gather(context.book, (alert, context.cluster), found, summarize) if alert in _MANY else found
+        for condition in each:
+            held.add(condition.key)
+            yield condition
+    if any(entry.said_ms is not None and (entry.alert, entry.subject) not in held for entry in context.book.entries):
+        unknown = _find_unknown(context)
+        for entry in context.book.entries:
+            key = (entry.alert, entry.subject)
+            if entry.said_ms is not None and key not in held and key in unknown:
+                yield entry.as_unknown()
+
+
+def find_ends(context: AlertContext) -> dict[tuple[str, str], str]:
+    """Why open alerts of lost sessions end though these members have no session: by alert and subject."""
+    facts, cluster = context.facts, context.cluster
+    together = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
+    found: dict[tuple[str, str], str] = {}
+    if together:
+        found[LOST, cluster] = f"is part of {FLEET_WIDE} of {cluster}/{together[0]} now"
     for entry in context.book.entries:
-        key = (entry.alert, entry.subject)
-        if entry.said_ms is not None and key not in held and key in unknown:
-            yield entry.as_unknown()
+        member = facts.members.get(entry.subject.removeprefix(f"{cluster}/")) if entry.alert == LOST else None
+        if member is None or member.track is None or not member.track.is_lost:
+            continue
+        if member.liveness.is_dead:
+            found[LOST, entry.subject] = "ends: its process is gone"
+        elif member.member.role in together:
+            found[LOST, entry.subject] = f"is part of {FLEET_WIDE} of {cluster}/{member.member.role} now"
+    return found
+
+
+def _summarize(context: AlertContext, alert: str, many: Sequence[Condition]) -> Condition:
+    """Make one condition of many of one kind, with their number and the first names."""
+    cluster = context.cluster
+    names = sorted(condition.subject.removeprefix(f"{cluster}/") for condition in many)
+    claimants = Counter(name for c in many if "members" in c.labels for name in c.labels["members"].split(","))
+    most = "".join(f"; {member} claims {count} of them" for member, count in claimants.most_common(1))
+    summary = f"{len(many)} {_MANY[alert].format(cluster)}{most}: {name_some(names, MOST_SINGLY)}"
+    return Condition(
+        alert=alert,
+        subject=cluster,
+        severity=many[0].severity,
+        reason=many[0].reason,
+        summary=many[0].summary if len(many) == 1 else summary,
+        labels={"cluster": cluster, "count": str(len(many)), "first": ",".join(names[:MOST_SINGLY])},
+        evidence=unique_ids(*(id_ for c in many[:EVIDENCE_LIMIT] for id_ in c.evidence))[:EVIDENCE_LIMIT],
+        count=len(many),
+    )
+
+
+def _is_open(context: AlertContext, alert: str, subject: str) -> bool:
+    """Whether an alert, or the one of its kind for many, is open; then less is needed to keep it."""
+    open_alerts = context.open_alerts
+    return (alert, f"{context.cluster}/{subject}") in open_alerts or (alert, context.cluster) in open_alerts
 
 
 def _check_all(context: AlertContext) -> Iterator[Condition]:
@@ -62,8 +137,8 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
             subject=cluster,
             severity=Severity.WARNING,
             reason=unread.reason,
-            summary=f"ZooKeeper of {cluster} cannot be read ({unread.reason}): that is no loss of sessions, and "
-            "nobody is told to shut down for it",
+            summary=f"ZooKeeper of {cluster} cannot be read ({unread.reason}): this is no loss of sessions, and no "
+            "member is shut down for it",
             labels={"cluster": cluster},
             evidence=unread.evidence[:EVIDENCE_LIMIT],
         )
@@ -82,7 +157,8 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
     facts = context.facts
     fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
     for role in fleet_wide:
-        yield _report_fleet(context, role)
+        if _is_open(context, FLEET_WIDE, role) or _is_freshly_lost(context, role):
+            yield _report_fleet(context, role)
     for member in facts.members.values():
         track = member.track
         if track is None or not track.is_lost or not member.is_fresh or member.liveness.is_dead:
@@ -93,10 +169,18 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
             yield _report_member(context, LOST, Severity.WARNING, "session_lost", member, what)
 
 
+def _is_freshly_lost(context: AlertContext, role: str) -> bool:
+    """Whether fresh readings alone show that a loss is fleet-wide."""
+    members, facts = context.facts.roles[role], context.facts.members
+    affected = (facts[m.member] for m in (*members.lost, *members.cut_off))
+    fresh = sum(member.certainty is not Certainty.STALE for member in affected)
+    return fresh >= members.losses.threshold
+
+
 def _report_fleet(context: AlertContext, role: str) -> Condition:
     members = context.facts.roles[role]
     lost = sorted(members.lost, key=lambda m: m.member)
-    names = ", ".join(m.member for m in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    names = name_some([m.member for m in lost], 5)
     cut = len(members.cut_off)
     cut_off = f", and {cut} {agreeing(cut, 'is', 'are')} cut off" if cut else ""
     count = f"{len(lost)} of {len(members.members) + members.unread}"
@@ -118,34 +202,36 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
         return
     is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
     is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
-    if track.is_lost and member.is_exhausted and not is_ordered and not is_fleet_wide:
-        what = f"cannot reconnect ({counted(member.member.attempts, 'failed attempt')}), and was not told to shut down"
+    is_sure = member.certainty is Certainty.SURE or _is_open(context, EXHAUSTED, member.name)
+    if track.is_lost and member.is_exhausted and is_sure and not is_ordered and not is_fleet_wide:
+        tried = human_seconds((facts.now_ms - member.begun_ms) / 1000)
+        attempts = counted(member.member.attempts, "failed attempt")
+        what = f"has not reconnected in {tried} ({attempts}), and no shutdown was ordered"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
     if track.unsettled:
         settle = human_seconds(facts.settings.settle.total_seconds())
-        what = f"lost its session {counted(len(track.losses), 'time')} within {settle}"
+        what = describe_flapping(track, settle)
         yield _report_member(context, FLAPPING, Severity.WARNING, "unsettled", member, what)
     due_ms = facts.load_data_missed_ms(member)
     if due_ms is not None and due_ms <= facts.now_ms:
-        what = "has its bundles again, but has published no load data though it was told to"
+        what = "has recovered, but has not published its load data, though Headgate asked for it"
         yield _report_member(context, LOAD_DATA, Severity.WARNING, "load_data_missing", member, what)
 
 
 def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
     """Warn at once; critical after the longest time in which a member was seen to come back by itself."""
-    absence, facts = member.liveness.unregistered, context.facts
-    if absence is None:
+    absence, facts, health = member.liveness.unregistered, context.facts, member.member.health
+    if absence is None or health is None:
         return
-    away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
-    left = human_seconds(max(0, absence.due_ms - facts.now_ms) / 1000)
-    what = f"says it is healthy, but has not been registered for {away}"
-    yield _report_member(
-        context, NOT_REGISTERED, Severity.WARNING, "not_registered", member,
-        f"{what}; most come back by themselves, it has {left} left",
-    )  # fmt: skip
-    open_alerts = context.book.keys()
-    if absence.due_ms <= facts.now_ms or (ZOMBIE, f"{context.cluster}/{member.name}") in open_alerts:
-        yield _report_member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, f"{what}, and owns nothing")
+    what = describe_absence(health, absence, facts)
+    left_ms = absence.due_ms - facts.now_ms
+    left = f"; most members come back by themselves, it has {human_seconds(left_ms / 1000)} left" if left_ms > 0 else ""
+    yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}{left}")
+    is_confirmed = absence.certainty is Certainty.SURE or (ZOMBIE, context.cluster) in context.open_alerts
+    if (left_ms <= 0 and is_confirmed) or (ZOMBIE, f"{context.cluster}/{member.name}") in context.open_alerts:
+        owned = facts.owned_counts.get(member.name, 0)
+        owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
+        yield _report_member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, f"{what}{owns}")
 
 
 def _check_claims(context: AlertContext) -> Iterator[Condition]:
@@ -158,20 +244,34 @@ def _check_claims(context: AlertContext) -> Iterator[Condition]:
     for path, names in claimants.items():
         if len(names) < 2:
             continue
-        names.sort()
         node = facts.nodes.get(path)
-        winner = node.session if node is not None and node.exists else None
+        if not (_is_open(context, DOUBLE, bundle_of(path)) or _is_fresh(node, facts)):
+            continue
+        names.sort()
+        holder = "it has no node"
+        if node is not None and node.exists:
+            holder = f"its node belongs to {f'the session {node.session}' if node.session else 'an unknown session'}"
         yield _report_bundle(
             context, DOUBLE, Severity.CRITICAL, "double_ownership", path,
-            f"is claimed by {' and '.join(names)}; its node belongs to the session {winner or 'of nobody'}",
+            f"is claimed by {' and '.join(names)}; {holder}",
             unique_ids(node.read_id if node else "", *(facts.members[name].member.read_id for name in names)),
+            {"members": ",".join(names)},
         )  # fmt: skip
+
+
+def _is_fresh(node: NodeRecord | None, facts: Facts) -> bool:
+    """Whether a node was read so recently that a critical alert may begin on it."""
+    if node is None:
+        return False
+    pair = ReadingPair(node.read_ms, node.before_ms, NEVER, DEFAULT_TIMEOUT_MS)
+    return pair.judge_certainty(facts.now_ms) is not Certainty.STALE
 
 
 def _check_bundle(context: AlertContext, node: NodeRecord) -> Iterator[Condition]:
     evidence = unique_ids(node.read_id)
     if node.exists and not node.ephemeral:
-        what = f"has a node that is not ephemeral, so it would never be free again (it names {node.owner or 'nobody'})"
+        names = node.owner or "no member"
+        what = f"has a node that is not ephemeral, so the end of a session does not free it (it names {names})"
         yield _report_bundle(context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, evidence)
     due_ms = context.facts.orphan_ms(node)
     if due_ms is not None and due_ms <= context.facts.now_ms:
@@ -189,13 +289,19 @@ def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:
         if member.track is not None and not member.is_fresh:
             found |= {(alert, f"{cluster}/{name}") for alert in _ABOUT_SESSIONS}
             found.add((FLEET_WIDE, f"{cluster}/{member.member.role}"))
+            if member.track.is_lost or member.track.unsettled:
+                found |= {(alert, cluster) for alert in _ABOUT_SESSIONS}
         if not member.liveness.is_no_zombie:
             found |= {(alert, f"{cluster}/{name}") for alert in (NOT_REGISTERED, ZOMBIE)}
+            if member.registration is not None and member.liveness.unregistered is None:
+                found |= {(alert, cluster) for alert in (NOT_REGISTERED, ZOMBIE)}
     if any(has_failed(source, facts.sources.values()) for source in facts.sources.values()):
         found.add((UNREAD, cluster))
     for node in facts.bundles():
         if node.read_ms < oldest_ms:
             found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _ABOUT_BUNDLES}
+            if not node.exists or not node.ephemeral:
+                found |= {(alert, cluster) for alert in _ABOUT_BUNDLES}
     return found
 
 
@@ -210,10 +316,11 @@ def _report_member(
 
 
 def _report_bundle(
-    context: AlertContext, alert: str, severity: Severity, reason: str, path: str, what: str, evidence: tuple[str, ...]
-) -> Condition:
+    context: AlertContext, alert: str, severity: Severity, reason: str, path: str, what: str, evidence: tuple[str, ...],
+    more: Mapping[str, str] | None = None,
+) -> Condition:  # fmt: skip
     bundle = bundle_of(path)
-    labels = {"cluster": context.cluster, "bundle": bundle}
+    labels = {"cluster": context.cluster, "bundle": bundle, **(more or {})}
     summary = f"bundle {bundle} of {context.cluster} {what}"
     subject = f"{context.cluster}/{bundle}"
     return Condition(alert, subject, severity, reason, summary, labels, evidence[:EVIDENCE_LIMIT])

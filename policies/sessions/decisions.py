@@ -64,14 +64,14 @@ class SessionReason(ClosedEnum):
     RECONNECT_EXHAUSTED = "reconnect_exhausted", "It has tried too often, or for too long."
     SESSION_REESTABLISHED = "session_reestablished", "It has a session again."
     NOT_READY = "not_ready", "It has been registered again for `zombie_after`, but the cluster does not list it."
-    RECOVERED = "recovered", "Every bundle it owned is its own again or given up."
+    RECOVERED = "recovered", "Every bundle it owned is its own again or given up, or it owned no bundle."
     UNSETTLED = "unsettled", "It loses its session again and again."
     ZOMBIE = "zombie", "Its health endpoint answers healthy, and it has had no registration for `zombie_after`."
     REGISTERED = "registered", "It was judged a zombie, and has registered itself."
     UNREACHABLE = "unreachable", "Its session expired, and its own health endpoint refuses connections."
     CLOSED = "closed", "The member ended its session in order."
     JOINED = "joined", "It has joined again with a new session."
-    LOAD_DATA_MISSING = "load_data_missing", "It owns its bundles again, and has published no load data."
+    LOAD_DATA_MISSING = "load_data_missing", "It has recovered, and has published no load data."
 
 
 class SessionDecision(Decision):
@@ -96,7 +96,9 @@ class SessionDecision(Decision):
     )
     plan: tuple[RecoveryStep, ...] = Field(description="For `recover`: the steps, in this order; else empty.")
     bundles: tuple[str, ...] = Field(description="For `recover`: paths of the first 100 bundles it owned, sorted.")
-    bundle_count: int = Field(ge=0, description="The number of bundles it owned.")
+    bundle_count: int | None = Field(
+        ge=0, description="The number of bundles it owned when it lost its session; null: not known."
+    )
     losses: int = Field(ge=0, description="How often it lost its session within `settle`.")
     attempts: int = Field(ge=0, description="Its failed attempts to reconnect since the loss.")
     recovery_seconds: float | None = Field(

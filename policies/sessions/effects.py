@@ -78,11 +78,8 @@ def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) ->
     if order is not None and order.verdict is SessionVerdict.GONE:
         claims = []  # its bundles are free for others
         member = update(member, recovering=False, awaited_ms=None)
-    elif order is not None and order.verdict is SessionVerdict.RECOVER and not claims:
-        member = update(member, recovering=False)
     elif order is not None and order.reason is SessionReason.RECOVERED:
-        owns_any = any(claim.claim.verdict is OwnershipVerdict.KEEP for claim in claims)
-        member = update(member, recovering=False, awaited_ms=now_ms if owns_any else None)
+        member = update(member, recovering=False, awaited_ms=now_ms)
     elif facts.has_published and member.awaited_ms is not None:
         member = update(member, awaited_ms=None)
     is_same = member is facts.member and all(map(is_, claims, facts.claims)) and len(claims) == len(facts.claims)

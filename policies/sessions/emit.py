@@ -79,7 +79,7 @@ class DecisionPublisher:
         for verdict in verdicts.members:
             if (order := verdict.order) is not None:
                 fingerprint, last = self._order_fingerprint(verdict.member, order), verdict.member.member.last_published
-                if self._is_needed(fingerprint, last, is_renewed=order.verdict in RENEWED):
+                if order.brings_down or self._is_needed(fingerprint, last, is_renewed=order.verdict in RENEWED):
                     sessions.append(self._order(verdict, order, fingerprint))
         sequence = self._publication.sequence
         return Published(tuple(sessions), tuple(bundles), self._orders, self._rulings, sequence)
@@ -110,7 +110,7 @@ class DecisionPublisher:
 
     def _order(self, verdict: MemberVerdict, order: MemberOrder, fingerprint: str) -> SessionDecision:
         facts, member, track = self._facts, verdict.member.member, verdict.member.track
-        paths = tuple(c.claim.path for c in verdict.member.claims)
+        paths = tuple(c.claim.path for c in verdict.member.owned)
         is_recovery = order.verdict is SessionVerdict.RECOVER
         self._orders[member.member] = LastPublishedOrder(
             order.verdict, order.reason, facts.now_ms, fingerprint,
@@ -132,7 +132,7 @@ class DecisionPublisher:
             seconds_left=None if order.left_ms is None else max(0, order.left_ms) / 1000,
             plan=facts.settings.recovery_order if is_recovery else (),
             bundles=paths[:NAMED_BUNDLES] if is_recovery else (),
-            bundle_count=len(paths),
+            bundle_count=len(paths) if paths or facts.has_ownership else None,
             losses=len(track.losses) if track else 0,
             attempts=member.attempts,
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
@@ -176,20 +176,21 @@ def explain_ruling(bundle: str, ruled: RuledClaim, session: str | None) -> str:
     """The sentence of a decision about one bundle, from the values that decided."""
     ruling, node, member = ruled.ruling, ruled.claim.node, ruled.claim.claim.member
     found = (node.session if node is not None else None) or "unknown"
-    owner = (node.owner if node is not None else None) or "nobody known"
+    owner = (node.owner if node is not None else None) or "an unknown member"
     left = "" if ruling.left_ms is None else f", {human_seconds(ruling.left_ms / 1000)} left"
     replaced = f" and is replaced at version {ruling.expected_version}" if ruling.delete_first else ""
+    names = f"its node names {owner}, session {found}"
     rivals = ", ".join(sorted(ruled.claim.rivals))
     reasons = {
         OwnershipReason.ABSENT: "has no node",
         OwnershipReason.OWN_SESSION: f"has a node of its session {session}",
         OwnershipReason.OLD_SESSION: f"has a node of its old session {found} (it has {session} now){replaced}{left}",
-        OwnershipReason.OLD_SESSION_PERSISTS: f"still has a node of its old session {found}, which nobody deleted",
+        OwnershipReason.OLD_SESSION_PERSISTS: f"still has a node of its old session {found}: ZooKeeper has kept it",
         OwnershipReason.OTHER_OWNER: f"is owned by {owner}, session {found}",
-        OwnershipReason.DOUBLE_OWNERSHIP: f"is claimed by {rivals} as well; its node names {owner}, session {found}",
+        OwnershipReason.DOUBLE_OWNERSHIP: f"is claimed by {rivals} as well; {names}",
         OwnershipReason.NOT_EPHEMERAL: "has a node that is not ephemeral",
-        OwnershipReason.UNREADABLE: f"has a node that cannot be told apart: value of {owner}, session {found}",
-        OwnershipReason.UNREAD: "has not been read since the present session began",
+        OwnershipReason.UNREADABLE: f"has a node whose owner or session cannot be read: {names}",
+        OwnershipReason.UNREAD: f"has not been read since the session {session} began",
     }
     retry = "" if ruling.retry_ms is None else f" and read it again after {ruling.retry_ms} ms"
-    return f"{member} is to {_ACTIONS[ruling.verdict]}{retry}: bundle {bundle} {reasons[ruling.reason]}."
+    return f"{member} must {_ACTIONS[ruling.verdict]}{retry}: bundle {bundle} {reasons[ruling.reason]}."

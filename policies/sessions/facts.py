@@ -1,17 +1,21 @@
 """Joins the read models as of one moment into frozen facts, the only input of the rules. No other module joins them."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec.structs import replace
 
 from policies.decisions import Mode
+from policies.observations import Outcome
 from policies.publication import RepeatSchedule
+from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, join_roles
 from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss
-from policies.sessions.readings import BROKERS, is_bundle, registration_path
+from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
+from policies.sessions.readings import BROKERS, NAMESPACES, is_bundle, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
 from policies.units import millis_of
@@ -45,8 +49,10 @@ class MemberFacts:
     """Whether the last reading of its session is valid."""
     has_reported: bool
     """Whether its last report of a failed attempt to reconnect is valid."""
+    begun_ms: int
+    """Since when its present process has been without a session; without meaning while it has one."""
     is_exhausted: bool
-    """Whether it has been without a session for too long, or has failed to reconnect too often."""
+    """Whether its process has been without a session for too long, or has failed to reconnect too often."""
     certainty: Certainty
     """How certain it is that it is without a session; without meaning while it has one."""
     loss_evidence: tuple[str, ...]
@@ -58,6 +64,12 @@ class MemberFacts:
     """The readings of its session and of its registration."""
 
     @property
+    def owned(self) -> tuple[ClaimFacts, ...]:
+        """Its claims to bundles that it owned when it lost its session."""
+        lost_ms = None if self.track is None else self.track.lost_ms
+        return tuple(claim for claim in self.claims if claim.claim.since_ms == lost_ms)
+
+    @property
     def name(self) -> str:
         """The name under which it registers itself."""
         return self.member.member
@@ -66,6 +78,10 @@ class MemberFacts:
     def track(self) -> SessionTrack | None:
         """Its session; None while no reading of it has come."""
         return self.member.track
+
+    def has_restarted_since(self, at_ms: int) -> bool:
+        """Whether readings show a new process of the member after this time."""
+        return has_restarted(self.member, self.registration, at_ms)
 
     def is_listed_since(self, at_ms: int) -> bool:
         """Whether the cluster has listed it after this time."""
@@ -95,6 +111,20 @@ class Facts:
     """By path."""
     sources: Mapping[str, SourceRecord]
     budget: Budget
+    replaced: ReplacedBundles
+
+    @cached_property
+    def owned_counts(self) -> Mapping[str, int]:
+        """The number of bundles whose nodes name a member, by member."""
+        return Counter(node.owner for node in self.bundles() if node.exists and node.owner is not None)
+
+    @property
+    def has_ownership(self) -> bool:
+        """Whether it is known which members own bundles. With some load managers, ZooKeeper does not show it."""
+        if any(True for _ in self.bundles()):
+            return True
+        trees = (s for name, s in self.sources.items() if name and NAMESPACES.startswith(name.rstrip("/")))
+        return any(tree.read_ms != NEVER and tree.outcome == Outcome.OK.value for tree in trees)
 
     @property
     def validity_ms(self) -> int:
@@ -112,7 +142,7 @@ class Facts:
 
     def orphan_ms(self, node: NodeRecord) -> int | None:
         """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled."""
-        if node.exists or node.prior is None:
+        if node.exists or node.prior is None or node.path in self.replaced.covered:
             return None
         # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
         if node.prior in node.path.split("/"):
@@ -163,7 +193,8 @@ def join_facts(
     roles = join_roles(members.values(), now_ms, settings)
     unread = find_unread(members.values(), cluster.sources.values(), now_ms, settings)
     lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
-    claims = _join_claims(cluster, now_ms - millis_of(settings.validity))
+    replaced = find_replaced(cluster.nodes.bundles())
+    claims = _join_claims(cluster, replaced, now_ms - millis_of(settings.validity))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
         if not is_shadow and member.last_published is not None and member.last_published.is_shadow:
@@ -171,7 +202,7 @@ def join_facts(
             member = replace(member, last_published=None)
         is_lost = member.track is not None and member.track.is_lost
         # A loss that was fleet-wide once remains fleet-wide until the member has a session again.
-        if is_lost and (unread is not None or name in lost_together) and not member.fleet_wide:
+        if is_lost and not member.fleet_wide and (name in lost_together or _was_unread(member, cluster, settings)):
             member = replace(member, fleet_wide=True)
         node = nodes.get(registration_path(name))
         role = roles[member.role]
@@ -179,7 +210,7 @@ def join_facts(
     spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.give_back([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
-    return Facts(settings, now_ms, found, roles, unread, nodes, cluster.sources, budget)
+    return Facts(settings, now_ms, found, roles, unread, nodes, cluster.sources, budget, replaced)
 
 
 def unique_ids(*ids: str) -> tuple[str, ...]:
@@ -187,9 +218,13 @@ def unique_ids(*ids: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(id_ for id_ in ids if id_))
 
 
-def _join_claims(cluster: ClusterState, oldest_ms: int) -> dict[str, list[ClaimFacts]]:
-    """Return the claims of each member, by path; a node last read before `oldest_ms` is stale."""
-    claims = sorted(cluster.claims.by_key.values(), key=lambda claim: claim.key)
+def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: int) -> dict[str, list[ClaimFacts]]:
+    """Return the claims of each member, by path; a node last read before `oldest_ms` is stale.
+
+    A claim to a bundle that was split or merged is over.
+    """
+    held = (claim for claim in cluster.claims.by_key.values() if claim.path not in replaced.overlapped)
+    claims = sorted(held, key=lambda claim: claim.key)
     claimants: dict[str, dict[str, str | None]] = {}
     for claim in claims:
         member = cluster.members.get(claim.member)
@@ -214,8 +249,8 @@ def _join_member(
     track, validity_ms = member.track, millis_of(settings.validity)
     has_reported = now_ms - member.attempted[0] <= validity_ms
     certainty, loss_evidence = judge_loss(member, now_ms)
-    lost_ms = (track.lost_ms if track else None) or 0
-    is_late = now_ms >= lost_ms + millis_of(settings.reconnect_deadline)
+    begun_ms = process_begun_ms(member)
+    is_late = now_ms >= begun_ms + millis_of(settings.reconnect_deadline)
     is_valid = node is not None and now_ms - node.read_ms <= validity_ms
     return MemberFacts(
         member,
@@ -224,6 +259,7 @@ def _join_member(
         claims,
         is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
         has_reported=has_reported,
+        begun_ms=begun_ms,
         is_exhausted=is_late or (has_reported and member.attempts >= settings.reconnect_limit),
         certainty=certainty,
         loss_evidence=loss_evidence,
@@ -233,15 +269,32 @@ def _join_member(
     )
 
 
+def _was_unread(member: Member, cluster: ClusterState, settings: SessionsSettings) -> bool:
+    """Whether a source could not be read when a member lost its session, or between that and its last connection."""
+    track, validity_ms = member.track, millis_of(settings.validity)
+    if track is None or track.lost_ms is None:
+        return False
+    since_ms = track.lost_ms - validity_ms if track.connected_ms is None else track.connected_ms
+    return any(source.was_unread(since_ms, track.lost_ms, validity_ms) for source in cluster.sources.values())
+
+
+def has_restarted(member: Member, node: NodeRecord | None, at_ms: int) -> bool:
+    """Whether readings show a new process of the member since then: by its session, registration or health."""
+    track, health = member.track, member.health
+    if track is not None and (track.reestablished_ms or NEVER) > at_ms:
+        return True
+    if node is not None and (node.changed_ms if node.exists else node.existed_ms) > at_ms:
+        return True
+    return health is not None and health.recovered_ms > at_ms
+
+
 def _is_back(spent: SpentShutdown, members: Mapping[str, Member], nodes: Mapping[str, NodeRecord]) -> bool:
     """Whether a member that was ordered down has come back since, or is gone from the fleet for good."""
     member, node = members.get(spent.member), nodes.get(registration_path(spent.member))
-    if member is None:
+    if member is None or has_restarted(member, node, spent.at_ms):
         return True
     track, health = member.track, member.health
     is_registered = node is not None and node.exists
-    if node is not None and is_registered and node.changed_ms > spent.at_ms:
-        return True
     is_established = track is not None and track.status is SessionStatus.ESTABLISHED
     # If registrations are watched, a member with a session again is back once it is registered.
     if track is not None and is_established and track.since_ms > spent.at_ms:

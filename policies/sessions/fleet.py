@@ -143,8 +143,8 @@ def find_unread(
 
 def has_failed(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
     """Whether the last attempt on a source failed, and no part of it was read since."""
-    if source.outcome in _GOOD:
-        return False
+    if source.outcome in _GOOD or (source.name != SESSIONS and source.outcome == Outcome.UNSUPPORTED.value):
+        return False  # a tree that is too large, or not kept in ZooKeeper, is no fault of ZooKeeper's
     below = f"{source.name}/"
     return source.name == SESSIONS or not any(s.name.startswith(below) and s.read_ms > source.tried_ms for s in sources)
 

@@ -10,14 +10,12 @@ from enum import Enum
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import SessionsSettings
+from policies.sessions.settings import SHORTEST_INTERVAL_MS, SessionsSettings
 from policies.sessions.state import NEVER, Health, Member, NodeRecord
 from policies.units import millis_of
 
 INTERVALS = 2
 """A reading is fresh for this many of its own intervals."""
-SHORTEST_INTERVAL_MS = 1_000
-"""The shortest interval assumed; two readings of one moment do not show how often there is one."""
 IN_A_ROW_MS = 120_000
 """Two readings further apart are not in a row, because nobody looked in between, as while Headgate was away."""
 
@@ -68,6 +66,8 @@ class Absence:
     due_ms: int
     """When it has been absent for longer than any member that came back by itself; may be past."""
     certainty: Certainty
+    read_ms: int
+    """The time of the oldest of the last readings that show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _find_unregistered(
         ReadingPair(node.read_ms, node.before_ms, node.changed_ms, member.timeout_ms),
         _pair_health(health, max(node.changed_ms, health.down_ms + 1), member),
     )
-    return Absence(node.changed_ms, since_ms + settings.zombie_after_ms, _find_least(readings, now_ms))
+    return _join_absence(node.changed_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
 
 
 def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
@@ -154,16 +154,23 @@ def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, setting
         ReadingPair(node.read_ms, node.before_ms, back_ms, member.timeout_ms),
         _pair_health(health, since_ms, member),
     )
-    return Absence(since_ms, since_ms + settings.zombie_after_ms, _find_least(readings, now_ms))
+    return _join_absence(since_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
 
 
 def _pair_health(health: Health, event_ms: int, member: Member) -> ReadingPair:
     return ReadingPair(health.at_ms, health.before_ms, event_ms, member.timeout_ms)
 
 
-def _find_least(readings: tuple[ReadingPair, ...], now_ms: int) -> Certainty:
+def _join_absence(gone_ms: int, due_ms: int, readings: tuple[ReadingPair, ...], now_ms: int) -> Absence:
     found = {each.judge_certainty(now_ms) for each in readings}
-    return next(c for c in Certainty if c in found)
+    least = next(c for c in Certainty if c in found)
+    return Absence(gone_ms, due_ms, least, min(each.read_ms for each in readings))
+
+
+def process_begun_ms(member: Member) -> int:
+    """Since when the member's present process has been without a session: since the loss, or since its start."""
+    lost_ms = (member.track.lost_ms if member.track else None) or 0
+    return lost_ms if member.health is None else max(lost_ms, member.health.started_ms)
 
 
 def judge_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
@@ -174,9 +181,9 @@ def judge_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]
     track = member.track
     if track is None:
         return Certainty.STALE, ()
-    lost_ms, timeout_ms, (reported_ms, reported_id) = track.lost_ms or 0, track.timeout_ms, member.attempted
-    read = ReadingPair(track.read_ms, track.before_ms, lost_ms, timeout_ms).judge_certainty(now_ms)
-    reports = ReadingPair(reported_ms, member.attempted_before_ms, lost_ms, timeout_ms)
+    begun_ms, timeout_ms, (reported_ms, reported_id) = process_begun_ms(member), track.timeout_ms, member.attempted
+    read = ReadingPair(track.read_ms, track.before_ms, begun_ms, timeout_ms).judge_certainty(now_ms)
+    reports = ReadingPair(reported_ms, member.attempted_before_ms, begun_ms, timeout_ms)
     if reports.judge_certainty(now_ms) is not Certainty.SURE:
         return read, (member.read_id,)
     return Certainty.SURE, (reported_id, member.read_id) if read is Certainty.SURE else (reported_id,)

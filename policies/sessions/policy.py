@@ -14,11 +14,10 @@ from policies.sessions.effects import apply_step
 from policies.sessions.emit import NAME, DecisionPublisher
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge import judge
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionsState
-from policies.units import millis_of, to_millis
+from policies.units import to_millis
 
 
 class SessionsPolicy:
@@ -30,24 +29,24 @@ class SessionsPolicy:
         self._cluster = cluster
         self._settings = settings
         self._sender = Sender.build(NAME, cluster, settings)
-        self._timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
 
     def step(
         self, state: SessionsState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[SessionsState]:
         """Fold, join facts, judge, emit, apply the effects, review alerts and set timers, each once."""
         before = state or SessionsState(to_millis(now))
-        cluster = ClusterState(before, self._timeouts)
+        cluster = ClusterState(before, self._settings)
         cluster.fold(observations, to_millis(now))
         facts = join_facts(cluster, before.spent, self._settings, to_millis(now))
         verdicts = judge(facts)
         published = DecisionPublisher(self._sender.issuer, facts, before.sequence).emit(verdicts)
         after = apply_step(facts, verdicts, published)
         context = alerts.AlertContext(self._cluster, after, before.alerts)
-        book, raised, review_at = review(before.alerts, alerts.conditions(context), now, self._sender)
+        held, ends = alerts.conditions(context), alerts.find_ends(context)
+        book, raised, review_at = review(before.alerts, held, now, self._sender, ends=ends)
         decisions = (*published.sessions, *published.bundles, *raised)
         state_after = _make_state(after, before.started_ms, book, published.sequence)
-        return Step(state_after, decisions, timers.wake_at(after, self._timeouts, review_at), refused=cluster.refused)
+        return Step(state_after, decisions, timers.wake_at(after, review_at), refused=cluster.refused)
 
 
 def _make_state(after: Facts, started_ms: int, book: AlertBook, sequence: int) -> SessionsState:

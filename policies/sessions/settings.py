@@ -14,6 +14,8 @@ DEFAULT_TIMEOUT_MS = 30_000
 DEFAULT_ZOMBIE_AFTER = parse_duration("5m")
 """More than twice the longest time in which a broker of Pulsar 4.2.4 came back by itself; see docs/sessions.md."""
 SHORTEST_DELAY_MS = 5_000
+SHORTEST_INTERVAL_MS = 1_000
+"""The shortest interval of readings assumed; two readings of one moment do not show how often there is one."""
 
 
 class OnSessionLost(StrEnum):
@@ -89,8 +91,8 @@ class SessionsSettings(PolicySettings):
         description="How long a bundle waits for ZooKeeper to delete the node of its old session; null: T.",
     )
     ownership_rules: OwnershipRules = Field(
-        default=OwnershipRules.PIP57,
-        description="`pip57`: wait for the node of the old session to go; `current` (Pulsar from 2.9 on): replace it.",
+        default=OwnershipRules.CURRENT,
+        description="`current` (Pulsar from 2.9 on): replace the node of the old session; `pip57`: wait for it to go.",
     )
     orphan_after: PositiveDuration = Field(
         default=parse_duration("60s"),

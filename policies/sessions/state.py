@@ -49,6 +49,10 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     unsettled: bool = False
     """Whether it flaps: until its status has stayed the same for `settle`."""
     before_ms: InstantMs = NEVER
+    interval_ms: int = 0
+    """The time between its last two readings when it lost its session, at most T; 0: not known."""
+    cuts: tuple[InstantMs, ...] = ()
+    """When it lost its connection within `settle` before the last time."""
 
     @property
     def is_lost(self) -> bool:
@@ -86,6 +90,10 @@ class Health(Struct, array_like=True, frozen=True):
     listed_ms: InstantMs = NEVER
     unlisted_ms: InstantMs = NEVER
     """Since when the cluster has not listed it; `NEVER` while it does, or that is not known."""
+    started_ms: InstantMs = NEVER
+    """When its process first answered after it had refused connections; `NEVER` if that was not seen."""
+    recovered_ms: InstantMs = NEVER
+    """When it first answered that it is healthy after a reading in which it did not."""
 
 
 class LastPublishedOrder(Struct, array_like=True, frozen=True):
@@ -168,6 +176,8 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     """The last owner other than the present one."""
     unreadable_times: int = 0
     before_ms: InstantMs = NEVER
+    existed_ms: InstantMs = NEVER
+    """When it was last read as existing, of a node that does not exist."""
 
 
 class LastPublishedRuling(Struct, array_like=True, frozen=True):
@@ -210,6 +220,24 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     outcome: str = ""
     since_ms: InstantMs = NEVER
     """Since when there has been no gap longer than `validity` between readings, such as while Headgate was away."""
+    failed_ms: InstantMs = NEVER
+    """The last failed attempt to read it, or a part of it."""
+    recovered_ms: InstantMs = NEVER
+    """The first good reading after that attempt; older than `failed_ms` if there was none yet."""
+
+    def was_unread(self, since_ms: int, lost_ms: int, validity_ms: int) -> bool:
+        """Whether an attempt failed after `since_ms`, or the source was unreadable at `lost_ms`.
+
+        Only the times of readings count, so the order in which collectors publish does not matter.
+        """
+        if self.failed_ms > since_ms:
+            return True
+        if self.failed_ms == NEVER or self.failed_ms > lost_ms:
+            return False
+        ends_ms = self.recovered_ms
+        if ends_ms < self.failed_ms:
+            ends_ms = lost_ms if self.name == SESSIONS else self.failed_ms + validity_ms
+        return lost_ms <= ends_ms
 
 
 class SpentShutdown(Struct, array_like=True, frozen=True):

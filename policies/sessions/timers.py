@@ -5,27 +5,26 @@ from datetime import datetime
 
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
 from policies.sessions.emit import RENEWED
-from policies.sessions.facts import Facts, MemberFacts
-from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
+from policies.sessions.judge import unread_from_ms
 from policies.sessions.judge.members import shutdown_delay_ms
 from policies.sessions.judge.recovery import FINAL
 from policies.sessions.state import SessionTrack
 from policies.units import from_millis, millis_of, to_millis
 
 
-def wake_at(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> datetime | None:
+def wake_at(facts: Facts, review_at: datetime | None) -> datetime | None:
     """Return when the next step may decide something; None if only an observation can change a verdict.
 
     Args:
         facts: the facts that remain after the step.
-        timeouts: the timeouts of the session state machine.
         review_at: when an alert is due.
     """
-    due = [ms for ms in _due_ms(facts, timeouts, review_at) if ms > facts.now_ms]
+    due = [ms for ms in _due_ms(facts, review_at) if ms > facts.now_ms]
     return from_millis(min(due)) if due else None
 
 
-def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Iterator[int]:
+def _due_ms(facts: Facts, review_at: datetime | None) -> Iterator[int]:
     if review_at is not None:
         yield to_millis(review_at)
     for source in facts.sources.values():
@@ -34,20 +33,27 @@ def _due_ms(facts: Facts, timeouts: Timeouts, review_at: datetime | None) -> Ite
     if free_ms is not None:
         yield free_ms
     for member in facts.members.values():
-        yield from _member_due_ms(member, facts, timeouts)
-        for claim in member.claims:
-            last, track = claim.claim.last_published, member.track
-            if last is None:
-                continue
-            yield facts.schedule.due_ms(last.published_ms)
-            if track is not None and track.reestablished_ms is not None and last.verdict is OwnershipVerdict.WAIT:
-                yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
+        yield from _member_due_ms(member, facts)
+        if member.track is not None:
+            for claim in member.claims:
+                yield from _claim_due_ms(claim, member, member.track, facts)
     for node in facts.bundles():
         if not node.exists:
             yield from (ms for ms in (facts.orphan_ms(node), facts.orphan_ends_ms(node)) if ms is not None)
 
 
-def _member_due_ms(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
+def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> Iterator[int]:
+    last = claim.claim.last_published
+    if last is None:
+        if member.member.recovering:
+            yield unread_from_ms(claim, track)
+        return
+    yield facts.schedule.due_ms(last.published_ms)
+    if track.reestablished_ms is not None and last.verdict is OwnershipVerdict.WAIT:
+        yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
+
+
+def _member_due_ms(member: MemberFacts, facts: Facts) -> Iterator[int]:
     record, last = member.member, member.member.last_published
     yield record.tried_ms + facts.validity_ms + 1
     for absence in (member.liveness.unregistered, member.liveness.unlisted):
@@ -61,22 +67,22 @@ def _member_due_ms(member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Ite
     if missed_ms is not None:
         yield missed_ms
     if member.track is not None:
-        yield from _session_due_ms(member.track, member, facts, timeouts)
+        yield from _session_due_ms(member.track, member, facts)
 
 
-def _session_due_ms(track: SessionTrack, member: MemberFacts, facts: Facts, timeouts: Timeouts) -> Iterator[int]:
+def _session_due_ms(track: SessionTrack, member: MemberFacts, facts: Facts) -> Iterator[int]:
     settings, lost_ms, last = facts.settings, track.lost_ms, member.member.last_published
     if track.lapse_ms is not None:
         yield track.lapse_ms
     if track.unsettled:
-        yield track.since_ms + timeouts.settle_ms
-    yield track.read_ms + timeouts.validity_ms + 1
+        yield track.since_ms + millis_of(settings.settle)
+    yield track.read_ms + facts.validity_ms + 1
     if lost_ms is None:
         return
     yield lost_ms + millis_of(settings.fleet_window)
     if track.is_lost:
-        yield lost_ms + shutdown_delay_ms(track, settings)
-        yield lost_ms + millis_of(settings.reconnect_deadline)
+        yield member.begun_ms + shutdown_delay_ms(track, settings)
+        yield member.begun_ms + millis_of(settings.reconnect_deadline)
     has_begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
     if has_begun and all(c.claim.verdict in FINAL for c in member.claims):
         yield facts.now_ms + 1  # the plan published in this step is complete already

@@ -40,6 +40,7 @@ WATCHED = {"sessions": {"poll_interval": "300ms"}, "ownership": {"poll_interval"
 
 POLICY: dict[str, Any] = {
     "settle": f"{SETTLE_SECONDS}s",
+    "ownership_rules": "pip57",
     "fleet_window": "5s",  # short, so that losses of two tests do not count as one loss
     "wait_for_deletion": f"{WAIT_SECONDS}s",
     "clusters": {STRICT: {"on_session_lost": "shutdown", "fleet_ratio": 0.5, "shutdown_delay": "5s"}},

@@ -235,7 +235,7 @@ def test_the_loss_of_a_separate_configuration_store_costs_caches_and_no_bundle(
 
 
 def test_pip57_waits_for_the_node_of_the_old_session_and_owns_it_when_it_goes(servers: str, other: KazooClient) -> None:
-    with member(servers, timeout_seconds=8) as b1:
+    with member(servers, timeout_seconds=8, settings=SessionsSettings(ownership_rules=OwnershipRules.PIP57)) as b1:
         own_node_of_old_session(other)
         assert not b1.own(), "not yet"
         assert not b1.agent.serving(BUNDLE), "it has never owned it"
@@ -245,7 +245,7 @@ def test_pip57_waits_for_the_node_of_the_old_session_and_owns_it_when_it_goes(se
 
 
 def test_pip57_gives_up_a_node_of_the_old_session_that_persists(servers: str, other: KazooClient) -> None:
-    with member(servers) as b1:
+    with member(servers, settings=SessionsSettings(ownership_rules=OwnershipRules.PIP57)) as b1:
         own_node_of_old_session(other)
         assert not b1.own()
         eventually("it gives up", lambda: b1.agent.held() == ())

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 
-from policies.alerts import AlertBook, Condition
+from policies.alerts import AlertBook, Condition, gather
 from policies.decisions import Severity
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
@@ -67,21 +68,9 @@ class IsolationAlertContext:
         )
 
     def gather(self, alert: str, each: Iterable[Condition]) -> Iterator[Condition]:
-        """Yield few conditions one by one, and many as one summary that counts them and names the first.
-
-        A thing that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or
-        resolved too early. Even if things appear one by one, there are never many more alerts than a person can read.
-        """
-        open_alerts = self.book.keys()
-        singly: list[Condition] = []
-        others: list[Condition] = []
-        for condition in each:
-            (singly if condition.key in open_alerts else others).append(condition)
-        yield from singly
-        if len(singly) + len(others) <= MOST_SINGLY:
-            yield from others
-        elif others:
-            yield self._summarize(alert, others)
+        """Yield few conditions one by one, and many as one summary that counts them and names the first."""
+        summarize = partial(self._summarize, alert)
+        return gather(self.book, (alert, self.facts.cluster), each, summarize)
 
     def _summarize(self, alert: str, many: Sequence[Condition]) -> Condition:
         cluster = self.facts.cluster

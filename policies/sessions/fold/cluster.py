@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from policies.observations import Observation, Outcome, Reading, sort_observations
+from policies.sessions.decisions import SessionEvent
+from policies.sessions.fleet import join_roles
 from policies.sessions.fold import members
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.nodes import OwnershipNodes
@@ -21,7 +23,12 @@ from policies.sessions.readings import (
     date_back,
     registration_path,
 )
+from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SESSIONS, Member, SessionsState, SourceRecord
+from policies.units import millis_of
+
+_BEGINS_LOSS = frozenset({SessionEvent.CONNECTION_LOST, SessionEvent.SESSION_LOST})
+_ENDS_LOSS = frozenset({SessionEvent.RECONNECTED, SessionEvent.CLOSED})
 
 MOST_MEMBERS = 10_000
 MOST_NODES = 200_000
@@ -34,13 +41,15 @@ class ClusterState:
 
     Args:
         state: the state before the step.
-        timeouts: the timeouts of the session state machine.
+        settings: the settings in force for the cluster.
     """
 
-    def __init__(self, state: SessionsState, timeouts: Timeouts) -> None:
-        self.timeouts = timeouts
+    def __init__(self, state: SessionsState, settings: SessionsSettings) -> None:
+        self._settings = settings
+        self.timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
         self.members = {m.member: m for m in state.members}
-        self.nodes = OwnershipNodes(state.nodes, timeouts.validity_ms)
+        self._has_new_losses = False
+        self.nodes = OwnershipNodes(state.nodes, self.timeouts.validity_ms)
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
         self.refused: dict[str, str] = {}
@@ -91,9 +100,11 @@ class ClusterState:
     def _fold_session(self, seen: Observation, reading: ZkSession) -> None:
         if reading.is_good or reading.member is None:  # a failure to read one member says nothing about the others
             self._fold_attempt(SESSIONS, seen, good=reading.is_good)
+        elif reading.outcome is not Outcome.OK:
+            self._note_failure(SESSIONS, seen.at_ms)
         if reading.member is not None:
             member = self.members.get(reading.member, Member(reading.member, reading.role))
-            self._update(*members.fold_session(member, seen, reading, self.timeouts))
+            self._update(*members.fold_session(member, seen, reading, self.timeouts), seen.at_ms)
 
     def _fold_tree(self, seen: Observation, reading: Ownerships) -> None:
         good = reading.outcome is Outcome.OK
@@ -105,19 +116,39 @@ class ClusterState:
     def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
         before = self.sources.get(name, SourceRecord(name))
-        self.sources[name] = fold_source(before, seen, good=good, validity_ms=self.timeouts.validity_ms)
-        return self.sources[name] is not before
+        self.sources[name] = after = fold_source(before, seen, good=good, validity_ms=self.timeouts.validity_ms)
+        if seen.reading.outcome is not Outcome.OK:
+            self._note_failure(name, seen.at_ms)
+        return after is not before
+
+    def _note_failure(self, name: str, at_ms: int) -> None:
+        """Record when a source, or a part of it, could not be read, even if it has been read since."""
+        source = self.sources.get(name, SourceRecord(name))
+        if at_ms > source.failed_ms:
+            recovered_ms = source.read_ms if source.read_ms > at_ms else source.recovered_ms
+            self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms)
 
     def _pass_time(self, to_ms: int) -> None:
         moving = [m for m in self.members.values() if m.track is not None and m.track.moves_with_time]
         for member in moving:
             after, events = members.pass_time(member, to_ms, self.timeouts)
             if after is not member:
-                self._update(after, events)
+                self._update(after, events, to_ms)
 
-    def _update(self, member: Member, events: Events) -> None:
+    def _update(self, member: Member, events: Events, at_ms: int) -> None:
+        if self._has_new_losses and _ENDS_LOSS.intersection(events):
+            self._mark_fleet_wide(at_ms)
+        self._has_new_losses = self._has_new_losses or not _BEGINS_LOSS.isdisjoint(events)
         self.members[member.member] = member
         self.claims.follow_session(member, events, self.nodes, self.members)
+
+    def _mark_fleet_wide(self, at_ms: int) -> None:
+        """Mark the members that are lost together before one of them comes back, however readings are batched."""
+        self._has_new_losses = False
+        for role in join_roles(self.members.values(), at_ms, self._settings).values():
+            for member in role.lost if role.is_lost_together else ():
+                if not member.fleet_wide:
+                    self.members[member.member] = replace(member, fleet_wide=True)
 
 
 def fold_source(source: SourceRecord, seen: Observation, *, good: bool, validity_ms: int) -> SourceRecord:
@@ -125,8 +156,15 @@ def fold_source(source: SourceRecord, seen: Observation, *, good: bool, validity
     if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
         return source
     outcome = seen.reading.outcome.value
-    source = replace(source, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome)
     if not good:
-        return source
-    since_ms = source.since_ms if seen.at_ms - source.read_ms <= validity_ms else seen.at_ms
-    return replace(source, read_ms=seen.at_ms, read_id=seen.id, since_ms=since_ms)
+        return replace(source, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome)
+    return replace(
+        source,
+        read_ms=seen.at_ms,
+        read_id=seen.id,
+        tried_ms=seen.at_ms,
+        tried_id=seen.id,
+        outcome=outcome,
+        since_ms=source.since_ms if seen.at_ms - source.read_ms <= validity_ms else seen.at_ms,
+        recovered_ms=seen.at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms,
+    )

@@ -68,6 +68,8 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, validi
     # States of older versions have no `answered_ms` and no `listed_ms`, so the last reading fills them in.
     has_answered = last.outcome not in ("", Outcome.UNREACHABLE.value)
     answered_ms = last.at_ms if has_answered else last.answered_ms
+    was_unwell = last is not _NEVER_READ and not (last.outcome == Outcome.OK.value and last.healthy)
+    has_started = last.outcome == Outcome.UNREACHABLE.value and reading.outcome is not Outcome.UNREACHABLE
     listed_ms = last.at_ms if last.listed else last.listed_ms
     health = Health(
         at_ms,
@@ -80,8 +82,11 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, validi
         answered_ms=answered_ms if reading.outcome is Outcome.UNREACHABLE else at_ms,
         listed_ms=at_ms if reading.listed else listed_ms,
         unlisted_ms=unlisted_ms if reading.listed is False else NEVER,
+        started_ms=at_ms if has_started else last.started_ms,
+        recovered_ms=at_ms if is_well and was_unwell else last.recovered_ms,
     )
-    return replace(member, health=health, seen_ms=max(member.seen_ms, at_ms))
+    attempts = 0 if has_started else member.attempts  # the attempts were those of the process before
+    return replace(member, health=health, attempts=attempts, seen_ms=max(member.seen_ms, at_ms))
 
 
 def fold_report(member: Member, seen: Observation, reading: Recovery) -> Member:

@@ -105,6 +105,7 @@ class OwnershipNodes:
             changed_ms=changed_ms,
             prior=owner,
             before_ms=_previous_ms(last, seen),
+            existed_ms=last.read_ms if last.exists else last.existed_ms,
         )
 
 

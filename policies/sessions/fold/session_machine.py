@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import DEFAULT_TIMEOUT_MS
+from policies.sessions.settings import DEFAULT_TIMEOUT_MS, SHORTEST_INTERVAL_MS
 from policies.sessions.state import NEVER, SessionTrack
 
 FLAPPING_LOSSES = 3
-"""More losses than this within `settle` are flapping."""
+"""More losses than this of the session, or of its connection, within `settle` are flapping."""
 _PAST_SESSIONS = 4
 _MOST_LOSSES = 16
 
@@ -117,10 +117,18 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
     return track, events
 
 
-def _disconnect(track: SessionTrack, seen: SessionReading, _: Timeouts) -> tuple[SessionTrack, Events]:
+def _disconnect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
     if track.status is not SessionStatus.ESTABLISHED:
         return track, ()
-    lost = replace(track, status=SessionStatus.CONNECTION_LOST, since_ms=seen.at_ms, disconnected_ms=seen.at_ms)
+    cuts = _add_loss(track.cuts, seen.at_ms, timeouts)
+    lost = replace(
+        track,
+        status=SessionStatus.CONNECTION_LOST,
+        since_ms=seen.at_ms,
+        disconnected_ms=seen.at_ms,
+        cuts=cuts,
+        unsettled=track.unsettled or _is_flapping(cuts, timeouts),
+    )
     return lost, (SessionEvent.CONNECTION_LOST,)
 
 
@@ -145,7 +153,8 @@ _TRANSITIONS = {
 
 
 def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
-    recent = (*(ms for ms in track.losses if ms > at_ms - timeouts.settle_ms), at_ms)[-_MOST_LOSSES:]
+    recent = _add_loss(track.losses, at_ms, timeouts)
+    gap_ms = track.timeout_ms if track.before_ms == NEVER else track.read_ms - track.before_ms
     lost = replace(
         track,
         status=SessionStatus.SESSION_LOST,
@@ -154,9 +163,18 @@ def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionT
         lost_ms=at_ms,
         reestablished_ms=None,
         losses=recent,
-        unsettled=track.unsettled or (len(recent) > FLAPPING_LOSSES and timeouts.settle_ms > 0),
+        unsettled=track.unsettled or _is_flapping(recent, timeouts),
+        interval_ms=min(max(gap_ms, SHORTEST_INTERVAL_MS), track.timeout_ms),
     )
     return lost, (SessionEvent.SESSION_LOST,)
+
+
+def _add_loss(before: tuple[int, ...], at_ms: int, timeouts: Timeouts) -> tuple[int, ...]:
+    return (*(ms for ms in before if ms > at_ms - timeouts.settle_ms), at_ms)[-_MOST_LOSSES:]
+
+
+def _is_flapping(losses: tuple[int, ...], timeouts: Timeouts) -> bool:
+    return len(losses) > FLAPPING_LOSSES and timeouts.settle_ms > 0
 
 
 def _restart(track: SessionTrack, status: SessionStatus, seen: SessionReading) -> SessionTrack:

@@ -6,13 +6,14 @@ an order that brings a member down uses up a part of it.
 
 from dataclasses import dataclass, replace
 
-from policies.sessions.decisions import OwnershipVerdict
+from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.fleet import Budget
 from policies.sessions.judge import ownership_table
 from policies.sessions.judge.members import judge_member
 from policies.sessions.judge.orders import MemberOrder
 from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow
+from policies.sessions.liveness import ReadingPair
 from policies.sessions.state import SessionTrack
 
 _AFTER_ALL_LOSSES = 2**63
@@ -92,7 +93,18 @@ def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, fac
     # A member without a session cannot write to ZooKeeper, so it can only unload what others own.
     if claimant.session is None and ruling.verdict is not OwnershipVerdict.UNLOAD:
         return None
+    # The next reading of the node decides; a `wait` is published only if that reading does not come in its time.
+    if ruling.reason is OwnershipReason.UNREAD and facts.now_ms < unread_from_ms(claim, track):
+        return None
     return ruling
+
+
+def unread_from_ms(claim: ClaimFacts, track: SessionTrack) -> int:
+    """When the first reading of a bundle since the present session began is late, by the interval of its readings."""
+    node, since_ms = claim.node, track.reestablished_ms or 0
+    if node is None:
+        return since_ms
+    return since_ms + ReadingPair(node.read_ms, node.before_ms, since_ms, track.timeout_ms).interval_ms
 
 
 def _find_node(claim: ClaimFacts, track: SessionTrack) -> NodeNow | None:

@@ -8,12 +8,12 @@ from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.decisions import SessionVerdict as Verdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
-from policies.sessions.judge.orders import WAITING, MemberOrder, bring_down, explain_losses, guard_fleet
+from policies.sessions.judge.orders import WAITING, MemberOrder, Proof, bring_down, explain_losses, guard_fleet
 from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
-from policies.sessions.liveness import ReadingPair
+from policies.sessions.liveness import Absence
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
-from policies.sessions.state import SessionTrack
+from policies.sessions.state import Health, SessionTrack
 from policies.units import counted, human_seconds, millis_of
 
 
@@ -50,9 +50,11 @@ def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
         return False
     if last.verdict is Verdict.RESTART:
         is_registered = member.registration is not None and member.registration.exists
-        return not is_registered and (track.reestablished_ms or 0) <= last.published_ms
+        return not is_registered and not member.has_restarted_since(last.published_ms)
     if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms or member.liveness.is_dead:
         return False
+    if member.begun_ms > last.published_ms:
+        return False  # a new process has taken the place of the one that was ordered down
     if last.reason is Reason.NOT_READY:
         return not track.is_lost and not member.is_listed_since(last.published_ms)
     return track.is_lost
@@ -67,7 +69,7 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     if absence is None or absence.due_ms > facts.now_ms or node is None or health is None:
         return _withdraw(member)
     last = member.member.last_published
-    if last is not None and last.verdict is Verdict.RESTART and health.down_ms <= last.published_ms:
+    if last is not None and last.verdict is Verdict.RESTART and not member.has_restarted_since(last.published_ms):
         return None
     if last is not None and last.verdict is Verdict.SHUTDOWN and goes_down:
         return None
@@ -77,12 +79,9 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     is_lost_lately = lost_ms is not None and facts.now_ms - lost_ms < window_ms
     if facts.unread is not None or is_lost_lately or not member.role.may_lose_another:
         return None
-    since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
-    what = (
-        f"says it is healthy, but has had no registration for {since}, longer than any took that was seen to come back"
-    )
+    what = describe_absence(health, absence, facts)
     order = MemberOrder(Verdict.RESTART, Reason.ZOMBIE, what, (health.id, node.read_id))
-    return bring_down(order, absence.certainty, facts)
+    return bring_down(order, Proof(absence.certainty, absence.read_ms), facts)
 
 
 def _withdraw(member: MemberFacts) -> MemberOrder | None:
@@ -96,7 +95,7 @@ def _withdraw(member: MemberFacts) -> MemberOrder | None:
     if last.reason is Reason.NOT_READY and member.is_listed_since(last.published_ms):
         return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "is listed by the cluster again", member.evidence)
     if last.verdict is Verdict.HOLD and last.reason in WAITING and member.liveness.unlisted is None:
-        what = "is back in its place: it is no longer to be shut down or restarted"
+        what = "is registered and has a session: the shutdown or restart that waited is withdrawn"
         return MemberOrder(Verdict.RESUME, Reason.WITHDRAWN, what, member.evidence)
     return None
 
@@ -104,10 +103,10 @@ def _withdraw(member: MemberFacts) -> MemberOrder | None:
 def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     evidence, health = (member.member.read_id,), member.member.health
     if track.status is SessionStatus.CLOSED:
-        what = "has closed its session in an orderly shutdown: its bundles are free for others"
+        what = "has closed its session in an orderly shutdown: other members may take its bundles"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
     if member.liveness.is_dead and health is not None:
-        what = f"has lost its session, and its health endpoint refuses connections ({health.outcome}): it is gone"
+        what = "has lost its session, and its health endpoint has refused two connections in a row: its process is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
     return None
 
@@ -116,28 +115,30 @@ def _judge_flapping(member: MemberFacts, track: SessionTrack, facts: Facts) -> M
     settle_ms = millis_of(facts.settings.settle)
     # Only a reading shows that the session was stable, so the time may be over before one comes.
     left_ms = max(0, track.since_ms + settle_ms - facts.now_ms)
-    losses, settle = counted(len(track.losses), "time"), human_seconds(settle_ms / 1000)
-    then = "a reading shows that it has been stable for as long"
+    settle = human_seconds(settle_ms / 1000)
+    then = f"a reading shows that its session has been stable for {settle}"
     if left_ms:
-        then = f"it has been stable for as long, {human_seconds(left_ms / 1000)} from now"
-    what = f"lost its session {losses} within {settle}: nothing of its is to be cleaned up before {then}"
+        then = f"its session has been stable for {settle}, in {human_seconds(left_ms / 1000)} at the earliest"
+    what = f"{describe_flapping(track, settle)}: no bundle of it is cleaned up until {then}"
     return MemberOrder(Verdict.HOLD, Reason.UNSETTLED, what, (member.member.read_id,), left_ms)
 
 
 def _judge_disconnected(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     left_ms = max(0, (track.lapse_ms or 0) - facts.now_ms)
     whole = human_seconds(monitor_ms(track.timeout_ms) / 1000)
-    what = f"is disconnected from ZooKeeper: it is to keep serving, {human_seconds(left_ms / 1000)} left of {whole}"
+    left = human_seconds(left_ms / 1000)
+    what = f"is disconnected from ZooKeeper: it keeps serving, and has {left} of {whole} left to reconnect"
     return MemberOrder(Verdict.HOLD, Reason.CONNECTION_LOST, what, (member.member.read_id,), left_ms)
 
 
 def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
-    settings, lost_ms, evidence = facts.settings, track.lost_ms or 0, (member.member.read_id,)
+    settings, evidence = facts.settings, (member.member.read_id,)
     if member.is_exhausted:
-        return _judge_exhausted(member, lost_ms, facts)
-    how = "expired" if track.state is SessionState.EXPIRED else "lost"
-    left_ms = lost_ms + millis_of(settings.reconnect_deadline) - facts.now_ms
-    in_time = f"it is to keep serving what is loaded, and has {human_seconds(left_ms / 1000)} left to reconnect"
+        return _judge_exhausted(member, track, facts)
+    monitor = human_seconds(monitor_ms(track.timeout_ms) / 1000)
+    how = "it expired" if track.state is SessionState.EXPIRED else f"it was disconnected for {monitor}"
+    left_ms = member.begun_ms + millis_of(settings.reconnect_deadline) - facts.now_ms
+    in_time = f"it serves what is loaded, and has {human_seconds(left_ms / 1000)} left to reconnect"
     if settings.on_session_lost is OnSessionLost.RECONNECT:
         what = f"has lost its session ({how}): {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.SESSION_LOST, what, evidence, left_ms)
@@ -145,24 +146,23 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
         why, guarded_by = guarded
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
-    confirm_ms = lost_ms + shutdown_delay_ms(track, settings) - facts.now_ms
+    confirm_ms = member.begun_ms + shutdown_delay_ms(track, settings) - facts.now_ms
     if confirm_ms > 0:
         wait = human_seconds(confirm_ms / 1000)
-        what = f"has lost its session ({how}): it is to shut down in {wait}, unless others lose theirs as well"
+        what = f"has lost its session ({how}): it shuts down in {wait} at the earliest, unless others lose theirs, too"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
     what = f"has lost its session ({how}); {explain_losses(member)}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
-    return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
+    return bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
 
 
 def shutdown_delay_ms(track: SessionTrack, settings: SessionsSettings) -> int:
-    """How long a shutdown waits after the loss of this session, by T and the interval of its readings."""
-    readings = ReadingPair(track.read_ms, track.before_ms, 0, track.timeout_ms)
-    return settings.shutdown_delay_ms(track.timeout_ms, readings.interval_ms)
+    """How long a shutdown waits after the loss of this session, by T and the interval of the readings at the loss."""
+    return settings.shutdown_delay_ms(track.timeout_ms, track.interval_ms or track.timeout_ms)
 
 
-def _judge_exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberOrder:
-    tried = human_seconds((facts.now_ms - lost_ms) / 1000)
+def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
+    tried = human_seconds((facts.now_ms - member.begun_ms) / 1000)
     what = f"has not reconnected in {tried} and {counted(member.member.attempts, 'failed attempt')}"
     evidence = unique_ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
     if facts.unread is not None:
@@ -171,4 +171,19 @@ def _judge_exhausted(member: MemberFacts, lost_ms: int, facts: Facts) -> MemberO
     if not member.role.may_lose_another:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {explain_losses(member)}", evidence)
     order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
-    return bring_down(order, member.certainty, facts, meanwhile=Verdict.RECONNECT)
+    return bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
+
+
+def describe_absence(health: Health, absence: Absence, facts: Facts) -> str:
+    """Word the absence of a registration, with the age of the health reading behind it."""
+    reported = human_seconds((facts.now_ms - health.at_ms) / 1000)
+    away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
+    return f"reported itself healthy {reported} ago, but has not been registered for {away}"
+
+
+def describe_flapping(track: SessionTrack, settle: str) -> str:
+    """Word how often a member lost its session or its connection; `settle` is the time in words."""
+    if len(track.losses) >= len(track.cuts):
+        return f"lost its session {counted(len(track.losses), 'time')} within {settle}"
+    times = counted(len(track.cuts), "time")
+    return f"lost its connection {times} within {settle}, or collectors disagree about it"

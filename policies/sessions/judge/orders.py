@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.liveness import Certainty
-from policies.units import agreeing, counted_with, human_seconds
+from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +28,57 @@ class MemberOrder:
         return self.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
 
 
-_WAITS = {
-    Certainty.STALE: (SessionReason.STALE_READING, "what says so was not read just now"),
-    Certainty.ONCE: (SessionReason.CONFIRMING, "no two readings in a row say so yet"),
-}
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The readings behind a shutdown or restart."""
+
+    certainty: Certainty
+    read_ms: int
+    """The time of the oldest of the last readings."""
+
 
 WAITING = frozenset({SessionReason.STALE_READING, SessionReason.CONFIRMING, SessionReason.SHUTDOWN_BUDGET})
 """With one of these reasons, a `hold` is a shutdown or restart that waits."""
 
 
 def bring_down(
-    order: MemberOrder, certainty: Certainty, facts: Facts, *, meanwhile: SessionVerdict = SessionVerdict.HOLD
+    order: MemberOrder, proof: Proof, facts: Facts, *, meanwhile: SessionVerdict = SessionVerdict.HOLD
 ) -> MemberOrder:
     """Return a shutdown or restart, or the order to give while the budget is spent or the readings are uncertain.
 
     Args:
         order: the shutdown or restart; its message names the cause only.
-        certainty: how certain the readings behind it are.
+        proof: the readings behind it.
         facts: the cluster, with the budget that is left.
         meanwhile: the verdict while the budget is spent.
     """
-    message = f"{order.message}: it is to {'shut down' if order.verdict is SessionVerdict.SHUTDOWN else 'be restarted'}"
+    message = f"{order.message}: {'shut it down' if order.verdict is SessionVerdict.SHUTDOWN else 'restart it'}"
     if not facts.budget.has_left(facts.now_ms):
-        message = f"{message} once that may be: {_explain_budget(facts)}"
+        message = f"{message} as soon as the shutdown budget allows it ({_explain_budget(facts)})"
         return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence)
-    if certainty in _WAITS:
-        reason, why = _WAITS[certainty]
-        return MemberOrder(SessionVerdict.HOLD, reason, f"{message} once that is certain: {why}", order.evidence)
+    if proof.certainty is Certainty.STALE:
+        age = human_seconds((facts.now_ms - proof.read_ms) / 1000)
+        message = f"{message} as soon as a fresh reading confirms it (the last one is {age} old)"
+        return MemberOrder(SessionVerdict.HOLD, SessionReason.STALE_READING, message, order.evidence)
+    if proof.certainty is Certainty.ONCE:
+        message = f"{message} as soon as a second reading in a row confirms it"
+        return MemberOrder(SessionVerdict.HOLD, SessionReason.CONFIRMING, message, order.evidence)
     return MemberOrder(order.verdict, order.reason, message, order.evidence)
 
 
 def _explain_budget(facts: Facts) -> str:
+    """Word the limit, and what ends the wait: members that come back, or the end of the window."""
     budget = facts.budget
     if budget.limit == 0:
         return "`shutdown_budget` is 0"
-    window, down = human_seconds(facts.settings.shutdown_window.total_seconds()), sorted(budget.down())
-    names, are = f"{', '.join(down[:3])}{' and more' if len(down) > 3 else ''}", agreeing(len(down), "is", "are")
-    waits = f", and {names} {are} not back yet" if down else ""
-    ordered = counted_with(len(budget.left_over(facts.now_ms)), "shutdown", "was", "were")
-    return f"{ordered} ordered in {window}, where {budget.limit} may be{waits}"
+    down = sorted(budget.down())
+    if len(down) >= budget.limit:
+        ordered = {s.member: f"{s.member} since {from_millis(s.at_ms):%H:%M:%S}" for s in budget.spent}
+        names = name_some([ordered[name] for name in down], 3)
+        return f"{counted(budget.limit, 'member')} at a time; {names} {agreeing(len(down), 'is', 'are')} not back yet"
+    window, free_ms = human_seconds(facts.settings.shutdown_window.total_seconds()), budget.free_ms(facts.now_ms)
+    following = "" if free_ms is None else f"; the next may follow at {from_millis(free_ms):%H:%M:%S} UTC"
+    return f"{budget.limit} in {window}{following}"
 
 
 def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | None:
@@ -79,7 +91,7 @@ def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]
         return None
     others = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
     fresh = {each.member.read_id for each in facts.members.values() if each.is_fresh}
-    together = "while the fault was ZooKeeper's;" if role.may_lose_another else "and so have others:"
+    together = "while the fault was ZooKeeper's;" if role.may_lose_another else "and is not alone:"
     return f"{together} {explain_losses(member)}", (own, *(id_ for id_ in others if id_ in fresh))
 
 

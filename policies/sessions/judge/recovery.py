@@ -4,7 +4,7 @@ from policies.sessions.decisions import OwnershipVerdict, SessionEvent
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
-from policies.sessions.judge.orders import MemberOrder, bring_down
+from policies.sessions.judge.orders import MemberOrder, Proof, bring_down
 from policies.sessions.state import SessionTrack
 from policies.units import counted, human_seconds, millis_of
 
@@ -51,25 +51,26 @@ def _judge_unlisted(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"has a session again and is registered, but the cluster has not listed it for {since}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, unique_ids(health.id, *member.evidence))
-    return bring_down(order, absence.certainty, facts)
+    return bring_down(order, Proof(absence.certainty, absence.read_ms), facts)
 
 
 def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:
     """Order the recovery plan until every bundle is the member's own again or given up."""
     lost_ms, last, evidence = track.lost_ms or 0, member.member.last_published, (member.member.read_id,)
-    owned = counted(len(bundles), "bundle")
+    owned = member.owned
     has_begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
-    if has_begun and bundles and all(verdict in FINAL for verdict in bundles):
-        kept = bundles.count(OwnershipVerdict.KEEP)
+    if has_begun and all(verdict in FINAL for verdict in bundles):
+        rulings = dict(zip((claim.claim.path for claim in member.claims), bundles, strict=True))
+        kept = sum(rulings[claim.claim.path] is OwnershipVerdict.KEEP for claim in owned)
         recovery_ms = facts.now_ms - lost_ms
-        what = (
-            f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session: of "
-            f"{owned} it owns {kept} again and was to let go of {len(bundles) - kept}"
-        )
+        what = f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session"
+        if owned:
+            what += f": it owns {kept} of {counted(len(owned), 'bundle')} again, and gives up {len(owned) - kept}"
         return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence, recovery_ms=recovery_ms)
     away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)
     plan = ", then ".join(facts.settings.recovery_order)
-    what = f"has a session again, {away} after it lost the one before: {plan}; it owned {owned}"
+    bundles_owned = counted(len(owned), "bundle") if owned or facts.has_ownership else "an unknown number of bundles"
+    what = f"has a session again, {away} after it lost the one before: {plan}; it owned {bundles_owned}"
     return MemberOrder(Verdict.RECOVER, Reason.SESSION_REESTABLISHED, what, evidence)
 
 
@@ -85,5 +86,5 @@ def _judge_load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     if facts.now_ms < awaited_ms + millis_of(facts.settings.load_data_after):
         return None
     waited = human_seconds((facts.now_ms - awaited_ms) / 1000)
-    what = f"has recovered its bundles, but published no load data for {waited}"
+    what = f"has recovered, but has published no load data for {waited}: publish it again"
     return MemberOrder(Verdict.REPUBLISH_LOAD_DATA, Reason.LOAD_DATA_MISSING, what, member.evidence)

@@ -9,22 +9,17 @@ from policies.sessions.effects import apply_step
 from policies.sessions.emit import DecisionPublisher, Published
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.judge import judge
-from policies.units import millis_of, to_millis
+from policies.units import to_millis
 from tests.policies.sessions.course import CLUSTER, at, session
 
 ISSUER = Issuer("sessions", CLUSTER, Mode.ACTIVE, "hash")
 
 
-def timeouts(settings: SessionsSettings) -> Timeouts:
-    return Timeouts(millis_of(settings.settle), millis_of(settings.validity))
-
-
 def joined(*readings: Observation, until: float, state: SessionsState | None = None, **block: Any) -> Facts:
     """The facts at `until`, after these readings."""
     settings, now_ms = SessionsSettings.model_validate(block), to_millis(at(until))
-    cluster = ClusterState(state or SessionsState(0), timeouts(settings))
+    cluster = ClusterState(state or SessionsState(0), settings)
     cluster.fold(readings, now_ms)
     return join_facts(cluster, state.spent if state else (), settings, now_ms)
 

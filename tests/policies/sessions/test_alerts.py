@@ -85,4 +85,7 @@ def test_an_exhausted_member_that_was_told_to_go_down_is_no_alert() -> None:
 def test_a_loss_is_no_loss_of_the_fleet_because_the_others_are_not_read_any_more() -> None:
     silent = [*connected("b1", "b2", "b3", "b4", "b5"), *expired("b1", "b2", seconds=200)]
     assert ("session-fleet-wide", "broker") not in warned(*silent, until=450, fleet_ratio=0.9)
-    assert ("session-fleet-wide", "broker") in warned(*silent, until=450, fleet_ratio=0.4)
+    assert ("session-fleet-wide", "broker") in warned(*silent, until=205, fleet_ratio=0.4)
+    assert ("session-fleet-wide", "broker") not in warned(*silent, until=450, fleet_ratio=0.4), "it begins on news"
+    book = said("session-fleet-wide", "broker")
+    assert ("session-fleet-wide", "broker") in warned(*silent, until=450, book=book, fleet_ratio=0.4)

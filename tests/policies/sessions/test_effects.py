@@ -2,10 +2,21 @@
 
 import pytest
 
+from policies.observations import Observation
 from policies.sessions.effects import FORGET_MS, is_forgotten, is_long_absent
 from policies.sessions.readings import registration_path
 from policies.sessions.state import Member, NodeRecord, SourceRecord
-from tests.policies.sessions.course import BUNDLE, absent, health, owned, recovery, session, tree, unregistered
+from tests.policies.sessions.course import (
+    BUNDLE,
+    absent,
+    health,
+    owned,
+    recovery,
+    registered,
+    session,
+    tree,
+    unregistered,
+)
 from tests.policies.sessions.joined import after, connected, expired, joined
 from tests.policies.sessions.test_policy import start
 
@@ -20,14 +31,18 @@ def test_who_is_gone_leaves_its_claims_free_for_others() -> None:
     assert len(after(joined(*LOST, until=11)).members["b1"].claims) == 1
 
 
-def test_a_recovery_without_bundles_is_over_at_once() -> None:
-    back = session(20, "b1", "connected", "0xnew")
-    assert after(joined(*LOST, back, until=20)).members["b1"].member.recovering
-    nothing = joined(*connected("b1", "b2"), *expired("b1", seconds=10), back, until=20)
-    assert not after(nothing).members["b1"].member.recovering
+@pytest.mark.parametrize("bundles", [(), (owned(1, "b1", "0xb1"), owned(12, "b2", "0xb2"))], ids=["none", "all taken"])
+def test_a_recovery_of_nothing_ends_at_once_and_load_data_is_asked_for(bundles: tuple[Observation, ...]) -> None:
+    run = start("b1", "b2").see(*bundles[:1], *expired("b1", seconds=10), *bundles[1:])
+    run.see(registered(15, "b1", "0xb1"), session(20, "b1", "connected", "0xnew")).until(60)
+    assert [(second // 1, what) for second, what in run.told("b1")[1:]] == [
+        (20, "recover session_reestablished"),
+        (20, "resume recovered"),
+        (50, "republish-load-data load_data_missing"),
+    ]
 
 
-def test_load_data_is_awaited_of_who_owns_any_of_its_bundles_again() -> None:
+def test_load_data_is_awaited_after_each_recovery() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
     run.see(session(20, "b1", "connected", "0xnew"), owned(25, "b1", "0xnew"))
     assert run.state is not None

@@ -9,7 +9,7 @@ from policies.sessions.judge import RuledClaim
 from policies.sessions.judge.ownership_table import BundleRuling
 from policies.sessions.state import Claim, NodeRecord
 from policies.units import from_millis
-from tests.policies.sessions.course import BUNDLE, Run, absent, at, owned, session
+from tests.policies.sessions.course import BUNDLE, Run, absent, at, owned, session, tree
 from tests.policies.sessions.joined import connected, expired, joined, published
 
 OTHER = "/namespace/t/ns/0x40000000_0x80000000"
@@ -21,7 +21,7 @@ def test_bundles_are_numbered_before_members_and_members_by_their_losses() -> No
     facts = joined(
         *connected("b1", "b2", "b3"), owned(1, "b2", "0xb2"), owned(1, "b1", "0xb1", OTHER),
         *expired("b2", seconds=10), *expired("b1", seconds=11),
-        session(20, "b1", "connected", "0xn1"), session(20, "b2", "connected", "0xn2"), until=20,
+        session(20, "b1", "connected", "0xn1"), session(20, "b2", "connected", "0xn2"), tree(21), until=21,
     )  # fmt: skip
     said = published(facts)
     first = said.bundles[0].sequence
@@ -67,7 +67,7 @@ def test_another_mode_is_news() -> None:
 def test_a_bundle_whose_node_says_the_same_again_is_no_news() -> None:
     run = Run().together(*connected("b1", "b2")).see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
     run.see(session(20, "b1", "connected", "0xnew"), absent(21), absent(25))
-    assert [d.reason for d in run.bundles] == ["unread", "absent"]
+    assert [d.reason for d in run.bundles] == ["absent"]
 
 
 def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) -> str:
@@ -80,21 +80,21 @@ def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) 
     [
         (
             BundleRuling(WAIT, OwnershipReason.OLD_SESSION, left_ms=12_000), (),
-            "b1 is to wait: bundle t/ns/0x0 has a node of its old session 0xold (it has 0xnew now), 12 s left.",
+            "b1 must wait: bundle t/ns/0x0 has a node of its old session 0xold (it has 0xnew now), 12 s left.",
         ),
         (
             BundleRuling(RE_OWN, OwnershipReason.OLD_SESSION, expected_version=4, delete_first=True), (),
-            "b1 is to own it again: bundle t/ns/0x0 has a node of its old session 0xold (it has 0xnew now) and is "
+            "b1 must own it again: bundle t/ns/0x0 has a node of its old session 0xold (it has 0xnew now) and is "
             "replaced at version 4.",
         ),
         (
             BundleRuling(UNLOAD, OwnershipReason.DOUBLE_OWNERSHIP), ("b3", "b2"),
-            "b1 is to unload it: bundle t/ns/0x0 is claimed by b2, b3 as well; its node names b2, session 0xold.",
+            "b1 must unload it: bundle t/ns/0x0 is claimed by b2, b3 as well; its node names b2, session 0xold.",
         ),
         (
             BundleRuling(WAIT, OwnershipReason.UNREADABLE, retry_ms=200), (),
-            "b1 is to wait and read it again after 200 ms: bundle t/ns/0x0 has a node that cannot be told apart: value "
-            "of b2, session 0xold.",
+            "b1 must wait and read it again after 200 ms: bundle t/ns/0x0 has a node whose owner or session cannot be "
+            "read: its node names b2, session 0xold.",
         ),
     ],
 )  # fmt: skip

@@ -285,6 +285,6 @@ def test_the_settings_have_the_defaults_that_are_documented() -> None:
         "fleet_ratio": 0.3, "fleet_window": "30s", "shutdown_delay": None, "shutdown_budget": 1,
         "shutdown_window": "10m", "reconnect_limit": 10, "reconnect_deadline": "5m", "settle": "3m",
         "recovery_order": ["re-own", "republish-load-data", "invalidate-caches"], "wait_for_deletion": None,
-        "ownership_rules": "pip57", "orphan_after": "1m", "load_data_after": "30s", "zombie_after": "5m",
+        "ownership_rules": "current", "orphan_after": "1m", "load_data_after": "30s", "zombie_after": "5m",
         "validity": "5m",
     }  # fmt: skip

@@ -21,9 +21,16 @@ def reestablished(**settings: Any) -> Run:
 
 
 def test_a_node_of_the_old_session_is_waited_for_until_the_time_is_over() -> None:
-    run = reestablished().see(owned(21, "b1", "0xb1")).until(60)
-    assert run.ruled("b1") == [(20, "wait unread"), (21, "wait old_session"), (50, "unload old_session_persists")]
-    assert run.bundles[1].seconds_left == 29
+    run = reestablished(ownership_rules="pip57").see(owned(21, "b1", "0xb1")).until(60)
+    assert run.ruled("b1") == [(21, "wait old_session"), (50, "unload old_session_persists")]
+    assert run.bundles[0].seconds_left == 29
+
+
+def test_a_bundle_that_is_not_read_in_the_interval_of_its_readings_waits_and_says_so() -> None:
+    """A `wait` is no record of its own where another ruling follows within one interval, here of five seconds."""
+    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), owned(6, "b1", "0xb1"), session(10, "b1", "expired", "0xb1"))
+    run.see(session(20, "b1", "connected", "0xnew")).until(40)
+    assert run.ruled("b1") == [(25, "wait unread")]
 
 
 def test_a_node_of_the_old_session_is_replaced_under_current_rules() -> None:
@@ -105,7 +112,7 @@ def test_a_verdict_that_still_holds_is_said_again_when_it_lapses() -> None:
 
 
 def test_a_step_at_the_same_moment_says_nothing_twice() -> None:
-    run = reestablished().see(owned(21, "b1", "0xb1"))
+    run = reestablished(ownership_rules="pip57").see(owned(21, "b1", "0xb1"))
     before = len(run.published)
     run.step((), at(21))
     run.step((), at(22))

@@ -40,7 +40,9 @@ def test_the_default_delay_grows_with_the_timeout(timeout_s: float) -> None:
 def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
     world = fleet().lose("b1").until(28).back("b1").until(100)
     assert world.went_down() == []
-    assert [what for _, what in world.run.told("b1")] == ["hold confirming", "recover session_reestablished"]
+    assert [what for _, what in world.run.told("b1")] == [
+        "hold confirming", "recover session_reestablished", "resume recovered",
+    ]  # fmt: skip
 
 
 # --- old and lagging readings
@@ -244,7 +246,7 @@ def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
     assert "shutdown_budget" not in " ".join(what for _, what in world.run.told("b1")[before:])
     world.brokers["b1"].registered = True
     world.until(300)
-    assert [what for _, what in world.run.told("b1")[before:]] == ["recover session_reestablished"]
+    assert [what for _, what in world.run.told("b1")[before:]] == ["recover session_reestablished", "resume recovered"]
 
 
 def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
@@ -302,7 +304,9 @@ def test_a_loss_of_an_outage_is_not_said_to_be_shared_by_others_who_have_a_sessi
 def test_a_budget_of_none_is_said_to_be_that() -> None:
     world = fleet(4, shutdown_budget=0).lose("b1").until(60)
     assert world.last("b1") == "reconnect shutdown_budget"
-    assert sentence(world, "b1").endswith("it is to shut down once that may be: `shutdown_budget` is 0.")
+    assert sentence(world, "b1").endswith(
+        "shut it down as soon as the shutdown budget allows it (`shutdown_budget` is 0)."
+    )
 
 
 def test_a_wait_that_no_reading_ends_is_not_said_to_end_in_the_past() -> None:
@@ -312,7 +316,7 @@ def test_a_wait_that_no_reading_ends_is_not_said_to_end_in_the_past() -> None:
     world.until(85).silent = {"session"}
     world.until(1300)
     assert world.last("b1") == "hold unsettled"
-    assert sentence(world, "b1").endswith("before a reading shows that it has been stable for as long.")
+    assert sentence(world, "b1").endswith("until a reading shows that its session has been stable for 3 min.")
 
 
 def test_one_of_anything_is_said_in_the_singular() -> None:

@@ -8,13 +8,13 @@ import pytest
 from policies.observations import Observation
 from policies.sessions import timers
 from tests.policies.sessions.course import at, health, owned, session, tree, unregistered
-from tests.policies.sessions.joined import after, connected, expired, joined, timeouts
+from tests.policies.sessions.joined import after, connected, expired, joined
 
 
 def wake_at(*readings: Observation, until: float, review_at: datetime | None = None, **block: Any) -> float | None:
     """The second of the next step."""
     facts = after(joined(*readings, until=until, **block))
-    moment = timers.wake_at(facts, timeouts(facts.settings), review_at)
+    moment = timers.wake_at(facts, review_at)
     return None if moment is None else (moment - at(0)).total_seconds()
 
 

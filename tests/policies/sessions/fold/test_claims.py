@@ -7,7 +7,7 @@ import pytest
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import Claim, LastPublishedRuling, SessionsState
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, recovery, session, tree
@@ -20,8 +20,7 @@ TOLD_TO_UNLOAD = LastPublishedRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OT
 
 def claimants(*readings: Observation, claims: Iterable[Claim] = ()) -> list[str]:
     """Who claims the bundle after these readings."""
-    timeouts = Timeouts(settle_ms=180_000, validity_ms=300_000)
-    cluster = ClusterState(SessionsState(0, claims=tuple(claims)), timeouts)
+    cluster = ClusterState(SessionsState(0, claims=tuple(claims)), SessionsSettings())
     cluster.fold((*CONNECTED, *readings), to_millis(at(60)))
     return sorted(member for path, member in cluster.claims.by_key if path == BUNDLE)
 
@@ -74,7 +73,6 @@ def test_what_was_unloaded_as_told_is_claimed_no_more() -> None:
 
 
 def test_a_new_loss_begins_a_new_claim() -> None:
-    timeouts = Timeouts(settle_ms=180_000, validity_ms=300_000)
-    cluster = ClusterState(SessionsState(0, claims=(Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD),)), timeouts)
+    cluster = ClusterState(SessionsState(0, claims=(Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD),)), SessionsSettings())
     cluster.fold((*CONNECTED, OWNED, LOST), to_millis(at(60)))
     assert cluster.claims.by_key[BUNDLE, "b1"] == Claim(BUNDLE, "b1", to_millis(at(10)))

@@ -4,15 +4,15 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import registration_path
+from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SESSIONS, SessionsState
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, tree, unread
 
 
 def folded(*readings: Observation, until: float = 60) -> ClusterState:
-    cluster = ClusterState(SessionsState(0), Timeouts(settle_ms=180_000, validity_ms=300_000))
+    cluster = ClusterState(SessionsState(0), SessionsSettings())
     cluster.fold(readings, to_millis(at(until)))
     return cluster
 

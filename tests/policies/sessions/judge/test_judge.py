@@ -80,15 +80,19 @@ def test_a_member_whose_session_was_not_read_for_its_validity_is_judged_no_more(
     assert orders(judge(facts)) == {}
 
 
-def back(*readings: Observation, **more: Any) -> Verdicts:
+def back(*readings: Observation, until: float = 30, **more: Any) -> Verdicts:
     lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
-    return judge(joined(*lost, session(20, "b1", "connected", "0xnew"), *readings, until=30, **more))
+    return judge(joined(*lost, session(20, "b1", "connected", "0xnew"), *readings, until=until, **more))
 
 
-def test_each_claim_of_a_member_that_is_back_is_ruled_on() -> None:
-    ruled = {r.claim.claim.key: f"{r.ruling.verdict} {r.ruling.reason}" for v in back().members for r in v.rulings}
-    assert ruled == {(BUNDLE, "b1"): "wait unread"}
-    assert orders(back()) == {"b1": "recover session_reestablished"}
+@pytest.mark.parametrize(("until", "expected"), [(49.9, {}), (50, {(BUNDLE, "b1"): "wait unread"})])
+def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
+    until: float, expected: dict[Any, str]
+) -> None:
+    verdicts = back(until=until)
+    ruled = {r.claim.claim.key: f"{r.ruling.verdict} {r.ruling.reason}" for v in verdicts.members for r in v.rulings}
+    assert ruled == expected
+    assert orders(verdicts) == {"b1": "recover session_reestablished"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Deadlines, attempts and budgets belong to a process: one that appears new begins new."""
+
+from typing import Any
+
+from policies.observations import Observation
+from tests.policies.sessions.course import Run, health, recovery, session, unregistered
+from tests.policies.sessions.world import World
+
+FLEET = ("b1", "b2", "b3", "b4")
+
+
+def test_a_new_process_does_not_inherit_the_deadline_of_the_one_before() -> None:
+    """It is gone at about 75 s; a new one answers from 300 s on, and still has no session."""
+    world = World(*FLEET, zombie_after="10h").until(60).lose("b1")
+    world.brokers["b1"].well = "unreachable"
+    assert world.until(80).last("b1") == "gone unreachable"
+    world.until(299).brokers["b1"].well = "ok"
+    world.until(590)
+    assert world.went_down() == []
+    assert world.last("b1") == "reconnect session_lost"
+    ((second, _, what),) = world.until(640).went_down()
+    assert (what, second >= 600) == ("shutdown reconnect_exhausted", True)
+    explained = next(d.explanation for d in world.run.sessions if d.verdict == "shutdown")
+    assert "has not reconnected in 5 min and 0 failed attempts" in explained
+
+
+def test_a_new_process_that_has_no_session_yet_is_not_shut_down_for_the_loss_of_the_one_before() -> None:
+    world = World(*FLEET, zombie_after="10h", on_session_lost="shutdown").until(60)
+    world.brokers["b1"].well = "unreachable"
+    world.until(75).lose("b1").until(120).brokers["b1"].well = "ok"
+    assert world.until(132).went_down() == []
+    assert world.last("b1") == "hold confirming"
+    assert world.back("b1").until(200).went_down() == []
+
+
+def test_attempts_are_those_of_the_present_process() -> None:
+    run = Run(reconnect_limit=3).together(*[session(0, m, "connected", f"0x{m}") for m in FLEET])
+    run.see(session(10, "b1", "expired", "0xb1"))
+    run.see(*[recovery(11 + n, "b1", "reconnect", "failed", attempt=n + 1) for n in range(2)])
+    run.see(health(20, "b1", "unreachable"), health(30, "b1", healthy=False))
+    run.see(recovery(31, "b1", "reconnect", "failed", attempt=1))
+    assert run.told("b1")[-1][1] == "reconnect session_lost"
+    assert run.state is not None
+    assert run.state.members[0].attempts == 1
+
+
+def zombie_again(run: Run, begins: float, ends: float) -> None:
+    """A broker of which only the health and the registration are read; it answers healthy, and is not registered."""
+    for second in range(int(begins), int(ends), 10):
+        run.together(health(second, "b1"), unregistered(second, "b1"))
+
+
+def test_a_second_zombie_under_the_same_name_has_its_own_budget() -> None:
+    settings: dict[str, Any] = {"zombie_after": "1m", "shutdown_window": "2m"}
+    run = Run(**settings)
+    zombie_again(run, 0, 100)
+    assert [what for _, what in run.told("b1")] == ["restart zombie"]
+    run.see(health(100, "b1", "unreachable"), health(110, "b1", "timeout"))
+    zombie_again(run, 120, 400)
+    restarts = [second for second, what in run.told("b1") if what == "restart zombie"]
+    assert restarts == [60, 180]
+    assert run.state is not None
+    assert [s.member for s in run.state.spent if s.back_ms < 0] == ["b1"]
+    run.see(health(400, "b1", "timeout"))
+    zombie_again(run, 410, 500)
+    assert len([d for d in run.sessions if d.verdict == "restart"]) == 3
+
+
+def test_a_restart_that_is_in_force_is_not_ordered_again_and_spends_the_budget_once() -> None:
+    run = Run(zombie_after="1m", shutdown_window="2m")
+    zombie_again(run, 0, 900)
+    assert [what for _, what in run.told("b1")] == ["restart zombie"]
+    assert run.state is not None
+    assert len(run.state.spent) == 1
+
+
+def test_a_member_that_registered_and_vanished_between_two_steps_was_back() -> None:
+    world = World(*FLEET[:2], shutdown_window="1m", zombie_after="1m").until(20)
+    world.brokers["b1"].registered = False
+    world.until(100)
+    readings: list[Observation] = []
+    see, world.run.together = world.run.together, lambda *seen, **_: readings.extend(seen)  # type: ignore[method-assign,assignment]
+    world.brokers["b1"].registered = True
+    world.until(106)
+    world.brokers["b1"].registered = False
+    world.until(112)
+    world.run.together = see  # type: ignore[method-assign]
+    world.run.together(*readings)
+    world.until(300)
+    assert [what for _, _, what in world.went_down()] == ["restart zombie", "restart zombie"]

@@ -1,0 +1,136 @@
+"""Each sentence is true at the moment at which it is published; the values in it are those that decided."""
+
+import re
+
+import pytest
+
+from policies.decisions import Alert
+from tests.policies.sessions.course import BUNDLE, Run, health, owned, registered, session, tree, unregistered
+from tests.policies.sessions.world import World
+
+TEN = tuple(f"b{n}" for n in range(10))
+
+
+def explained(run: Run, reason: str) -> list[str]:
+    return [d.explanation for d in run.sessions if d.reason == reason]
+
+
+def alerted(run: Run, alert: str, status: str = "firing") -> list[Alert]:
+    return [a for a in run.alerts if a.alert == alert and a.status == status]
+
+
+def test_a_budget_that_is_used_up_names_who_is_down_and_since_when() -> None:
+    """Said a quarter of an hour after the order, when `shutdown_window` is long over."""
+    world = World(*TEN, on_session_lost="shutdown", zombie_after="10h").until(20).lose("b1").until(100)
+    world.lose("b2").until(1000)
+    said = explained(world.run, "shutdown_budget")[-1]
+    assert said.endswith(
+        "shut it down as soon as the shutdown budget allows it (1 member at a time; b1 since 08:00:40 is not back yet)."
+    )
+
+
+def test_a_budget_within_its_window_names_the_time_at_which_the_next_may_follow() -> None:
+    world = World(*TEN, on_session_lost="shutdown", zombie_after="10h").until(20).lose("b1").until(100).back("b1")
+    world.until(120).lose("b2").until(200)
+    ((down_at, _, _),) = world.went_down()
+    assert down_at == 40
+    assert explained(world.run, "shutdown_budget")[-1].endswith("(1 in 10 min; the next may follow at 08:10:40 UTC).")
+
+
+def test_a_zombie_s_sentence_names_the_age_of_the_reading_of_its_health() -> None:
+    world = World("b1", "b2").until(20)
+    world.brokers["b1"].registered = False
+    world.until(150).silent = {"health"}
+    world.until(250)
+    (hold,) = explained(world.run, "stale_reading")
+    said = re.search(r"reported itself healthy (\d+) s ago", hold)
+    assert said is not None
+    assert int(said[1]) == 60
+    assert "restart it as soon as a fresh reading confirms it (the last one is 60 s old)" in hold
+
+
+@pytest.mark.parametrize(
+    ("readings", "owns"),
+    [
+        ([], ""),
+        ([tree(1)], ", and owns no bundle"),
+        ([owned(1, "b1", "0xb1")], ", and owns 1 bundle"),
+    ],
+    ids=["ownership is not read", "none", "one"],
+)
+def test_a_zombie_s_bundles_are_counted(readings: list, owns: str) -> None:  # type: ignore[type-arg]
+    run = Run(zombie_after="1m").see(session(0, "b1", "connected", "0xb1"), *readings)
+    for second in range(2, 90, 10):
+        run.see(unregistered(second, "b1"), health(second + 1, "b1"))
+    (alert,) = alerted(run, "zombie-member")
+    assert re.sub(r".* registered for \d+ s", "", alert.summary) == owns
+
+
+def test_a_loss_that_becomes_one_of_the_fleet_is_not_said_to_be_over() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
+    run.see(session(10, "b1", "expired", "0xb1"), session(12, "b2", "expired", "0xb2"))
+    (ended,) = alerted(run, "session-lost", "resolved")
+    assert ended.summary == "session-lost of messaging/b1 is part of session-fleet-wide of messaging/broker now"
+    run.see(session(20, "b1", "connected", "0xnew"), session(30, "b2", "connected", "0xnew"))
+    assert alerted(run, "session-lost", "resolved")[-1].summary == "session-lost of messaging/b2 is over"
+
+
+def test_a_loss_of_a_process_that_is_gone_is_not_said_to_be_over() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
+    run.see(session(10, "b1", "expired", "0xb1"), health(11, "b1", "unreachable"), health(12, "b1", "unreachable"))
+    (ended,) = alerted(run, "session-lost", "resolved")
+    assert ended.summary == "session-lost of messaging/b1 ends: its process is gone"
+
+
+@pytest.mark.parametrize("gap_s", [1, 5, 30, 100])
+def test_a_shutdown_that_waits_comes_when_it_was_said_to(gap_s: int) -> None:
+    """Whatever the interval of the readings was before the loss, and however often the member is read after it."""
+    run = Run(on_session_lost="shutdown", zombie_after="10h").together(
+        *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")]
+    )
+    run.feed([session(gap_s + s, "b1", "expired", "0xb1") for s in range(0, 60, 5)])
+    confirming, *_ = explained(run, "confirming")
+    said = re.search(r"shuts down in (\d+) s at the earliest", confirming)
+    assert said is not None
+    ((second, _),) = [(s, what) for s, what in run.told("b1") if what == "shutdown session_lost"]
+    assert gap_s + int(said[1]) <= second < gap_s + int(said[1]) + 5
+
+
+def test_a_recovery_counts_only_what_the_member_owned_before() -> None:
+    """It had owned one bundle; the other it took from another member, which claims it, too."""
+    other = "/namespace/t/ns/0x40000000_0x80000000"
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
+    run.see(owned(1, "b1", "0xb1"), owned(1, "b2", "0xb2", other), session(10, "b1", "expired", "0xb1"))
+    run.see(session(11, "b2", "expired", "0xb2"), session(20, "b1", "connected", "0xnew"))
+    run.see(owned(21, "b1", "0xnew"), owned(21, "b1", "0xnew", other)).until(22)
+    (recovered,) = explained(run, "recovered")
+    assert recovered.endswith("it owns 1 of 1 bundle again, and gives up 0.")
+
+
+def test_a_lost_session_s_sentence_says_how_it_was_lost() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4", "b5", "b6", "b7")])
+    run.see(session(5, "b1", "disconnected", "0xb1"), session(6, "b2", "expired", "0xb2")).until(31)
+    first, second = sorted(explained(run, "session_lost"))
+    assert "Broker b1 has lost its session (it was disconnected for 25 s)" in first
+    assert "Broker b2 has lost its session (it expired)" in second
+
+
+def test_without_any_reading_of_bundles_their_number_is_unknown() -> None:
+    run = Run().together(session(0, "b1", "connected", "0xb1"), session(0, "b2", "connected", "0xb2"))
+    run.see(session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"))
+    assert "it owned an unknown number of bundles" in run.sessions[-1].explanation
+    assert run.sessions[-1].bundle_count is None
+    known = Run().together(session(0, "b1", "connected", "0xb1"), session(0, "b2", "connected", "0xb2"), tree(1))
+    known.see(session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"))
+    assert known.sessions[-1].bundle_count == 0
+    assert "it owned 0 bundles" in known.sessions[-1].explanation
+
+
+def test_an_unreadable_node_s_sentence_says_what_could_not_be_read() -> None:
+    run = Run().together(session(0, "b1", "connected", "0xb1"), session(0, "b2", "connected", "0xb2"))
+    run.see(owned(1, "b1", "0xb1"), session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"))
+    run.see(registered(20, "b1", "0xnew"), owned(21, None, "0xnew", BUNDLE))
+    assert run.bundles[-1].explanation == (
+        "b1 must wait and read it again after 100 ms: bundle t/ns/0x00000000_0x40000000 has a node whose owner or "
+        "session cannot be read: its node names an unknown member, session 0xnew."
+    )
