@@ -1,13 +1,19 @@
-"""The decisions in force: for each key of the decided topics, the latest decision that passes the fence."""
+"""The decisions in force: for each key of the decided topics, the latest decision that passes the fence.
 
+With the topic of reports, also what the actuators have set for them.
+"""
+
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from connectors.effects import ReportReader
 from connectors.kafka.tail import Record
 from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision, Standing
-from policies.registry import decision_types
+from policies.effects import InForce, judge_in_force
+from policies.registry import REPORTS, decision_types
 from policies.succession import has_expired, succeeds
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
@@ -52,6 +58,7 @@ class DecisionsInForce:
         self._knows = knows
         self._latest: dict[Key, Decision] = {}
         self._heartbeats: dict[Watched, Standing] = {}
+        self._reports = ReportReader(knows)
         self._alerts: dict[Key, Alert] = {}
 
     def fold_records(self, records: Sequence[Record]) -> list[InForceChange]:
@@ -72,6 +79,9 @@ class DecisionsInForce:
         Raises:
             BadRecordError: the record is no decision.
         """
+        if record.topic.endswith(f".{REPORTS}"):
+            self._reports.fold(record)
+            return None
         if record.value is None:
             key = (record.topic, (record.key or b"").decode(errors="replace"))
             before = self._latest.get(key)
@@ -106,6 +116,25 @@ class DecisionsInForce:
         """Return the decisions by (cluster, policy, subject), without alerts and heartbeats."""
         found = (d for d in self._latest.values() if not isinstance(d, Alert | Standing))
         return sorted(found, key=lambda d: (d.cluster, d.policy, d.event_type, d.subject))
+
+    def in_force(self, now: datetime) -> list[InForce]:
+        """Return what is wanted and what is set for each cluster and policy in which an actuator has a part."""
+        decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
+        for decision in self.decisions():
+            decisions[decision.policy, decision.cluster].append(decision)
+        about = {*decisions, *self._reports.book.known(), *self._heartbeats}
+        found = (
+            judge_in_force(
+                policy,
+                cluster,
+                decisions.get((policy, cluster), ()),
+                self._reports.book.effects(policy, cluster),
+                self._heartbeats.get((policy, cluster)),
+                now,
+            )
+            for policy, cluster in sorted(about, key=lambda each: (each[1], each[0]))
+        )
+        return [each for each in found if each is not None]
 
     def heartbeats(self) -> Iterable[Standing]:
         """Return the latest heartbeat of each policy and cluster."""

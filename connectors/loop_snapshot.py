@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from connectors.metric_families import Family, Sample
 from policies.decisions import Alert, Decision
+from policies.effects import InForce
 from policies.settings import PolicySettings
 
 Kind = TypeVar("Kind", bound=Decision)
@@ -30,6 +31,8 @@ class PolicySnapshot:
     """The policy's metrics with this cluster as a label."""
     decisions: Sequence[Decision] = ()
     """In force, by kind and subject."""
+    in_force: InForce | None = None
+    """What is wanted and what is set; None if no actuator has a part in it."""
 
     def values(self, family: Family) -> dict[tuple[str, ...], float]:
         """Return the samples of a family by their labels without ``cluster``."""

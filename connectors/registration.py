@@ -30,7 +30,7 @@ from policies.decisions import Decision
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.policy import PolicyKind
-from policies.registry import AUDIT
+from policies.registry import AUDIT, REPORTS
 from policies.units import format_duration
 
 Setting = TypeVar("Setting", bound=BaseModel)
@@ -148,7 +148,7 @@ class ActuatorContext:
 
     def loop_topics(self, decided: type[Decision]) -> LoopTopics:
         """The topics of a kind of decision: where decisions are read, and where their outcomes are reported."""
-        return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act)
+        return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act, self.topic(REPORTS))
 
 
 def _yield_nothing(*_: Any) -> Iterator[Any]:

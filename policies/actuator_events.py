@@ -1,9 +1,47 @@
 """The vocabulary that all actuators share to report what they did, refused or failed to do."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+
+class ReportResult(Enum):
+    """The kinds of results that all actuators have."""
+
+    SET = "set"
+    KEPT = "kept"
+    """It was so already."""
+    REFUSED = "refused"
+    """Nothing was done, on purpose."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedEffect:
+    """A report in the terms that all actuators share, for page, status, metrics and alerts."""
+
+    target: str
+    """What was changed, such as a quota's entity or a bookie; empty: the whole cluster."""
+    by: str
+    """The actuator in words, such as ``the quota actuator``."""
+    result: ReportResult
+    value: str | None
+    """The value in words; after a failure or refusal, the value that is not set."""
+    is_held: bool = True
+    """Whether the value is Headgate's own, and not what was there before."""
+    number: float | None = None
+    """The value as a number, if it is one."""
+    detail: str | None = None
+    """Why it was refused or failed."""
+    confirmed_brokers: int | None = None
+    """Number of brokers that show the value; None: not checked one by one."""
+    broker_count: int | None = None
+    since: datetime | None = None
+    """Since when, if that is not the time of the report."""
 
 
 class ActuatorEvent(BaseModel, ABC):
@@ -20,3 +58,7 @@ class ActuatorEvent(BaseModel, ABC):
     @abstractmethod
     def subject(self) -> str:
         """The CloudEvents ``subject``."""
+
+    def effect(self) -> ReportedEffect | None:
+        """Return what the report says about its target; None: it says nothing about a value that is set."""
+        return None

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SkipValidation
 
+from policies.actuator_events import ReportedEffect
 from policies.closed_enum import ClosedEnum
 from policies.printable import printable_line
 from policies.units import Instant
@@ -156,6 +157,14 @@ class Decision(BaseModel):
     def says(self) -> tuple[Any, ...]:
         """The decision's content, as the values of `in_force`; a decision with equal content is a repetition."""
         return tuple(getattr(self, name) for name in self.in_force)
+
+    def wanted(self) -> str | None:
+        """Return in a few words what an actuator should set; None if nothing is asked of one."""
+        return None
+
+    def carried_out(self) -> ReportedEffect | None:
+        """Return what was carried out, if the decision itself tells it; else the actuators' reports do."""
+        return None
 
     def record_key(self) -> str:
         """The Kafka record's key; the compacted topic keeps the latest decision per key."""

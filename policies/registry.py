@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from policies.actuator_events import ActuatorEvent
 from policies.batches import BATCHES, Batch
 from policies.bookie_disks.registration import KIND as BOOKIE_DISKS
 from policies.decisions import Alert, Decision, Standing
@@ -32,11 +33,14 @@ COMMANDS = "commands"
 APPLIED_QUOTAS = "applied.quotas"
 """The topic of the quota actuator's durable state; compacted, keyed by cluster and entity."""
 
+REPORTS = "applied.reports"
+"""The topic of the actuators' last report of each result about each target; compacted."""
+
 TO_EVERY_POLICY: tuple[type[Reading], ...] = (PauseCommand,)
 """Commands to any policy, on the topic of commands; the host carries them out."""
 
 CORE_TOPICS = frozenset(
-    (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, TIMERS, TICKS, BATCHES, SHARES_TOPIC, DECIDER_TOPIC)
+    (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, REPORTS, TIMERS, TICKS, BATCHES, SHARES_TOPIC, DECIDER_TOPIC)
 ) | {Alert.topic, Standing.topic}
 """Topics that no policy of a package may read or write as its own."""
 CORE_EVENT_TYPES = frozenset({Alert.event_type, Standing.event_type, Timer.event_type, Tick.event_type}) | {
@@ -181,3 +185,9 @@ def reading_types() -> tuple[type[Reading], ...]:
 def decision_types() -> tuple[type[Decision], ...]:
     """Every kind of decision there is."""
     return (Alert, Standing, *(decision for kind in POLICIES.values() for decision in kind.decisions))
+
+
+def report_policies() -> dict[type[ActuatorEvent], str]:
+    """From each kind of report on the audit topic to its policy."""
+    kinds = ((report, kind.name) for kind in POLICIES.values() for report in kind.reports)
+    return {report.event: name for report, name in kinds if report.topic == AUDIT}

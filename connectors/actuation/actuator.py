@@ -12,9 +12,11 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from connectors.actuation.decision_queue import Fenced
+from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import Worker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
+from policies.effects import report_key
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
 from policies.wire import Event as CloudEvent
@@ -37,6 +39,18 @@ class LoopTopics:
     audit: str
     may_act: Callable[[str], bool] = lambda _: True
     """Whether this process may act on a cluster; must be asked before each action."""
+    reports: str = ""
+    """The compacted topic of last reports; empty: they go to the audit only."""
+
+    def reporter(self, publish: Publish) -> PublishAudit:
+        """Return the function that publishes an actuator's reports."""
+
+        def report(cluster: str, event: bytes) -> None:
+            publish(self.audit, cluster, event)
+            if self.reports:
+                publish(self.reports, report_key(event), event)
+
+        return report
 
 
 class ClusterRunner(Protocol):

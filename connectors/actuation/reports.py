@@ -108,6 +108,10 @@ class AuditLog(Generic[Metrics]):
         self._last[about] = content
         return True
 
+    def _forget_successes(self) -> None:
+        """Let the next success be reported even if nothing had to be done: until then the last report is a failure."""
+        self._last = {about: content for about, content in self._last.items() if _is_failure(content)}
+
     def _write(self, action: str, outcome: str, event: ActuatorEvent, at: datetime) -> None:
         fields = event.model_dump(mode="json", exclude={"outcome"}, exclude_none=True)
         getattr(_log, self.levels.get(outcome, "info"))(f"{action} {outcome}", **fields)
@@ -151,3 +155,7 @@ class DecisionReports(AuditLog[PacedT], ABC, Generic[ActionableT, Observed, Pace
     def _emit(self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime) -> None:
         self._count(decision, result)
         self._write(decision.verdict, result.outcome, self._event(decision, result, attempt, at), at)
+
+
+def _is_failure(content: object) -> bool:
+    return isinstance(content, tuple) and content[:1] == (CommonOutcome.FAILED,)

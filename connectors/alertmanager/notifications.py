@@ -71,15 +71,22 @@ class NotificationBook:
         if before is not None:
             self._end(before, now)
 
-    def bodies(self, now: datetime) -> list[dict[str, Any]]:
+    def bodies(self, now: datetime, in_force: Mapping[tuple[str, str], str] | None = None) -> list[dict[str, Any]]:
         """Return the firing and the recently ended alerts, by severity.
+
+        An alert has the annotation `in_force`, given in `in_force` by policy and cluster: what is set for its cluster.
 
         Alertmanager notifies of an alert older than `group_wait` at once, so the alert's cause should arrive before it.
         """
         self._ended = {i: n for i, n in self._ended.items() if now - (n.ended_at or now) <= _RESOLVED_FOR}
         found = [*self._firing.values(), *self._ended.values()]
         found.sort(key=lambda n: _GRAVEST_FIRST.index(n.labels["severity"]))
-        return [notification.body(now, self._lives) for notification in found]
+        bodies = [notification.body(now, self._lives) for notification in found]
+        for body in bodies:
+            about = (body["labels"].get("policy", ""), body["labels"].get("cluster", ""))
+            if in_force is not None and about in in_force:
+                body["annotations"]["in_force"] = in_force[about]
+        return bodies
 
     @property
     def firing(self) -> int:

@@ -115,7 +115,10 @@ class Notifier:
 
     def bodies(self) -> list[dict[str, Any]]:
         """Return the notifications to send now."""
-        return self._book.bodies(self._now())
+        in_force = self._in_force.in_force(self._now())
+        return self._book.bodies(
+            self._now(), {(each.policy, each.cluster): each.describe_set() for each in in_force if each.effects}
+        )
 
     def _send(self, client: httpx.Client, workers: ThreadPoolExecutor) -> None:
         bodies = self.bodies()

@@ -17,11 +17,13 @@ from connectors.policy_view import DECISION_STALE
 from connectors.registration import connectors_of
 from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
+from policies.effects import InForce
 from policies.observations import Observation
 from policies.registry import (
     COMMANDS,
     DEAD_LETTERS,
     POLICIES,
+    REPORTS,
     decided_topics,
     observed_topics,
     reading_types,
@@ -54,6 +56,28 @@ BAD_RECORDS = Family(
     "Records that this exporter could not read, including those that were in the topics when it started.",
     ("topic", "reason"),
 )
+
+EFFECT_VALUE = Family(
+    "headgate_in_force_value",
+    "The value that an actuator has set for a target, by its reports: bytes a second and broker for quotas.",
+    ("policy", "cluster", "target"),
+)
+EFFECT_SINCE = Family(
+    "headgate_in_force_since_timestamp_seconds", "When that value was set.", ("policy", "cluster", "target")
+)
+EFFECT_FAILING = Family(
+    "headgate_in_force_failing_since_timestamp_seconds",
+    "Since when an actuator has failed to carry a decision out; absent if none fails.",
+    ("policy", "cluster"),
+)
+PAUSED_UNTIL = Family(
+    "headgate_paused_until_timestamp_seconds",
+    "When the pause or maintenance window of a policy ends; absent if it acts.",
+    ("policy", "cluster"),
+)
+EFFECTS = (EFFECT_VALUE, EFFECT_SINCE, EFFECT_FAILING, PAUSED_UNTIL)
+MOST_TARGETS = 50
+"""Limit of the targets of one policy and cluster that have series of their own."""
 
 MOST_CLUSTERS = 1000
 """Limit of the clusters shown if the settings name none, because every writer of readings can invent names."""
@@ -100,6 +124,7 @@ class LoopView:
         """The policy of each topic; None for topics that all policies share."""
         self._dead_letters = f"{prefix}.{DEAD_LETTERS}"
         self._commands = f"{prefix}.{COMMANDS}"
+        self._reports = f"{prefix}.{REPORTS}"
         self._readings = EventReader(reading_types())
         # Not an EventReader: dead letters of older versions hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
@@ -122,7 +147,7 @@ class LoopView:
             f"{self._prefix}.{topic}": max(_SHORTEST_HISTORY, *(needed.get(p, _SHORTEST_HISTORY) for p in policies))
             for topic, policies in topic_readers().items()
         }
-        return {**observed, **dict.fromkeys(self._decided), self._dead_letters: timedelta(0)}
+        return {**observed, **dict.fromkeys(self._decided), self._reports: None, self._dead_letters: timedelta(0)}
 
     def fold(self, records: Sequence[Record], *, live: bool) -> list[Decision]:
         """Fold a batch.
@@ -142,6 +167,8 @@ class LoopView:
             try:
                 if record.topic == self._dead_letters:
                     self._count_dead_letter(record)
+                elif record.topic == self._reports:
+                    self._in_force.fold(record)
                 elif (decision := self._decide(record, live=live)) is not None:
                     fresh.append(decision)
             except BadRecordError as error:
@@ -161,6 +188,8 @@ class LoopView:
                 elif sample.family not in view.of_decisions or (name, _cluster_label(sample)) not in unwatched:
                     yield sample
         yield from (Sample(DECISION_STALE, about, value) for about, value in sorted(stale.items()))
+        for each in self._in_force.in_force(from_millis(now_ms)):
+            yield from _effect_samples(each)
         alerts = Counter((a.alert, a.severity.value, a.cluster) for a in self._in_force.alerts())
         yield from (Sample(ALERTS, labels, count) for labels, count in sorted(alerts.items()))
         yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decision_counts.items()))
@@ -177,6 +206,7 @@ class LoopView:
         decisions: defaultdict[tuple[str, str], list[Decision]] = defaultdict(list)
         for decision in self._in_force.decisions():
             decisions[decision.cluster, decision.policy].append(decision)
+        in_force = {(each.cluster, each.policy): each for each in self._in_force.in_force(now)}
         watched = {(cluster, policy) for policy, cluster in self._in_force.watched()}
         policies = [
             PolicySnapshot(
@@ -185,8 +215,9 @@ class LoopView:
                 self._settings[policy].for_cluster(cluster),
                 samples.get((cluster, policy), ()),
                 decisions.get((cluster, policy), ()),
+                in_force.get((cluster, policy)),
             )
-            for cluster, policy in sorted({*samples, *decisions, *watched})
+            for cluster, policy in sorted({*samples, *decisions, *watched, *in_force})
             if policy in self._settings
         ]
         alerts, recent, unwatched = self._in_force.alerts(), self._recent.newest_first(), self._in_force.unwatched(now)
@@ -204,7 +235,7 @@ class LoopView:
     def families(self) -> list[Metric]:
         """Return every possible family, without samples."""
         of_views = [family for view in self._views.values() for family in view.families]
-        common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS, DECISIONS)
+        common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS, DECISIONS, *EFFECTS)
         histograms = (histogram.metric() for histogram in self._histograms)
         return [*(family.metric() for family in (*of_views, *common)), *histograms]
 
@@ -292,3 +323,16 @@ class LoopView:
 
 def _cluster_label(sample: Sample) -> str:
     return sample.labels[sample.family.labels.index("cluster")]
+
+
+def _effect_samples(each: InForce) -> Iterator[Sample]:
+    about = (each.policy, each.cluster)
+    for effect in [effect for effect in each.effects if effect.is_held][:MOST_TARGETS]:
+        if effect.number is not None:
+            yield Sample(EFFECT_VALUE, (*about, effect.target), effect.number)
+        if effect.since is not None:
+            yield Sample(EFFECT_SINCE, (*about, effect.target), effect.since.timestamp())
+    if each.failing_since is not None:
+        yield Sample(EFFECT_FAILING, about, each.failing_since.timestamp())
+    if each.pause is not None and each.pause.quiet_until is not None:
+        yield Sample(PAUSED_UNTIL, about, each.pause.quiet_until.timestamp())

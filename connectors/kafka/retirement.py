@@ -12,9 +12,10 @@ import structlog
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
+from policies.actuator_events import ActuatorEvent
 from policies.alerts import retire
 from policies.decisions import Alert, AlertStatus, Decision
-from policies.registry import AUDIT, decided_topics, decision_types
+from policies.registry import AUDIT, REPORTS, decided_topics, decision_types, report_policies
 from policies.wire import BadRecordError, EventReader, audit_event, decision_event
 
 Publish = Callable[[str, str, bytes | None], None]
@@ -41,12 +42,12 @@ class Retirement:
         self._clusters = clusters
         self._publish = publish
         self._clock = clock
-        self._reader: EventReader[Decision] = EventReader(decision_types())
+        self._reader: EventReader[Decision | ActuatorEvent] = EventReader((*decision_types(), *report_policies()))
 
     def run(self, stop: threading.Event) -> None:
         """Retire the decisions, then wait for `stop`, because the loop expects its components to keep running."""
-        topics = dict.fromkeys(f"{self._prefix}.{topic}" for topic in decided_topics())
-        left: dict[tuple[str, str], Decision] = {}
+        topics = dict.fromkeys(f"{self._prefix}.{topic}" for topic in (*decided_topics(), REPORTS))
+        left: dict[tuple[str, str], Decision | ActuatorEvent] = {}
         with Tail(self._connection, topics, f"{self._prefix}-retirement") as tail:
             while not stop.is_set() and not tail.caught_up:
                 self._note(tail.poll(_POLL_SECONDS), left)
@@ -54,8 +55,8 @@ class Retirement:
             self.retire(left)
             stop.wait()
 
-    def retire(self, left: Mapping[tuple[str, str], Decision]) -> None:
-        """Resolve and delete these decisions, given by topic and key."""
+    def retire(self, left: Mapping[tuple[str, str], Decision | ActuatorEvent]) -> None:
+        """Resolve and delete these decisions, and delete these reports, given by topic and key."""
         if left:
             names = sorted({decision.cluster for decision in left.values()})
             _log.info("retiring clusters that the settings do not name", clusters=names[:10], count=len(names))
@@ -66,7 +67,7 @@ class Retirement:
                 self._publish(f"{self._prefix}.{AUDIT}", resolved.cluster, audit_event(resolved))
             self._publish(topic, key, None)
 
-    def _note(self, records: list[Record], left: dict[tuple[str, str], Decision]) -> None:
+    def _note(self, records: list[Record], left: dict[tuple[str, str], Decision | ActuatorEvent]) -> None:
         """Store in `left` the last decision of each key whose cluster does not exist."""
         for record in records:
             place = (record.topic, (record.key or b"").decode(errors="replace"))
@@ -75,7 +76,7 @@ class Retirement:
             if decision is not None and decision.cluster not in self._clusters:
                 left[place] = decision
 
-    def _read(self, record: Record) -> Decision | None:
+    def _read(self, record: Record) -> Decision | ActuatorEvent | None:
         """Return None for a tombstone, and for a record that this version cannot read."""
         try:
             return self._reader.read(record.value).data if record.value is not None else None

@@ -16,6 +16,7 @@ from policies.registry import (
     AUDIT,
     COMMANDS,
     DEAD_LETTERS,
+    REPORTS,
     decided_topics,
     observed_topic,
     observed_topics,
@@ -86,9 +87,9 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         **_collectors(),
         "decide": (
             _LOOK,
-            *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS),
+            *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS, REPORTS),
             # After the loss of its checkpoint the query publishes the pauses in force again.
-            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS),
+            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS, REPORTS),
             *_member(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
@@ -97,10 +98,15 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),
-            *_write(AUDIT, APPLIED_QUOTAS, *(topic for topic in observed if observed_topics()[topic] == "switching")),
+            *_write(
+                AUDIT,
+                APPLIED_QUOTAS,
+                REPORTS,
+                *(topic for topic in observed if observed_topics()[topic] == "switching"),
+            ),
             *_member(SHARES_TOPIC, "act"),
         ),
-        "command": (_LOOK, *_read(_OBSERVED, *decided_topics()), *_write(COMMANDS)),
+        "command": (_LOOK, *_read(_OBSERVED, REPORTS, *decided_topics()), *_write(COMMANDS)),
     }
 
 

@@ -102,7 +102,7 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _retain(settings.audit_retention, settings.large_record)
-    configs[registry.APPLIED_QUOTAS] = _decided(settings)
+    configs |= {name: _decided(settings) for name in (registry.APPLIED_QUOTAS, registry.REPORTS)}
     configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
     configs[TICKS] = _ticks()
     configs[BATCHES] = _retain(settings.observed_retention, ByteSize(_MEBIBYTE))

@@ -2,16 +2,19 @@
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 from connectors.decided import DecisionsInForce
-from deploy.inspection.explanation import Audit
+from connectors.exporter.page.status import build_in_force
+from deploy.inspection.explanation import Audit, Explanation
 from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
@@ -23,7 +26,7 @@ from policies.units import format_instant
 View = Callable[[DecisionsInForce, datetime], RenderableType]
 _AHEAD = timedelta(minutes=1)
 """How far another machine's clock may be ahead of this one's."""
-AsJson = Callable[[DecisionsInForce], list[Decision]]
+AsJson = Callable[[DecisionsInForce], list[dict[str, Any]]]
 
 
 def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
@@ -32,7 +35,28 @@ def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
     Raises:
         UserError: the settings do not name the loop's Kafka, or it does not answer.
     """
-    _show(settings, status_view, lambda now: [*now.decisions(), *now.alerts()], as_json=as_json, watch=watch)
+    _show(settings, status_view, _status_json, as_json=as_json, watch=watch)
+
+
+def _status_json(in_force: DecisionsInForce) -> list[dict[str, Any]]:
+    """Return decisions and alerts; each decision with what is wanted and set for its policy and cluster."""
+    documents = {
+        (each.policy, each.cluster): build_in_force(each).model_dump(mode="json")
+        for each in in_force.in_force(datetime.now(UTC))
+    }
+    decisions = [*in_force.decisions(), *in_force.alerts()]
+    decided = {(each.policy, each.cluster) for each in decisions}
+    bare = [
+        {"policy": p, "cluster": c, "in_force": found} for (p, c), found in documents.items() if (p, c) not in decided
+    ]
+    found = (
+        {**each.model_dump(mode="json"), "in_force": documents.get((each.policy, each.cluster))} for each in decisions
+    )
+    return [*found, *bare]
+
+
+def _plain_json(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
+    return [each.model_dump(mode="json") for each in decisions]
 
 
 def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bool) -> None:
@@ -44,7 +68,7 @@ def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bo
     _show(
         settings,
         lambda now, at: decisions_view(wanted(now), at, now.unwatched(at), of=subject),
-        wanted,
+        lambda now: _plain_json(wanted(now)),
         as_json=as_json,
         watch=watch,
     )
@@ -55,7 +79,7 @@ def show_alerts(settings: Settings, *, resolved: bool, as_json: bool, watch: boo
     _show(
         settings,
         lambda now, at: alerts_view(now.alerts(resolved=resolved), at),
-        lambda now: list(now.alerts(resolved=resolved)),
+        lambda now: _plain_json(now.alerts(resolved=resolved)),
         as_json=as_json,
         watch=watch,
     )
@@ -79,11 +103,25 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
         before = f" {format_instant(at)}" if at is not None else ""
         raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")
     console = Console(highlight=False)
+    if at is None:
+        found = _add_in_force(found, settings, now)
     for explained in found:
         if as_json:
             typer.echo(json.dumps(explained.as_json(), ensure_ascii=False))
         else:
             console.print(explanation_view(explained), "")
+
+
+def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -> list[Explanation]:
+    """Add what is wanted and set at present, for decisions that are not alerts."""
+    with InForceReader(loop_connection(settings), settings.topics.prefix) as reader:
+        in_force = {(each.policy, each.cluster): each for each in reader.now().in_force(now)}
+    return [
+        each
+        if "alert" in each.decision
+        else replace(each, in_force=in_force.get((each.decision["policy"], each.decision["cluster"])))
+        for each in found
+    ]
 
 
 def _show(settings: Settings, view: View, decisions: AsJson, *, as_json: bool, watch: bool) -> None:
@@ -100,7 +138,7 @@ def _show(settings: Settings, view: View, decisions: AsJson, *, as_json: bool, w
 
 def _print(now: DecisionsInForce, view: View, decisions: AsJson, console: Console, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([each.model_dump(mode="json") for each in decisions(now)], ensure_ascii=False))
+        typer.echo(json.dumps(decisions(now), ensure_ascii=False))
     else:
         console.print(view(now, datetime.now(UTC)))
 

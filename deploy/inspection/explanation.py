@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from connectors.exporter.page.status import build_in_force
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import read_history
+from policies.effects import InForce
 from policies.registry import AUDIT, topic_readers
 from policies.wire import AUDIT_TYPE
 
@@ -40,6 +42,8 @@ class Explanation:
     earlier_reports: tuple[dict[str, Any], ...] = ()
     """If there are none, the last reports on an earlier decision: actuators do not carry out a decision that repeats
     the last one or changes too little."""
+    in_force: InForce | None = None
+    """What is wanted and what is set; None for an alert, and where no actuator has a part in it."""
 
     @property
     def missing(self) -> list[str]:
@@ -58,6 +62,7 @@ class Explanation:
             "evidence_no_longer_kept": self.missing,
             "reports": list(self.reports),
             "earlier_reports": list(self.earlier_reports),
+            "in_force": None if self.in_force is None else build_in_force(self.in_force).model_dump(mode="json"),
         }
 
 

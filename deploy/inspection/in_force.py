@@ -8,7 +8,7 @@ from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from policies.errors import UserError
-from policies.registry import decided_topics
+from policies.registry import REPORTS, decided_topics
 
 _CLIENT_ID = "headgate-inspection"
 _POLL_SECONDS = 0.2
@@ -24,7 +24,9 @@ class InForceReader(Closing):
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str) -> None:
-        self._tail = Tail(connection, dict.fromkeys(f"{prefix}.{topic}" for topic in decided_topics()), _CLIENT_ID)
+        self._tail = Tail(
+            connection, dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS)), _CLIENT_ID
+        )
         self._in_force = DecisionsInForce()
 
     def close(self) -> None:
@@ -56,5 +58,7 @@ class InForceReader(Closing):
         """Yield the decisions in force now, and again after each change."""
         yield self.now()
         while True:
-            if self._in_force.fold_records(self._tail.poll(_POLL_SECONDS)):
+            records = self._tail.poll(_POLL_SECONDS)
+            changes = self._in_force.fold_records(records)
+            if changes or any(record.topic.endswith(f".{REPORTS}") for record in records):
                 yield self._in_force

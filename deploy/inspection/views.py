@@ -1,6 +1,5 @@
 """Formats decisions, alerts and explanations as tables and sentences for a terminal of any width."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -15,12 +14,13 @@ from rich.text import Text
 from connectors.decided import DecisionsInForce, Watched, is_stale, without_steps
 from deploy.commands.terminal import ALERT_STYLES
 from deploy.inspection.explanation import Explanation
+from deploy.inspection.numbers import number_tables, summarize
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Alert, AlertStatus, Decision
+from policies.effects import InForce
 from policies.registry import decision_types
 from policies.units import human_seconds
 
-_MOST_NUMBERS = 40
 _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
 """Fields of a report that are shown without their names."""
 
@@ -28,15 +28,26 @@ _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
 def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
     """Show each cluster and policy in a line, then the alerts that fire."""
     decisions = in_force.decisions()
-    if not decisions and not in_force.alerts():
+    if not decisions and not in_force.alerts() and not in_force.in_force(now):
         return "Nothing is decided yet."
     table, unwatched = _table("cluster", "policy", "in force", "decided"), in_force.unwatched(now)
-    for (cluster, policy), of_policy in groupby(decisions, key=lambda d: (d.cluster, d.policy)):
-        for row in _rows(list(of_policy), now, unwatched):
-            table.add_row(escape(cluster), policy, *row)
-    quiet = [Text(each.explanation, "yellow") for each in in_force.heartbeats() if each.quiet_until is not None]
-    said: list[RenderableType] = ["", *quiet] if quiet else []
-    return Group(table, *said, "", alerts_view(in_force.alerts(), now))
+    found = {(each.cluster, each.policy): each for each in in_force.in_force(now)}
+    by_policy = {about: list(each) for about, each in groupby(decisions, key=lambda d: (d.cluster, d.policy))}
+    for cluster, policy in sorted({*by_policy, *found}):
+        name, kind = escape(cluster), policy
+        if (set_there := found.get((cluster, policy))) is not None:
+            table.add_row(name, kind, in_force_text(set_there), "")
+            name = kind = ""
+        for row in _rows(by_policy.get((cluster, policy), []), now, unwatched):
+            table.add_row(name, kind, *row)
+            name = kind = ""
+    return Group(table, "", alerts_view(in_force.alerts(), now))
+
+
+def in_force_text(found: InForce) -> Text:
+    """Return the line about what is set: yellow while paused, red while an actuator fails."""
+    style = "bold red" if found.failing_since else "bold yellow" if found.pause else "bold"
+    return Text(found.sentence, style)
 
 
 def decisions_view(
@@ -71,9 +82,11 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
 
 def explanation_view(explained: Explanation) -> RenderableType:
     """Show the explanation, the meaning of its words, numbers, counterfactuals, evidence, and actuators' reports."""
-    decision = explained.decision
+    decision, found = explained.decision, explained.in_force
+    wanted = found.wanted if found is not None and found.wanted else decision.get("alert", decision["verdict"])
     lines: list[RenderableType] = [
-        Text(f"{decision['policy']}: {decision.get('alert', decision['verdict'])} ({decision['reason']})", "bold"),
+        Text(f"{decision['policy']}: {wanted} ({decision['reason']})", "bold"),
+        *([] if found is None else [in_force_text(found)]),
         Text(str(decision["explanation"])),
         Text(f"decided {decision['decided_at']}, sequence {decision['sequence']}, mode {decision['mode']}, "
              f"settings {decision['settings_hash']}, id {decision['decision_id']}", "dim"),
@@ -126,9 +139,10 @@ def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
             yield from ((word, member.meaning) for member in kind if member.value == word)
 
 
-def _numbers(numbers: dict[str, Any]) -> Iterator[str]:
-    shown = [f"  {escape(name)} = {escape(_shorten(value))}" for name, value in numbers.items()]
-    yield from shown[:_MOST_NUMBERS] or ["  none recorded"]
+def _numbers(numbers: dict[str, Any]) -> Iterator[RenderableType]:
+    yield from number_tables(numbers)
+    if not numbers:
+        yield "  none recorded"
 
 
 def _otherwise(explained: Explanation) -> Iterator[Text]:
@@ -141,7 +155,7 @@ def _otherwise(explained: Explanation) -> Iterator[Text]:
 
 def _observations(explained: Explanation) -> Iterator[str]:
     for event in explained.observations:
-        yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(_shorten(event['data']))}"
+        yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(summarize(event['data']))}"
     if explained.missing:
         yield f"  {len(explained.missing)} readings that the topics no longer contain: {', '.join(explained.missing)}"
     elif not explained.observations:
@@ -150,15 +164,10 @@ def _observations(explained: Explanation) -> Iterator[str]:
 
 def _reports(explained: Explanation) -> Iterator[str]:
     if not explained.reports and explained.earlier_reports:
-        yield "  no actuator has reported on it; the last report, on an earlier decision:"
+        yield "  this decision changed nothing that is set; the last report is on an earlier one:"
     for report in explained.reports or explained.earlier_reports:
         said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in _TOLD_OTHERWISE)
         sentence = f"; {report['explanation']}" if "explanation" in report else ""
         yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said + sentence)}"
     if not explained.reports and not explained.earlier_reports:
-        yield "  no actuator has reported on it"
-
-
-def _shorten(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 400 else f"{text[:400]}…"
+        yield "  no actuator has reported on it in the day before"

@@ -18,6 +18,7 @@ from connectors.loop_snapshot import LoopSnapshot
 from connectors.version import VERSION
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Standing
+from policies.registry import REPORTS
 
 
 def _ignore(decision: Decision, caught_up: bool) -> None:
@@ -78,6 +79,6 @@ def notifier_components(settings: Settings, registry: CollectorRegistry) -> list
     """Make the component that sends alerts to Alertmanager; none if the settings do not name one."""
     if settings.alertmanager is None:
         return []
-    topics = [settings.topics.topic(each.topic) for each in (Alert, Standing)]
+    topics = [settings.topics.topic(name) for name in (Alert.topic, Standing.topic, REPORTS)]
     notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, NotifierMetrics(registry))
     return [Component("alertmanager", notifier.run, None, notifier.caught_up)]

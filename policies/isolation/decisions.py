@@ -156,3 +156,9 @@ class BookieQuarantine(Decision):
         description="When it registered, by ZooKeeper's clock if known, else when a reading first listed it."
     )
     valid_until: Instant = Field(description="No actuator begins to carry it out after this.")
+
+    def wanted(self) -> str | None:
+        """Return the group that the bookie should be in."""
+        if self.verdict is not QuarantineVerdict.QUARANTINE:
+            return None
+        return f"bookie {self.bookie} in group {self.group}"

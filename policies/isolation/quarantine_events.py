@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from policies.actuator_events import ActuatorEvent
+from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.units import Instant
 
@@ -50,3 +50,24 @@ class BookieQuarantined(ActuatorEvent):
     def subject(self) -> str:
         """The bookie."""
         return f"{self.cluster}/{self.bookie}"
+
+    def effect(self) -> ReportedEffect | None:
+        """Return the group that the bookie is in, or why it is not in the quarantine group."""
+        if self.outcome in (QuarantineOutcome.SUPERSEDED, QuarantineOutcome.EXPIRED):
+            return None
+        results = {
+            QuarantineOutcome.DONE: ReportResult.SET,
+            QuarantineOutcome.ALREADY_ASSIGNED: ReportResult.KEPT,
+            QuarantineOutcome.FAILED: ReportResult.FAILED,
+        }
+        result = results.get(self.outcome, ReportResult.REFUSED)
+        group = self.found_group if self.outcome is QuarantineOutcome.ALREADY_ASSIGNED else self.group
+        is_refused = result is ReportResult.REFUSED
+        return ReportedEffect(
+            target=f"bookie {self.bookie}",
+            by="the quarantine actuator",
+            result=result,
+            value=f"group {group or 'unknown'}",
+            is_held=group == self.group,
+            detail=self.detail or (self.outcome.meaning.rstrip(".") if is_refused else None),
+        )

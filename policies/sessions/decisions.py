@@ -156,3 +156,9 @@ class OwnershipDecision(Decision):
     retry_ms: int | None = Field(description="For `wait`: the milliseconds until its node is read again; else null.")
     seconds_left: float | None = Field(description="For `wait` on a deletion: the time until the wait ends; else null.")
     valid_until: Instant = Field(description="Nobody begins to carry it out after this time.")
+
+    def wanted(self) -> str | None:
+        """Return whether the bundle is to be moved."""
+        if self.verdict not in (OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN):
+            return None
+        return f"{self.verdict} of bundle {self.bundle}"

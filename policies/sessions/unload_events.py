@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from policies.actuator_events import ActuatorEvent
+from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.units import Instant
 
@@ -31,6 +31,8 @@ class BundleReport(ActuatorEvent):
     """The outcome of one decision about one bundle, published when it changes."""
 
     source: ClassVar[str] = "headgate/actuator/unload"
+    done: ClassVar[str]
+    """The effect in words."""
 
     member: str = Field(description="The broker in the decision, as `host:port`.")
     bundle: str = Field(description="`tenant/namespace/range`.")
@@ -51,14 +53,36 @@ class BundleReport(ActuatorEvent):
         """``<cluster>/<member>/<bundle>``."""
         return f"{self.cluster}/{self.member}/{self.bundle}"
 
+    def effect(self) -> ReportedEffect | None:
+        """Return that the bundle was moved, or why it was not."""
+        if self.outcome in (UnloadOutcome.SUPERSEDED, UnloadOutcome.EXPIRED):
+            return None
+        results = {
+            UnloadOutcome.DONE: ReportResult.SET,
+            UnloadOutcome.ALREADY_MOVED: ReportResult.KEPT,
+            UnloadOutcome.ALREADY_OWNED: ReportResult.KEPT,
+            UnloadOutcome.FAILED: ReportResult.FAILED,
+        }
+        result = results.get(self.outcome, ReportResult.REFUSED)
+        return ReportedEffect(
+            target=f"bundle {self.bundle}",
+            by="the unload actuator",
+            result=result,
+            value=self.done,
+            is_held=False,
+            detail=self.detail or (self.outcome.meaning.rstrip(".") if result is ReportResult.REFUSED else None),
+        )
+
 
 class BundleUnloaded(BundleReport):
     """The outcome of a decision to unload a bundle."""
 
     event_type: ClassVar[str] = "headgate.bundle-unloaded.v1"
+    done: ClassVar[str] = "unloaded"
 
 
 class BundleReOwned(BundleReport):
     """The outcome of a decision to own a bundle again."""
 
     event_type: ClassVar[str] = "headgate.bundle-re-owned.v1"
+    done: ClassVar[str] = "owned again"

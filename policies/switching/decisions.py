@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.actuator_events import ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.switching.references import LedgerKind
@@ -214,3 +215,17 @@ class SwitchRecord(Decision):
         default=False, description="Whether a switch began on a bypassed precheck, so that ids may collide."
     )
     valid_until: Instant | None = Field(default=None, description="The end of its validity; it is repeated before.")
+
+    def carried_out(self) -> ReportedEffect | None:
+        """Return the cluster that brokers write to, and how many have confirmed it."""
+        if self.active is None:
+            return None
+        return ReportedEffect(
+            target=f"the brokers of {self.cluster}",
+            by="the switch executor",
+            result=ReportResult.SET,
+            value=f"cluster {self.active} ({self.verdict})",
+            confirmed_brokers=self.brokers.acked if self.brokers.live is not None else None,
+            broker_count=self.brokers.live,
+            since=self.stage_since,
+        )

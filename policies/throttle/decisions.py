@@ -109,3 +109,7 @@ class ThrottleFactor(Decision):
     valid_until: Instant = Field(
         description="Without a newer decision by then, consumers apply the lesser of its factor and their fallback."
     )
+
+    def wanted(self) -> str:
+        """Return the factor."""
+        return f"factor {self.factor:.2f}"

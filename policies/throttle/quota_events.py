@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from policies.actuator_events import ActuatorEvent
+from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.throttle.quota_plan import QuotaOrder, QuotaReason, QuotaRecord, QuotaVerdict
@@ -27,6 +27,15 @@ class QuotaOutcome(ClosedEnum):
     UNCHANGED = "unchanged", "Nothing had to be done; published when it is new."
     REFUSED = "refused", "Nothing was done, on purpose; published when it is new."
     FAILED = "failed", "Kafka did not accept it; `detail` says why, and it is retried."
+
+
+_RESULTS = {
+    QuotaOutcome.APPLIED: ReportResult.SET,
+    QuotaOutcome.UNCHANGED: ReportResult.KEPT,
+    QuotaOutcome.REFUSED: ReportResult.REFUSED,
+    QuotaOutcome.FAILED: ReportResult.FAILED,
+}
+_NOT_HELD = (QuotaReason.SHADOW, QuotaReason.TIGHTER, QuotaReason.RELEASED)
 
 
 class QuotaApplication(ActuatorEvent):
@@ -59,6 +68,24 @@ class QuotaApplication(ActuatorEvent):
     def subject(self) -> str:
         """The entity, or the cluster."""
         return f"{self.cluster}/{self.entity}" if self.entity else self.cluster
+
+    def effect(self) -> ReportedEffect | None:
+        """Return the rate that is set, or why it is not."""
+        if self.reason is QuotaReason.FENCED:
+            return None
+        result = _RESULTS[self.outcome]
+        rate = self.previous_bytes_per_second if self.outcome is QuotaOutcome.UNCHANGED else self.rate_bytes_per_second
+        why = self.detail or (self.reason.meaning.rstrip(".") if result is ReportResult.REFUSED else None)
+        is_kept = self.outcome is QuotaOutcome.UNCHANGED and self.reason not in _NOT_HELD and (self.factor or 0.0) < 1.0
+        return ReportedEffect(
+            target=self.entity or "",
+            by="the quota actuator",
+            result=result,
+            value=_render(rate) + ("" if rate is None else " a broker") if self.entity else None,
+            is_held=is_kept or (self.outcome is QuotaOutcome.APPLIED and self.verdict is QuotaVerdict.SET),
+            number=rate,
+            detail=why,
+        )
 
     def explained(self, at: datetime) -> Self:
         """Add the sentence; `at` is the time of the operation."""

@@ -52,7 +52,7 @@ from deploy.java.jvm import run_java
 from policies.batches import BATCHES
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
-from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, decided_topics
+from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, REPORTS, decided_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.timers import TICKS, TIMERS
@@ -572,10 +572,10 @@ PARTS: dict[str, set[str]] = {
     "collect-throttle": {"observed.log-dirs"},
     "collect-isolation": {"observed.bookies"},
     "collect-sessions": {"observed.sessions"},
-    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES},
+    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS, REPORTS},
     "export": set(),
     "canary": {"observed.log-dirs"},
-    "act": {AUDIT, APPLIED_QUOTAS, "observed.switches"},
+    "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.switches"},
     "command": {COMMANDS},
 }
 

@@ -66,6 +66,41 @@ class AlertLine(Document):
     stale: bool = Field(description="Whether its repetition is overdue: it may have ended.")
 
 
+class EffectLine(Document):
+    """What an actuator has set for one target, or cannot set."""
+
+    target: str = Field(description="A quota's entity, a bookie, a bundle; empty: the whole cluster.")
+    by: str = Field(description="The actuator.")
+    value: str | None = Field(description="The value that is set, in words; null: no report says so.")
+    number: float | None = Field(description="The same as a number: bytes a second and broker for quotas.")
+    held: bool = Field(description="Whether the value is Headgate's own, and not what was there before.")
+    since: Instant | None = Field(description="When it was set.")
+    confirmed_brokers: int | None = Field(description="Number of brokers that showed it; null: not checked one by one.")
+    broker_count: int | None
+    wanted: str | None = Field(description="The value that fails or is refused; null: nothing else is wanted.")
+    failing_since: Instant | None = Field(description="Since when it cannot be set; null: it can.")
+    refused_since: Instant | None = Field(description="Since when the actuator refuses to set it; null: it does not.")
+    detail: str | None = Field(description="Why it fails or is refused.")
+
+
+class PauseLine(Document):
+    """A pause or maintenance window that is open now."""
+
+    until: Instant
+    by: str | None = Field(description="The person; null: a maintenance window of the settings.")
+    reason: str | None
+    keeps: bool = Field(description="Whether actuators leave what they have set; otherwise they take it back.")
+
+
+class InForceLine(Document):
+    """What is wanted and what is set, as in `headgate status`."""
+
+    wanted: str | None = Field(description="From the decisions in force; null: nothing is wanted.")
+    effects: tuple[EffectLine, ...] = Field(description="At most 50.")
+    paused: PauseLine | None = Field(description="Null: the policy acts.")
+    sentence: str
+
+
 class PolicyStatus(Document):
     """One policy's state in a cluster. All policies share these fields; `detail` is the policy's own."""
 
@@ -77,6 +112,7 @@ class PolicyStatus(Document):
         description="The newest decision in force. A step counts only if there is nothing else. Null: no decision."
     )
     numbers: dict[str, float] = Field(description="The numeric fields of the newest decision, by name.")
+    in_force: InForceLine | None = Field(description="Null if no actuator has a part in it.")
 
 
 class ClusterStatusBase(Document):

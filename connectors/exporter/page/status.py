@@ -16,6 +16,9 @@ from connectors.exporter.page.documents import (
     Concern,
     DecisionLine,
     DecisionsDocument,
+    EffectLine,
+    InForceLine,
+    PauseLine,
     cluster_model,
     loop_model,
     policy_status_model,
@@ -23,8 +26,11 @@ from connectors.exporter.page.documents import (
 from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
 from connectors.registration import connectors_of
 from policies.decisions import Alert, Decision, Severity
+from policies.effects import Effect, InForce
 from policies.registry import POLICIES
 
+SHOWN_EFFECTS = 50
+"""Limit of the effects of one policy and cluster in the API."""
 LONGEST_SENTENCE = 1000
 """Characters of a sentence or a name, because it may contain text that was read from other systems."""
 
@@ -103,7 +109,23 @@ def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> Any:
         latest=None if latest is None else _build_line(latest, loop),
         numbers=dict(_list_numbers(latest)) if latest is not None else {},
         detail=None if detail is None else detail.build(of_policy),
+        in_force=None if of_policy.in_force is None else build_in_force(of_policy.in_force),
     )
+
+
+def build_in_force(found: InForce) -> InForceLine:
+    """Build the document of what is wanted and what is set."""
+    pause, paused = found.pause, None
+    if pause is not None and pause.quiet_until is not None:
+        keeps = pause.pause_keeps is not False
+        paused = PauseLine(until=pause.quiet_until, by=pause.paused_by, reason=pause.pause_reason, keeps=keeps)
+    effects = tuple(_build_effect(effect) for effect in found.effects[:SHOWN_EFFECTS])
+    return InForceLine(wanted=found.wanted, effects=effects, paused=paused, sentence=_shorten(found.sentence))
+
+
+def _build_effect(effect: Effect) -> EffectLine:
+    values = {name: getattr(effect, name) for name in EffectLine.model_fields if name != "held"}
+    return EffectLine.model_validate({**values, "held": effect.is_held})
 
 
 def _list_numbers(decision: Decision) -> Iterator[tuple[str, float]]:

@@ -6,7 +6,6 @@ interrupted anywhere is simply repeated. No bookie is ever removed from a group.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from threading import Event
 
 from tenacity import stop_after_attempt, stop_after_delay
@@ -75,7 +74,7 @@ class QuarantineActuator(Actuator[BookieQuarantine]):
     def __init__(
         self, topics: LoopTopics, clusters: Sequence[WatchedRacks], publish: Publish, metrics: QuarantineMetrics
     ) -> None:
-        audit = partial(publish, topics.audit)
+        audit = topics.reporter(publish)
         workers = {w.cluster: QuarantineWorker(w, audit, metrics) for w in clusters}
         super().__init__("quarantine actuator", "headgate-quarantine", topics, workers)
         self._decisions = EventReader((BookieQuarantine,))

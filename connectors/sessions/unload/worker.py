@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from threading import Event
 
 import httpx
@@ -168,7 +167,7 @@ class UnloadActuator(Actuator[OwnershipDecision]):
     def __init__(
         self, topics: LoopTopics, clusters: Sequence[WatchedUnloads], publish: Publish, metrics: UnloadMetrics
     ) -> None:
-        audit = partial(publish, topics.audit)
+        audit = topics.reporter(publish)
         self._own = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
         super().__init__("unload actuator", "headgate-unload", topics, self._own)
         self._decisions = EventReader((OwnershipDecision,))

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from threading import Event, Timer
 
 import structlog
@@ -50,7 +49,7 @@ class QuotaActuator(Actuator[QuotaOrder]):
         worker: Callable[[WatchedQuotas, Write, PublishAudit, QuotaMetrics], QuotaWorker] = QuotaWorker,
         elsewhere: frozenset[str] = frozenset(),
     ) -> None:
-        audit = partial(publish, topics.audit)
+        audit = topics.reporter(publish)
         self._own = {
             w.cluster: worker(w, QuotaJournal(topics.connection, applied).write, audit, metrics) for w in clusters
         }

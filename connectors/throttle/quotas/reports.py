@@ -98,6 +98,8 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             reason = context.wanted.reason if context.wanted else QuotaReason.RELEASED
             verdict = QuotaVerdict.RESTORE if reason is QuotaReason.RELEASED else QuotaVerdict.SET
             self._emit(entity, plan or _make_unplanned(verdict, reason), QuotaOutcome.FAILED, context, detail)
+            if entity is None:
+                self._forget_successes()
 
     def report_success(self, took_seconds: float | None) -> None:
         """Show that all quotas of the cluster are right, and after which time, if known. The next failure is new."""

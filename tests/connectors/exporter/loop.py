@@ -9,17 +9,24 @@ from prometheus_client.registry import CollectorRegistry
 
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from policies.decisions import Decision
+from policies.actuator_events import ActuatorEvent
+from policies.decisions import Decision, Issuer, Mode
+from policies.effects import report_key
+from policies.maintenance import Quiet
 from policies.observations import Observation, Outcome, Reading
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
+from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
+from policies.throttle.quota_plan import QuotaReason, QuotaVerdict
 from policies.throttle.readings import BrokerMember, VolumeReading
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
-from policies.wire import decision_event, observation_event
+from policies.wire import actuator_event, decision_event, observation_event
+from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 PREFIX = "headgate"
 OBSERVED, DECIDED = f"{PREFIX}.observed.log-dirs", f"{PREFIX}.decided.throttle"
+REPORTS = f"{PREFIX}.applied.reports"
 ALERTS, DEAD_LETTERS = f"{PREFIX}.decided.alerts", f"{PREFIX}.dead-letters"
 TOTAL_BYTES = 1000
 LIMITS = {"hard": {"available_bytes_below": 100}, "soft": {"available_bytes_below": 500}}
@@ -50,6 +57,30 @@ def decided(decision: Decision, at: datetime | None = None) -> Record:
     topic = f"{PREFIX}.{decision.topic}"
     value = decision_event(decision)
     return Record(topic, decision.record_key().encode(), value, to_millis(at or decision.decided_at))
+
+
+def reported(event: ActuatorEvent, at: datetime) -> Record:
+    """An actuator's report, as on the compacted topic."""
+    value = actuator_event(event, id="report", at=at)
+    return Record(REPORTS, report_key(value).encode(), value, to_millis(at))
+
+
+def quota(outcome: QuotaOutcome, rate: int | None, entity: str | None = "user=alice", **more: Any) -> QuotaApplication:
+    """A report of the quota actuator about `payments`."""
+    plain: dict[str, Any] = {
+        "cluster": "payments", "entity": entity, "decision_id": None, "sequence": None, "factor": 0.25, "attempt": 1,
+        "verdict": QuotaVerdict.SET, "reason": QuotaReason.DECIDED, "outcome": outcome,
+        "rate_bytes_per_second": rate, "previous_bytes_per_second": rate,
+    }  # fmt: skip
+    return QuotaApplication.model_validate({**plain, **more})
+
+
+def paused(at: datetime, until: datetime, cluster: str = "payments") -> Record:
+    """The heartbeat of a policy that alice paused."""
+    issuer = Issuer("throttle", cluster, Mode.ACTIVE, "cafe")
+    quiet = Quiet(to_millis(until), actor="alice", reason="disks are swapped")
+    _, said = emit_heartbeat(issuer, LastHeartbeat(), to_millis(at), quiet)
+    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 
 
 def series(view: LoopView, name: str, at: datetime) -> Series:

@@ -21,8 +21,9 @@ from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
 from connectors.version import VERSION
 from policies.decisions import Decision
+from policies.throttle.quota_events import QuotaOutcome
 from policies.units import to_millis
-from tests.connectors.exporter.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics
+from tests.connectors.exporter.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics, paused, quota, reported
 
 # Untyped upstream.
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
@@ -169,10 +170,15 @@ def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) ->
     for free, filling in ((890, 800), (880, 790), (300, 780), (50, 770)):
         loop.step(log_dirs(free), log_dirs(filling, broker=2), after=10)
     bad = [Record(DECIDED, b'"\\\n', b"?", 0)]
+    effects = [
+        reported(quota(QuotaOutcome.APPLIED, 65_536), START),
+        reported(quota(QuotaOutcome.FAILED, None, None), START + timedelta(seconds=30)),
+        paused(START, START + timedelta(hours=1)),
+    ]
 
     def script() -> Iterator[tuple[list[Record], bool]]:
         yield loop.records[:2], True
-        yield [*loop.records[2:], *bad], True
+        yield [*loop.records[2:], *bad, *effects], True
         scene.stop.set()
         yield [], True
 

@@ -17,6 +17,7 @@ from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.judge.brokers import judge_brokers
+from policies.throttle.quota_events import QuotaOutcome
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
@@ -34,6 +35,9 @@ from tests.connectors.exporter.loop import (
     log_dirs,
     members,
     observed,
+    paused,
+    quota,
+    reported,
     series,
 )
 
@@ -498,3 +502,33 @@ def test_what_nobody_keeps_up_is_not_shown_as_current() -> None:
     assert loop.series("headgate_throttle_raw_factor", after=60)
     assert loop.series("headgate_throttle_raw_factor", after=181) == {}
     assert set(loop.series("headgate_decision_stale", after=181).values()) == {1.0}
+
+
+def test_what_actuators_have_set_is_shown_with_its_time_and_its_failures() -> None:
+    loop = Loop()
+    loop.step(log_dirs(300))
+    until = START + timedelta(hours=1)
+    loop.view.fold(
+        [
+            reported(quota(QuotaOutcome.APPLIED, 65_536), START),
+            reported(quota(QuotaOutcome.FAILED, None, None), START + timedelta(seconds=30)),
+            paused(START, until),
+        ],
+        live=True,
+    )
+    about = ("throttle", "payments")
+    assert loop.series("headgate_in_force_value") == {(*about, "user=alice"): 65_536}
+    assert loop.series("headgate_in_force_since") == {(*about, "user=alice", "timestamp_seconds"): START.timestamp()}
+    failing = loop.series("headgate_in_force_failing_since_timestamp_seconds")
+    assert failing == {about: START.timestamp() + 30}
+    assert loop.series("headgate_paused_until_timestamp_seconds") == {about: until.timestamp()}
+    assert loop.series("headgate_paused_until_timestamp_seconds", after=3600) == {}, "over"
+    loop.view.fold([reported(quota(QuotaOutcome.UNCHANGED, 65_536), START + timedelta(seconds=60))], live=True)
+    assert loop.series("headgate_in_force_failing_since_timestamp_seconds") == {}
+
+
+def test_a_cluster_that_is_retired_shows_nothing_that_is_set() -> None:
+    loop = Loop()
+    record = reported(quota(QuotaOutcome.APPLIED, 65_536), START)
+    loop.view.fold([record, record._replace(value=None)], live=True)
+    assert loop.series("headgate_in_force_value") == {}

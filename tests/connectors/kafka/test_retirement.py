@@ -8,6 +8,7 @@ import pytest
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.tail import Record
+from policies.actuator_events import ActuatorEvent
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
@@ -33,7 +34,7 @@ def retired(*records: Record, clusters: frozenset[str] = frozenset({"payments"})
         KafkaConnection(bootstrap_servers="nowhere:1"), "headgate", clusters,
         lambda topic, key, value: written.append((topic, key, value)), lambda: LATER,
     )  # fmt: skip
-    left: dict[tuple[str, str], Decision] = {}
+    left: dict[tuple[str, str], Decision | ActuatorEvent] = {}
     retirement._note(list(records), left)
     retirement.retire(left)
     return written

@@ -1,0 +1,45 @@
+"""Reads the actuators' reports from their compacted topic into an `EffectBook`."""
+
+from collections.abc import Callable
+
+from connectors.kafka.tail import Record
+from policies.actuator_events import ActuatorEvent
+from policies.effects import EffectBook, Report
+from policies.registry import report_policies
+from policies.units import from_millis
+from policies.wire import EventReader
+
+
+class ReportReader:
+    """Folds records of the topic of reports.
+
+    Args:
+        knows: whether a cluster is of interest.
+    """
+
+    def __init__(self, knows: Callable[[str], bool]) -> None:
+        self.book = EffectBook()
+        self._knows = knows
+        self._policies = report_policies()
+        self._reader: EventReader[ActuatorEvent] = EventReader(self._policies)
+        self._clusters: dict[bytes, str] = {}
+        """The cluster of each record key."""
+
+    def fold(self, record: Record) -> None:
+        """Fold one record; a tombstone drops its cluster, which is not watched any more.
+
+        Raises:
+            BadRecordError: the record is no report.
+        """
+        key = record.key or b""
+        if record.value is None:
+            if (cluster := self._clusters.pop(key, None)) is not None:
+                self.book.forget(cluster)
+            return
+        event = self._reader.read(record.value)
+        data, effect = event.data, event.data.effect()
+        if effect is None or not self._knows(data.cluster):
+            return
+        self._clusters[key] = data.cluster
+        at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
+        self.book.fold(Report(self._policies[type(data)], data.cluster, data.subject(), at, effect))

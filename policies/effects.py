@@ -1,0 +1,303 @@
+"""What is in force on the watched systems: a fold of the actuators' reports, and one sentence about it. Pure.
+
+A decision says what is wanted. Whether it was carried out is a fact of its own: each actuator reports the result of
+each attempt, and this module folds the last report of each result, in any order. So a value that was set a week ago
+and a failure of this minute are both known. Page, `status`, `explain`, API, metrics and alerts use the same fold.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
+
+import msgspec
+
+from policies.actuator_events import ReportedEffect, ReportResult
+from policies.decisions import Decision, Mode, Standing
+from policies.succession import has_expired
+from policies.units import counted, format_instant
+
+_MOST_NAMED = 3
+"""A sentence names this many targets, and counts the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of an actuator."""
+
+    policy: str
+    cluster: str
+    subject: str
+    """Of the decision that was carried out, or of a part of it, such as an entity of the cluster."""
+    at: datetime
+    effect: ReportedEffect
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What is known about one target of an actuator, such as a quota's entity or a bookie."""
+
+    target: str
+    """Empty: the whole cluster, as far as the actuator cannot even read it."""
+    by: str
+    subject: str = ""
+    value: str | None = None
+    """The value that is set, in words; None: no report says so."""
+    number: float | None = None
+    """The same as a number, in bytes a second for quotas; None if it is none."""
+    is_held: bool = False
+    """Whether the value is Headgate's own, and not what was there before."""
+    since: datetime | None = None
+    """When it was set; if that report is no longer kept, when it was found so."""
+    confirmed_brokers: int | None = None
+    """Number of brokers that showed it; None: not checked one by one."""
+    broker_count: int | None = None
+    wanted: str | None = None
+    """The value that the actuator tries, or refuses, to set; None: nothing else is wanted."""
+    failing_since: datetime | None = None
+    refused_since: datetime | None = None
+    detail: str | None = None
+    """Why it fails or is refused."""
+
+
+class EffectBook:
+    """The effects of all actuators, from their reports in any order."""
+
+    def __init__(self) -> None:
+        self._reports: dict[tuple[str, str], dict[str, dict[ReportResult, Report]]] = {}
+        """The last report by (policy, cluster), target and result; of repeated failures the first."""
+
+    def fold(self, report: Report) -> None:
+        """Fold one report; a late or repeated one changes nothing."""
+        of_target = self._reports.setdefault((report.policy, report.cluster), {}).setdefault(report.effect.target, {})
+        result = report.effect.result
+        before = of_target.get(result)
+        if before is not None and before.at >= report.at:
+            return
+        if result in (ReportResult.FAILED, ReportResult.REFUSED) and before is not None and _is_last(before, of_target):
+            report = replace(report, at=before.at)  # it began with the first one
+        of_target[result] = report
+
+    def forget(self, cluster: str) -> None:
+        """Drop a cluster that is not watched any more."""
+        for about in [about for about in self._reports if about[1] == cluster]:
+            del self._reports[about]
+
+    def known(self) -> Iterable[tuple[str, str]]:
+        """Return each policy and cluster with a report."""
+        return self._reports.keys()
+
+    def effects(self, policy: str, cluster: str) -> tuple[Effect, ...]:
+        """Return the effects about a cluster by target, without targets about which nothing holds any more."""
+        by_target = self._reports.get((policy, cluster), {})
+        done = [r.at for target in by_target.values() for kind, r in target.items() if kind in _DONE]
+        newest_done = max(done, default=None)
+        found = (_fold_target(target, reports, newest_done) for target, reports in sorted(by_target.items()))
+        return tuple(effect for effect in found if effect is not None)
+
+
+_DONE = (ReportResult.SET, ReportResult.KEPT)
+
+
+def _is_last(report: Report, of_target: Mapping[ReportResult, Report]) -> bool:
+    return all(other.at <= report.at for other in of_target.values())
+
+
+def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_done: datetime | None) -> Effect | None:
+    last = max(reports.values(), key=attrgetter("at"))
+    effect = Effect(target, last.effect.by, last.subject)
+    done = max((reports[kind] for kind in _DONE if kind in reports), key=attrgetter("at"), default=None)
+    if done is not None:
+        was_set = reports.get(ReportResult.SET)
+        is_same = was_set is not None and was_set.effect.value == done.effect.value
+        effect = replace(
+            effect,
+            value=done.effect.value,
+            number=done.effect.number,
+            is_held=done.effect.is_held,
+            since=was_set.at if was_set is not None and is_same else done.at,
+            confirmed_brokers=done.effect.confirmed_brokers,
+            broker_count=done.effect.broker_count,
+        )
+    if last is done:
+        return effect
+    if not target and newest_done is not None and last.at < newest_done:
+        return None  # the cluster could not be read, and has been since
+    effect = replace(effect, wanted=last.effect.value, detail=last.effect.detail)
+    if last.effect.result is ReportResult.FAILED:
+        return replace(effect, failing_since=last.at)
+    return replace(effect, refused_since=last.at)
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What one policy wants for one cluster, and what is set there."""
+
+    policy: str
+    cluster: str
+    wanted: str | None
+    """From the decisions in force; None: nothing is decided."""
+    effects: tuple[Effect, ...]
+    pause: Standing | None
+    """The heartbeat that names a pause or maintenance window; None: the policy acts."""
+    is_shadow: bool = False
+
+    @property
+    def failing_since(self) -> datetime | None:
+        """Since when an actuator has failed; None: none fails."""
+        return min((e.failing_since for e in self.effects if e.failing_since is not None), default=None)
+
+    @property
+    def sentence(self) -> str:
+        """One line for people."""
+        return "; ".join(self._clauses())
+
+    def describe_set(self) -> str:
+        """Return the same line without what is wanted, for an alert."""
+        return "; ".join([*self._paused(), *self._set()])
+
+    def _clauses(self) -> Iterator[str]:
+        yield from self._paused()
+        if self.wanted is not None:
+            yield f"wanted: {self.wanted}"
+        yield from self._set()
+
+    def _paused(self) -> Iterator[str]:
+        if self.pause is None or self.pause.quiet_until is None:
+            return
+        until = f"PAUSED until {_clock(self.pause.quiet_until)}"
+        if self.pause.paused_by is None:
+            yield f"{until} by a maintenance window"
+        else:
+            kept = "" if self.pause.pause_keeps else ", what was set is taken back"
+            why = self.pause.pause_reason or "no reason given"
+            yield f"{until} by {self.pause.paused_by or 'nobody named'} ({why}){kept}"
+
+    def _set(self) -> Iterator[str]:
+        held = [effect for effect in self.effects if effect.is_held]
+        for same in _group(held):
+            yield f"set: {_describe_value(same)}"
+        if not held:
+            yield self._describe_nothing()
+        failing = [effect for effect in self.effects if effect.failing_since is not None]
+        if failing:
+            yield f"FAILING since {_clock(min(e.failing_since for e in failing if e.failing_since))}: {_why(failing)}"
+        refused = [effect for effect in self.effects if effect.refused_since is not None]
+        if refused:
+            yield f"not set: {_why(refused)}"
+
+    def _describe_nothing(self) -> str:
+        original = [effect for effect in self.effects if effect.value is not None]
+        if original:
+            return f"set: nothing of Headgate's ({_describe_value(original[:1])})"
+        return "set: nothing, in shadow mode" if self.is_shadow else "set: nothing is reported"
+
+
+def judge_in_force(
+    policy: str,
+    cluster: str,
+    decisions: Sequence[Decision],
+    effects: tuple[Effect, ...],
+    heartbeat: Standing | None,
+    now: datetime,
+) -> InForce | None:
+    """Join what is wanted, what is set and whether the policy is paused; None if no actuator has a part in it.
+
+    Args:
+        policy: its name.
+        cluster: the watched cluster.
+        decisions: those in force, of this policy and cluster.
+        effects: see `EffectBook.effects`.
+        heartbeat: the policy's last one about the cluster, if there is one.
+        now: an order that has expired by then asks for nothing any more.
+    """
+    decisions = [each for each in decisions if each.is_kept_up or not has_expired(each, now)]
+    wanted = {decision.subject: decision.wanted() for decision in decisions}
+    own = [effect for decision in decisions for effect in _own_effect(decision)]
+    effects = (*(effect for effect in effects if _counts(effect, wanted)), *own)
+    asked = [text for text in wanted.values() if text is not None]
+    quiet_until = None if heartbeat is None else heartbeat.quiet_until
+    pause = heartbeat if quiet_until is not None and quiet_until > now else None
+    if not asked and not effects and pause is None:
+        return None
+    is_shadow = any(decision.mode is Mode.SHADOW for decision in decisions)
+    return InForce(policy, cluster, _join(asked), effects, pause, is_shadow)
+
+
+def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
+    """Return whether an effect is still of concern: a bookie that was moved on since is not, nor an old unload."""
+    if effect.subject in wanted:
+        return wanted[effect.subject] is not None
+    return effect.is_held or any(effect.subject.startswith(f"{subject}/") for subject, text in wanted.items() if text)
+
+
+def _own_effect(decision: Decision) -> Iterator[Effect]:
+    """Yield the effect of a decision whose record says itself what was carried out."""
+    if (own := decision.carried_out()) is not None:
+        yield Effect(
+            own.target,
+            own.by,
+            decision.subject,
+            own.value,
+            is_held=own.is_held,
+            since=own.since,
+            confirmed_brokers=own.confirmed_brokers,
+            broker_count=own.broker_count,
+        )
+
+
+def _join(wanted: Sequence[str]) -> str | None:
+    shown = list(dict.fromkeys(wanted))
+    more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
+    return ", ".join(shown[:_MOST_NAMED]) + more if shown else None
+
+
+def _group(effects: Iterable[Effect]) -> Iterator[list[Effect]]:
+    """Yield effects of one value together."""
+    groups: dict[tuple[str | None, str], list[Effect]] = {}
+    for effect in effects:
+        groups.setdefault((effect.value, effect.by), []).append(effect)
+    yield from groups.values()
+
+
+def _describe_value(same: Sequence[Effect]) -> str:
+    first = same[0]
+    since = max((e.since for e in same if e.since is not None), default=None)
+    confirmed = min((e.confirmed_brokers for e in same if e.confirmed_brokers is not None), default=None)
+    began = f" since {_clock(since)}" if since is not None else ""
+    text = f"{first.value} for {_name(same)}{began} by {first.by}"
+    if confirmed is None or first.broker_count is None:
+        return text
+    return f"{text}, confirmed on {confirmed} of {counted(first.broker_count, 'broker')}"
+
+
+def _name(effects: Sequence[Effect]) -> str:
+    names = [effect.target or "the whole cluster" for effect in effects]
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _why(effects: Sequence[Effect]) -> str:
+    wanted = f"{effects[0].wanted} for " if effects[0].wanted else ""
+    details = list(dict.fromkeys(effect.detail for effect in effects if effect.detail))
+    return f"{wanted}{_name(effects)}" + (f" ({'; '.join(details[:_MOST_NAMED])})" if details else "")
+
+
+def _clock(at: datetime) -> str:
+    return f"{format_instant(at)[:19].replace('T', ' ')} UTC"
+
+
+class _ReportData(msgspec.Struct):
+    outcome: str = ""
+
+
+class _ReportEvent(msgspec.Struct):
+    source: str
+    subject: str
+    data: _ReportData
+
+
+def report_key(event: bytes) -> str:
+    """Return the record key of a report on the compacted topic: the last report of each result is kept."""
+    found = msgspec.json.decode(event, type=_ReportEvent)
+    return f"{found.source.rpartition('/')[2]}/{found.subject}/{found.data.outcome}"
