@@ -1,8 +1,9 @@
-"""Generated files of docker/kubernetes: Prometheus rules, and each part's rights as Strimzi users.
+"""Generated files of docker/: Prometheus rules, each part's rights as Strimzi users, and the schema of the Helm chart.
 
 ``python -m deploy.reference.kubernetes`` writes the files; a test compares them.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ from typing import Any
 import yaml
 
 from connectors.kafka.rights import Grant, rights
+from deploy.reference.catalogue import schema_of
+from deploy.settings.application import Settings
 
-FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
+FOLDER = Path(__file__).parents[2] / "docker"
 _RULES = Path(__file__).parents[1] / "monitoring" / "prometheus" / "headgate.rules.yaml"
 _PREFIX = "headgate"
+
+_TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
 
 _RULE_HEAD = """\
 # `make generate` writes it from deploy/monitoring/prometheus/headgate.rules.yaml.
@@ -27,10 +32,12 @@ _USERS_HEAD = """\
 
 
 def files() -> dict[str, str]:
-    """Return the content of every file by its path under docker/kubernetes."""
+    """Return the content of every file by its path under docker/."""
     return {
-        "prometheus-operator/prometheus-rule.yaml": _RULE_HEAD + _dumped([_rule()]),
-        "strimzi/users.yaml": _USERS_HEAD + _dumped(_users()),
+        "helm/files/headgate.rules.yaml": _RULE_HEAD + _RULES.read_text(encoding="utf-8"),
+        "helm/values.schema.json": json.dumps(_chart_schema(), indent=1) + "\n",
+        "kubernetes/prometheus-operator/prometheus-rule.yaml": _RULE_HEAD + _dumped([_rule()]),
+        "kubernetes/strimzi/users.yaml": _USERS_HEAD + _dumped(_users()),
     }
 
 
@@ -38,6 +45,27 @@ def main() -> None:
     """Write the files."""
     for name, content in files().items():
         (FOLDER / name).write_text(content, encoding="utf-8")
+
+
+def _chart_schema() -> dict[str, Any]:
+    """The schema of values.yaml: a mistyped setting is refused before anything is installed."""
+    settings = schema_of(Settings)
+    resources = {"type": "object", "properties": {"requests": {"type": "object"}, "limits": {"type": "object"}}}
+    part = _closed(replicas={"type": "integer", "minimum": 0}, secret=_TEXT, resources=resources)
+    port = {"type": "integer", "minimum": 1, "maximum": 65_535}
+    values = _closed(
+        image=_closed(repository=_TEXT, tag=_TEXT, digest=_TEXT, pullSecrets={"type": "array"}),
+        parts=_closed(collect=part, decide=part, act=part, export=part),
+        storage=_closed(size=_TEXT, className=_TEXT, accessModes={"type": "array", "items": _TEXT}),
+        networkPolicy=_closed(enabled=_FLAG, egress={"type": "array", "items": _closed(port=port, endPort=port)}),
+        prometheusOperator=_closed(enabled=_FLAG),
+        **{"settings": settings, "global": {"type": "object"}},
+    )
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "$defs": settings.pop("$defs"), **values}
+
+
+def _closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def _rule() -> dict[str, Any]:
