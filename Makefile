@@ -18,7 +18,7 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # Without bytecode files, each of the hundreds of processes that the tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -118,6 +118,13 @@ RATE = 300
 soak: $(VENV)/.dev ## An hour at 300 readings a second with a kill: memory, threads, files, sockets: MINUTES=60 RATE=300
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) --rate $(RATE)
 
+dist: $(VENV)/.runtime ## Wheels of headgate and of its ownership agent, the sources, an SBOM and checksums: in dist/
+	@rm -rf dist
+	$(BIN)/python -m hatchling build --directory $(CURDIR)/dist
+	cd docker/agent && $(abspath $(BIN))/python -m hatchling build --target wheel --directory $(CURDIR)/dist
+	@cp docs/reference/sbom.cdx.json requirements.txt dist/
+	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
 docker: ## The image (needs a Docker engine)
 	docker build -f docker/Dockerfile -t headgate .
 
@@ -135,7 +142,7 @@ audit: $(VENV)/.runtime ## Known vulnerabilities of the pinned packages (needs t
 	  { echo "audit: vulnerabilities were found (above), or the database could not be reached and nothing is known" >&2; exit 1; }
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # A stamp per set of packages: a second start installs nothing and asks no network.
 $(VENV)/bin/python:

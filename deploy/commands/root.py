@@ -1,6 +1,7 @@
 """The commands of `headgate`, each with its options; `deploy.cli` is the entry point that runs them."""
 
 import logging
+import pydoc
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_l
 from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, Verbose, Watch
 from deploy.commands.topics import topics_app
 from deploy.policy_commands import command_apps
+from deploy.reference.pages import Page
 from policies.errors import UserError
 
 if TYPE_CHECKING:
@@ -353,6 +355,12 @@ def doctor(
     logging.getLogger().setLevel(logging.CRITICAL)  # the results contain every problem
     if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
         raise typer.Exit(1)
+
+
+@app.command()
+def docs(page: Annotated[Page, typer.Argument(help="The page.")]) -> None:
+    """Show a reference page of this version: settings, alerts, metrics or events."""
+    pydoc.pager(page.read())
 
 
 @app.command()

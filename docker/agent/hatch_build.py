@@ -1,7 +1,7 @@
 """Copies the agent, and the modules of Headgate that it imports, into the wheel under one name: `headgate_agent`.
 
 A service has its own packages, so the wheel may not bring names such as `policies` or `connectors`. Therefore the
-imports are written again: `connectors.sessions.agent` becomes `headgate_agent`, everything else `headgate_agent._shared`.
+imports are written again: `connectors.sessions.agent` becomes `headgate_agent`, all others `headgate_agent._shared`.
 """
 
 import ast
@@ -29,8 +29,12 @@ class AgentHook(BuildHookInterface[Any]):
             copy = self._folder.joinpath(*_renamed(module).split("."))
             target = copy / "__init__.py" if file.name == "__init__.py" else copy.with_suffix(".py")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(_IMPORT.sub(lambda found: found[1] + _renamed(found[2]), file.read_text(encoding="utf-8")))
-        (self._folder / _NAME / "_shared" / "__init__.py").write_text('"""The parts of Headgate that the agent uses."""\n')
+            target.write_text(
+                _IMPORT.sub(lambda found: found[1] + _renamed(found[2]), file.read_text(encoding="utf-8"))
+            )
+        (self._folder / _NAME / "_shared" / "__init__.py").write_text(
+            '"""The parts of Headgate that the agent uses."""\n'
+        )
         (self._folder / _NAME / "py.typed").touch()
         build_data["force_include"][str(self._folder / _NAME)] = _NAME
 

@@ -46,7 +46,7 @@ def test_the_check_can_fail() -> None:
 
 @pytest.mark.parametrize("name", kubernetes.files())
 def test_what_comes_from_elsewhere_is_fresh(name: str) -> None:
-    assert (FOLDER / name).read_text() == kubernetes.files()[name], "run `make generate`"
+    assert (kubernetes.FOLDER / name).read_text() == kubernetes.files()[name], "run `make generate`"
 
 
 @pytest.mark.parametrize("folder", sorted(each.parent for each in FOLDER.glob("*/kustomization.yaml")), ids=str)

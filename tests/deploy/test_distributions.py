@@ -1,0 +1,152 @@
+"""The distributions beside the wheel of Headgate: its Helm chart, and the ownership agent without Spark."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from deploy.reference.pages import Page
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "docker/helm"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def program(name: str) -> str:
+    if (found := shutil.which(name)) is None:
+        pytest.skip(f"{name} is not on this machine")
+    return found
+
+
+# The chart
+
+
+def refusals(values: Any) -> Iterator[str]:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    return (error.message for error in Draft202012Validator(schema).iter_errors(values))
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(json.dumps(VALUES))
+    *parents, last = path.split(".")
+    block = values
+    for name in parents:
+        block = block[name]
+    block[last] = value
+    return values
+
+
+def test_the_chart_accepts_its_own_values() -> None:
+    assert list(refusals(VALUES)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("settings.policies.throttle.sooft", {}),
+        ("settings.kafka.bootstrap_server", "loop:9092"),
+        ("settings.clusters.payments.kafka.poll_interval", []),
+        ("parts.decide.replica", 2),
+        ("parts.decider", {}),
+        ("image.tag", 1),
+        ("networkPolicy.egress", [{"port": 70_000, "endPort": 9092}]),
+    ],
+)
+def test_the_chart_refuses_a_mistake_in_values_or_settings(path: str, value: Any) -> None:
+    assert len(list(refusals(changed(path, value)))) == 1
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (PROJECT["version"],) * 2
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.33"])
+def test_kubernetes_takes_what_helm_renders(version: str) -> None:
+    command = [program("helm"), "template", "headgate", str(CHART), "--kube-version", version]
+    rendered = subprocess.run(
+        [*command, "--set", "prometheusOperator.enabled=true"], check=True, capture_output=True, text=True
+    ).stdout
+    manifests = [each for each in yaml.safe_load_all(rendered) if each]
+    kinds = {each["kind"] for each in manifests}
+    assert {"StatefulSet", "Deployment", "ConfigMap", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"} <= kinds
+    for manifest in manifests:
+        if not manifest["apiVersion"].startswith("monitoring.coreos.com"):
+            kubernetes_validate.validate(manifest, version, strict=True)
+    (settings,) = (each for each in manifests if each["kind"] == "ConfigMap")
+    assert yaml.safe_load(settings["data"]["headgate.yaml"]) == VALUES["settings"]
+
+
+@pytest.mark.parametrize("overlay", ["base", "prometheus-operator", "strimzi"])
+def test_kustomize_builds_each_overlay(overlay: str) -> None:
+    built = [program("kustomize"), "build", str(ROOT / "docker/kubernetes" / overlay)]
+    assert "kind: " in subprocess.run(built, check=True, capture_output=True, text=True).stdout
+
+
+# The agent
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the agent's wheel."""
+    folder = tmp_path_factory.mktemp("agent")
+    built = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(built, cwd=ROOT / "docker/agent", check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    assert wheel.name.startswith(f"headgate_agent-{PROJECT['version']}-")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+ALONE = """
+import sys
+sys.path.insert(0, {site!r})
+import headgate_agent
+assert headgate_agent.__file__.startswith({site!r})
+for name in headgate_agent.__all__:
+    getattr(headgate_agent, name)
+headgate_agent.OwnershipCallbacks()
+print(*sorted({{module.split(".")[0] for module in sys.modules}}))
+"""
+
+
+def test_the_agent_needs_no_module_of_headgate_and_no_spark(agent: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", ALONE.format(site=str(agent))],
+        env=environment, cwd=agent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    loaded = set(run.stdout.split())
+    assert not loaded & {"policies", "connectors", "streaming", "deploy", "pyspark", "pandas", "pyarrow"}
+    assert {"headgate_agent", "kazoo"} <= loaded
+
+
+def test_the_agent_brings_one_name_only(agent: Path) -> None:
+    assert {each.name.split("-")[0] for each in agent.iterdir()} == {"headgate_agent"}
+
+
+def test_the_agent_accepts_the_versions_that_headgate_accepts() -> None:
+    own = tomllib.loads((ROOT / "docker/agent/pyproject.toml").read_text())["project"]["dependencies"]
+    assert set(own) < set(PROJECT["dependencies"])
+
+
+# The pages
+
+
+@pytest.mark.parametrize(("page", "begins"), [(Page.SETTINGS, "# "), (Page.ALERTS, "# "), (Page.METRICS, "# ")])
+def test_an_installation_carries_its_reference_pages(page: Page, begins: str) -> None:
+    assert page.read().startswith(begins)
