@@ -197,6 +197,12 @@ def human_bytes(count: float) -> str:
     return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
 
 
+def human_rate(bytes_per_second: float) -> str:
+    """A growth for a sentence: ``1.5 MB/s``, ``-12 kB/s``."""
+    sign = "-" if bytes_per_second < 0 else ""
+    return f"{sign}{human_bytes(abs(bytes_per_second))}/s"
+
+
 def human_seconds(seconds: float) -> str:
     """A length of time for a sentence, in its largest fitting unit: ``12 s``, ``41 min``, ``3.5 h``, ``9 days``."""
     if seconds < 100:

@@ -11,7 +11,7 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -116,12 +116,21 @@ class ClusterClient:
         Yields:
             A broker's id with its response or its error, each as soon as it arrives; all of them by the timeout.
         """
+        return self._describe_log_dirs(brokers, [])
+
+    def replica_sizes(self, brokers: Iterable[KafkaBroker]) -> Iterator[tuple[int, Any]]:
+        """Ask for the log dirs with every replica on them; as `log_dirs`, with answers of 100 bytes a partition."""
+        return self._describe_log_dirs(brokers, None)
+
+    def _describe_log_dirs(
+        self, brokers: Iterable[KafkaBroker], topics: Sequence[Any] | None
+    ) -> Iterator[tuple[int, Any]]:
+        # An empty list of topics requests the volumes alone; None requests every partition on them.
         answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         waiting = [broker.broker for broker in brokers]
         for broker in waiting:
-            # An empty list of topics requests the volumes alone; None would request every partition on them. Each
-            # broker gets a request object of its own, because the object stores the version that its broker speaks.
-            self._ask(broker, DescribeLogDirsRequest(topics=[]), answers)
+            # Each broker gets a request object of its own, because it stores the version that its broker speaks.
+            self._ask(broker, DescribeLogDirsRequest(topics=topics), answers)
         deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
         while waiting:
             try:

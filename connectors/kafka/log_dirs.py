@@ -15,6 +15,7 @@ from connectors.collection.schedule import ticks
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
+from connectors.kafka.replica_sizes import ReplicaSizesReader
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
@@ -67,7 +68,8 @@ class WatchedKafka(KafkaConnection):
 class LogDirsCollector:
     """Reads one cluster repeatedly, and publishes its readings and failures.
 
-    The nearer a volume comes to one of the limits, the more often its broker is read. `publish` must not block.
+    The nearer a volume comes to one of the limits, the more often its broker is read. `publish` must not block. Without
+    `replica_sizes` the collector does not read which topics fill a volume.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class LogDirsCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         limits: Sequence[Limit] = (),
+        replica_sizes: ReplicaSizesReader | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
@@ -86,6 +89,7 @@ class LogDirsCollector:
         self._fingerprint = ""
         self._outcome_log = OutcomeLog()
         self._limits = limits
+        self._replica_sizes = replica_sizes
         self._paces: dict[int, BrokerPace] = {}
         self._brokers: dict[int, KafkaBroker] = {}
         """By id, from the last description of the cluster."""
@@ -114,6 +118,8 @@ class LogDirsCollector:
             self._brokers = {broker.broker: broker for broker in brokers}
             self._paces = {number: pace for number, pace in self._paces.items() if number in self._brokers}
             self._outcome_log.keep_only([None, *self._brokers])
+            if self._replica_sizes is not None:
+                self._replica_sizes.keep_only(list(self._brokers))
             self._read(client, brokers)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
@@ -171,9 +177,27 @@ class LogDirsCollector:
             self._paces[broker] = adapt_pace(
                 self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._settings.pace_bounds
             )
+            if self._replica_sizes is not None:
+                self._replica_sizes.follow(reading, time.monotonic())
+        if self._replica_sizes is not None:
+            self._read_replica_sizes(client, brokers, self._replica_sizes)
         if Outcome.UNAUTHORIZED in outcomes:
             # kafka-python's client remembers a refused login, even if the broker would accept it by now.
             self.close()
+
+    def _read_replica_sizes(
+        self, client: ClusterClient, brokers: tuple[KafkaBroker, ...], reader: ReplicaSizesReader
+    ) -> None:
+        """Read which topics fill the volumes near a limit. A failure takes nothing from the other readings."""
+        now = time.monotonic()
+        due = [broker for broker in brokers if reader.is_due(broker.broker, now)]
+        for broker, answer in client.replica_sizes(due) if due else ():
+            if (error := error_in(answer)) is not None:
+                reader.postpone(broker, time.monotonic())
+                detail = detail_of(error)
+                _log.warning("replica sizes were not read", cluster=self._cluster, broker=broker, detail=detail)
+            else:
+                self._publish(reader.read(self._cluster, broker, answer, time.monotonic()))
 
     def _announce(self, broker: int | None, reading: Reading) -> None:
         """Publish a reading, and log it if its outcome differs from the one before."""

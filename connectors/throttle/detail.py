@@ -10,7 +10,8 @@ from connectors.loop_snapshot import PolicySnapshot
 from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
 from policies.free_space.limits import Limit
-from policies.throttle import ThrottleSettings
+from policies.throttle import ThrottleFactor, ThrottleSettings
+from policies.throttle.decisions import FilledBy
 
 SHOWN_VOLUMES = 4
 
@@ -42,6 +43,10 @@ class ThrottleDetail(PolicyDetail):
     volume_count: int
     volumes: tuple[Volume, ...] = Field(description=f"The fullest volumes, at most {SHOWN_VOLUMES}.")
 
+    filled_by: FilledBy | None = Field(
+        description="The topics that fill the volume that decided, or the one that is full first; null if unknown."
+    )
+
     def charted(self) -> Mapping[str, float]:
         """Return the factor, and the used ratio of the fullest volume."""
         values = {} if self.factor is None else {"factor": self.factor}
@@ -54,7 +59,13 @@ def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
         return None
     fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
     brokers = {state: round(count) for (state,), count in snapshot.values(metrics.BROKERS).items()}
-    return ThrottleDetail(factor=factor, brokers=brokers, volume_count=len(volumes), volumes=tuple(fullest))
+    return ThrottleDetail(
+        factor=factor,
+        brokers=brokers,
+        volume_count=len(volumes),
+        volumes=tuple(fullest),
+        filled_by=next((decision.filled_by for decision in snapshot.of_kind(ThrottleFactor)), None),
+    )
 
 
 def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:

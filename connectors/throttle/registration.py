@@ -11,6 +11,7 @@ from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
+from connectors.kafka.replica_sizes import ReplicaSizesReader
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -115,7 +116,10 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
         publish = context.sink(LogDirs, connectors.kafka.log_dirs.SOURCE)
         throttle: ThrottleSettings = context.settings
         limits = [limit for limit in (throttle.soft, throttle.hard) if limit is not None]
-        collector = LogDirsCollector(context.name, context.cluster.kafka, publish, context.metrics, limits)
+        replica_sizes = ReplicaSizesReader(limits, throttle.time_to_full_alert.total_seconds())
+        collector = LogDirsCollector(
+            context.name, context.cluster.kafka, publish, context.metrics, limits, replica_sizes
+        )
         yield Component(f"collector of {context.name}", collector.run)
 
 

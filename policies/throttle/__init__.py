@@ -2,7 +2,7 @@
 
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.policy import NAME, ThrottlePolicy
-from policies.throttle.readings import KafkaCluster, LogDirs
+from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 
@@ -10,6 +10,7 @@ __all__ = [
     "NAME",
     "KafkaCluster",
     "LogDirs",
+    "ReplicaSizes",
     "ThrottleFactor",
     "ThrottlePolicy",
     "ThrottleSettings",

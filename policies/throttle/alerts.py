@@ -15,7 +15,8 @@ from policies.throttle.facts import BrokerFacts, VolumeFacts
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, name_volume
-from policies.units import format_duration, human_bytes, human_seconds
+from policies.throttle.usage import describe_growth, find_usage
+from policies.units import format_duration, human_bytes, human_seconds, millis_of
 
 BELOW_SOFT = "volume-below-soft-limit"
 BELOW_HARD = "volume-below-hard-limit"
@@ -37,6 +38,7 @@ class _Context:
     now_ms: int
     settings: ThrottleSettings
     firing: Container[AlertKey]
+    broker: BrokerState
 
     def is_firing(self, alert: str, volume: VolumeVerdict) -> bool:
         """Return whether the condition of this alert held at the last step."""
@@ -45,6 +47,12 @@ class _Context:
     def describe_free(self, volume: VolumeVerdict) -> str:
         """Name the volume and its free space."""
         return f"{name_volume(volume.key)} of {self.cluster} has {human_bytes(volume.state.usable_bytes)} free"
+
+    def describe_growth(self, volume: VolumeVerdict) -> str:
+        """Name the topics that fill the volume, as the end of a sentence; empty if they are not known."""
+        validity_ms = millis_of(self.settings.validity)
+        growth = describe_growth(find_usage(self.broker, volume.key[1], self.now_ms, validity_ms))
+        return f"; {growth}" if growth else ""
 
     def make(self, alert: str, severity: Severity, reason: str, volume: VolumeFacts, summary: str) -> Condition:
         """Make the condition of an alert about a volume."""
@@ -70,7 +78,7 @@ def find_broker_conditions(
         settings: the cluster's.
         firing: the alerts whose condition held at the last step. Such a condition ends by a margin only.
     """
-    context = _Context(cluster, now_ms, settings, firing)
+    context = _Context(cluster, now_ms, settings, firing, broker.state)
     number = broker.state.broker
     for volume in volumes:
         if volume.freshness is Freshness.NEVER_READ:
@@ -132,10 +140,12 @@ def list_firing(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]
 def _find_limits_reached(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
     hard, soft, total = context.settings.hard, context.settings.soft, volume.state.total_bytes
     if hard and _is_below(context, BELOW_HARD, volume, hard):
-        summary = f"{context.describe_free(volume)}, hard limit {human_bytes(hard.in_bytes(total))}"
+        limit = human_bytes(hard.in_bytes(total))
+        summary = f"{context.describe_free(volume)}, hard limit {limit}{context.describe_growth(volume)}"
         yield context.make(BELOW_HARD, Severity.CRITICAL, "hard_limit", volume, summary)
     if soft and _is_below(context, BELOW_SOFT, volume, soft):
-        summary = f"{context.describe_free(volume)}, soft limit {human_bytes(soft.in_bytes(total))}"
+        limit = human_bytes(soft.in_bytes(total))
+        summary = f"{context.describe_free(volume)}, soft limit {limit}{context.describe_growth(volume)}"
         yield context.make(BELOW_SOFT, Severity.WARNING, "soft_limit", volume, summary)
     if hard and soft and soft.crosses(hard, total):
         begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
@@ -171,7 +181,8 @@ def _find_full_soon(context: _Context, volume: VolumeVerdict) -> Iterator[Condit
         return
     margin = _STILL_SOON if context.is_firing(FILLS_SOON, volume) else 1.0
     if seconds < context.settings.time_to_full_alert.total_seconds() * margin:
-        summary = f"{context.describe_free(volume)} and is full in {human_seconds(seconds)} at its present rate"
+        when = f"is full in {human_seconds(seconds)} at its present rate"
+        summary = f"{context.describe_free(volume)} and {when}{context.describe_growth(volume)}"
         yield context.make(FILLS_SOON, Severity.WARNING, "trend", volume, summary)
 
 

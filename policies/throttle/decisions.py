@@ -8,6 +8,7 @@ from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
+from policies.throttle.readings import VolumeUsage
 from policies.units import Instant
 
 
@@ -65,6 +66,8 @@ class FreshnessCounts(BaseModel):
 class VolumeCounts(FreshnessCounts):
     """The number of volumes by freshness."""
 
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
     never_read: int = Field(
         default=0, description="Never readable, for `validity` and longer; a member that was never read counts as one."
     )
@@ -82,6 +85,13 @@ class SoonestFull(BaseModel):
         description="From 0 to 1: how well its readings agree, and how far they are extrapolated. Below one half, "
         "there is no estimate."
     )
+
+
+class FilledBy(VolumeUsage):
+    """What fills the volume that decided, or else the one that is full first."""
+
+    broker: int
+    read_at: Instant = Field(description="When the replica sizes were read.")
 
 
 class ThrottleFactor(Decision):
@@ -106,6 +116,10 @@ class ThrottleFactor(Decision):
         description="Time until the first volume is full at its present rate; null if none is known to fill."
     )
     soonest_full: SoonestFull | None = Field(default=None, description="That volume, and how certain the estimate is.")
+    filled_by: FilledBy | None = Field(
+        default=None,
+        description="The topics that fill the volume that decided; null if none did, or its replica sizes are unknown.",
+    )
     valid_until: Instant = Field(
         description="Without a newer decision by then, consumers apply the lesser of its factor and their fallback."
     )

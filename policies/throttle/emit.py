@@ -14,13 +14,21 @@ from policies.free_space.volumes import Freshness, seconds_left
 from policies.printable import printable_line
 from policies.publication import Publication, RepeatSchedule
 from policies.throttle.counterfactuals import counterfactuals
-from policies.throttle.decisions import FreshnessCounts, LimitingVolume, SoonestFull, ThrottleFactor, VolumeCounts
+from policies.throttle.decisions import (
+    FilledBy,
+    FreshnessCounts,
+    LimitingVolume,
+    SoonestFull,
+    ThrottleFactor,
+    VolumeCounts,
+)
 from policies.throttle.judge.brokers import BrokerVerdicts
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.messages import explain
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import LastPublishedFactor
+from policies.throttle.usage import find_usage, list_usage
 from policies.units import format_instant, from_millis, millis_of
 
 _MISLEADING = 2
@@ -96,13 +104,14 @@ def _make_decision(
     verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer, sequence: int, *marks: str
 ) -> ThrottleFactor:
     brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
+    filled_by = _find_filling(verdict)
     bare = ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
         verdict=verdict.move.verdict,
         reason=verdict.reason,
         explanation="",
         evidence=_collect_evidence(verdict),
-        numbers=_collect_numbers(verdict),
+        numbers=_collect_numbers(verdict) | list_usage(filled_by),
         factor=verdict.move.gate.factor,
         previous_factor=last.factor if last else None,
         raw_factor=verdict.raw.factor,
@@ -111,6 +120,7 @@ def _make_decision(
         brokers=_count_brokers(broker.facts.freshness for broker in brokers.brokers.values()),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
+        filled_by=filled_by,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
         otherwise=counterfactuals(verdict),
     )
@@ -122,6 +132,20 @@ def _describe_soonest(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFul
         return None
     (broker, log_dir), confidence = soonest[0].key, soonest[0].state.fill_confidence or 0.0
     return SoonestFull(broker=broker, log_dir=log_dir, seconds=soonest[1], confidence=round(confidence, 2))
+
+
+def _find_filling(verdict: ClusterVerdict) -> FilledBy | None:
+    """Find the usage of the volume that decided, or else of the one that is full first."""
+    brokers = verdict.brokers
+    about = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
+    if about is None:
+        return None
+    number, log_dir = about.key
+    broker = brokers.brokers[number].facts.state
+    usage = find_usage(broker, log_dir, brokers.now_ms, millis_of(brokers.settings.validity))
+    if usage is None or broker.usage is None:
+        return None
+    return FilledBy(**dict(usage), broker=number, read_at=from_millis(broker.usage.at_ms))
 
 
 def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:

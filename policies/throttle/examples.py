@@ -9,7 +9,15 @@ from policies.observations import Outcome, Reading
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
 from policies.throttle.quota_plan import QuotaOrder, QuotaSituation, choose_factor, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
-from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
+from policies.throttle.readings import (
+    BrokerMember,
+    KafkaCluster,
+    LogDirs,
+    ReplicaSizes,
+    TopicUsage,
+    VolumeReading,
+    VolumeUsage,
+)
 from policies.throttle.settings import ThrottleSettings
 
 _GIGABYTE = 10**9
@@ -37,7 +45,19 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
     """Three brokers; a volume of the last fills by 0.1 GB a minute. The readings that the pages show come first."""
     members = tuple(BrokerMember(broker=broker, rack=rack) for broker, rack in ((1, "a"), (2, "b"), (3, "c")))
     filling = [(f"reading-{minute}", minutes(minute), _log_dirs(3, 4.3 - minute / 10)) for minute in range(4)]
+    topics = (TopicUsage(topic="orders", size_bytes=40 * _GIGABYTE, bytes_per_second=1_200_000, share=0.75),)
+    usage = VolumeUsage(
+        log_dir="/data/a",
+        kafka_bytes=90 * _GIGABYTE,
+        kafka_bytes_per_second=1_200_000,
+        other_bytes=6 * _GIGABYTE,
+        other_bytes_per_second=400_000,
+        other_share=0.25,
+        topics=topics,
+    )
+    sizes = ReplicaSizes(cluster=_CLUSTER, outcome=Outcome.OK, broker=3, volumes=(usage,))
     return (
+        ("sizes-3", minutes(3), sizes),
         ("members-3", minutes(3), KafkaCluster(cluster=_CLUSTER, outcome=Outcome.OK, brokers=members)),
         *reversed(filling),
         *((f"roomy-{broker}", minutes(3), _log_dirs(broker, 60)) for broker in (1, 2)),

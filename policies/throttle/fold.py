@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from policies.free_space.volumes import fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
-from policies.throttle.readings import KafkaCluster, LogDirs
-from policies.throttle.state import BrokerMembership, BrokerState, KafkaClusterState
+from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
+from policies.throttle.state import BrokerMembership, BrokerState, BrokerUsage, KafkaClusterState
 
 
 def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
@@ -32,6 +32,8 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
                 broker = brokers.get(number) or BrokerState(number, seen_ms=seen.at_ms)
                 brokers[number] = _update_departure(_fold_log_dirs(broker, seen, seen.reading), membership)
                 ever_read = ever_read or seen.reading.outcome is Outcome.OK
+            case ReplicaSizes(broker=number) if number in brokers:
+                brokers[number] = _fold_replica_sizes(brokers[number], seen, seen.reading)
     return KafkaClusterState(membership, tuple(brokers[number] for number in sorted(brokers)), ever_read)
 
 
@@ -61,5 +63,14 @@ def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> B
         return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=outcome.value)
     volumes = fold_volumes(known.volumes, reading.volumes, at_ms)
     return BrokerState(
-        known.broker, known.seen_ms, at_ms, seen.id, at_ms, seen.id, outcome.value, known.left_ms, volumes
+        known.broker, known.seen_ms, at_ms, seen.id, at_ms, seen.id, outcome.value, known.left_ms, volumes, known.usage
     )
+
+
+def _fold_replica_sizes(known: BrokerState, seen: Observation, reading: ReplicaSizes) -> BrokerState:
+    if reading.outcome is not Outcome.OK or (
+        known.usage and (seen.at_ms, seen.id) <= (known.usage.at_ms, known.usage.id)
+    ):
+        return known
+    volumes = tuple(sorted((volume.log_dir, volume.model_dump_json()) for volume in reading.volumes))
+    return replace(known, usage=BrokerUsage(seen.at_ms, seen.id, volumes))

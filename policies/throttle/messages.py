@@ -9,6 +9,7 @@ from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import name_volume
+from policies.throttle.usage import describe_growth
 from policies.units import format_duration, human_bytes, human_seconds
 
 
@@ -16,7 +17,9 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains what is carried out."""
     settings = verdict.brokers.settings
     about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
-    why = _explain_reason(decision, about, settings) + _explain_full(decision, about)
+    why = (
+        _explain_reason(decision, about, settings) + _explain_full(decision, about) + _explain_filling(decision, about)
+    )
     return f"Producers of {decision.cluster} {_request(decision.factor)}: {why}{_explain_inaction(decision, settings)}."
 
 
@@ -43,6 +46,17 @@ def _explain_full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
     named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
     which = "" if named and about and about.key == key else f"{name_volume(key)} is "
     return f"; {which}full in {human_seconds(full.seconds)} at the present rate"
+
+
+def _explain_filling(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+    """Name the two topics that fill the volume most, or what is not Kafka's."""
+    filling = decision.filled_by
+    growth = describe_growth(filling)
+    if filling is None or not growth:
+        return ""
+    key = (filling.broker, filling.log_dir)
+    which = "" if about is not None and about.key == key else f"{name_volume(key)} is "
+    return f"; {which}{growth}"
 
 
 def _explain_inaction(decision: ThrottleFactor, settings: ThrottleSettings) -> str:

@@ -46,6 +46,50 @@ class LogDirs(Reading):
         return f"{self.cluster}/{self.broker}"
 
 
+class TopicUsage(BaseModel):
+    """One topic's part of a volume: all its replicas there."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    topic: str = Field(min_length=1, max_length=249)
+    size_bytes: int = Field(ge=0, le=MAX_INT64)
+    bytes_per_second: float | None = Field(
+        default=None, description="Growth since the reading before; null without one."
+    )
+    share: float | None = Field(
+        default=None, ge=0.0, le=1.0, description="Of everything that grows on the volume; null without a rate."
+    )
+
+
+class VolumeUsage(BaseModel):
+    """What fills one volume: Kafka's replicas, the topics that grow fastest or are largest, and everything else."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    log_dir: str = Field(min_length=1, max_length=4096, description="Absolute path on the broker.")
+    kafka_bytes: int = Field(ge=0, le=MAX_INT64, description="Size of all replicas.")
+    kafka_bytes_per_second: float | None = Field(default=None, description="Their growth since the reading before.")
+    other_bytes: int = Field(ge=0, le=MAX_INT64, description="Used bytes of the volume that are not Kafka's.")
+    other_bytes_per_second: float | None = Field(default=None, description="Their growth since the reading before.")
+    other_share: float | None = Field(default=None, ge=0.0, le=1.0, description="As a topic's.")
+    topics: tuple[TopicUsage, ...] = Field(
+        default=(), max_length=20, description="The ten that grow fastest, then the ten largest."
+    )
+
+
+class ReplicaSizes(Reading):
+    """The topics on a broker's volumes that are at a limit or full soon; at most one reading a minute and broker."""
+
+    event_type: ClassVar[str] = "headgate.replica-sizes.v1"
+
+    broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
+    volumes: tuple[VolumeUsage, ...] = Field(default=(), max_length=100, description="Those volumes.")
+
+    def subject(self) -> str:
+        """``<cluster>/<broker>``."""
+        return f"{self.cluster}/{self.broker}"
+
+
 class BrokerMember(BaseModel):
     """A broker that is registered in its cluster."""
 

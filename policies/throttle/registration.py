@@ -6,6 +6,7 @@ from policies.throttle import (
     NAME,
     KafkaCluster,
     LogDirs,
+    ReplicaSizes,
     ThrottleFactor,
     ThrottlePolicy,
     ThrottleSettings,
@@ -49,7 +50,7 @@ _INHIBITIONS = (
 
 KIND = PolicyKind(
     name=NAME,
-    observed={"observed.log-dirs": (LogDirs, KafkaCluster)},
+    observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster)},
     decisions=(ThrottleFactor,),
     alerts=_ALERTS,
     inhibitions=_INHIBITIONS,

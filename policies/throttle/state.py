@@ -25,6 +25,15 @@ def name_volume(volume: VolumeKey) -> str:
     return f"broker {broker} {log_dir}".rstrip()
 
 
+class BrokerUsage(Struct, array_like=True, frozen=True, gc=False):
+    """The last reading of a broker's replica sizes."""
+
+    at_ms: InstantMs
+    id: str
+    volumes: tuple[tuple[str, str], ...]
+    """(log dir, its `VolumeUsage` as JSON)"""
+
+
 class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     """One broker: `read_*` is its last good reading, `tried_*` the last attempt."""
 
@@ -38,6 +47,7 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     left_ms: InstantMs | None = None
     """When a membership first lacked it."""
     volumes: tuple[VolumeState, ...] = ()
+    usage: BrokerUsage | None = None
 
 
 class BrokerMembership(Struct, array_like=True, frozen=True):

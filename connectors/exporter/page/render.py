@@ -12,7 +12,7 @@ from connectors.exporter.page.status import StatusDocuments
 from connectors.registration import connectors_of
 from policies.printable import printable_line
 from policies.registry import POLICIES
-from policies.units import format_instant, human_bytes, human_seconds
+from policies.units import format_instant, human_bytes, human_rate, human_seconds
 
 SHOWN_CLUSTERS = 60
 """Clusters with concerns come first; beyond this number only names are shown."""
@@ -66,6 +66,7 @@ def _make_environment() -> Environment:
     )
     environment.filters |= {
         "bytes": human_bytes,
+        "rate": human_rate,
         "seconds": human_seconds,
         "instant": format_instant,
         "clock": lambda instant: f"{format_instant(instant)[11:19]} UTC",

@@ -212,6 +212,8 @@ def _find_expiries(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settin
     # A reading ages from when it was read. The broker is missed from when it became a member, if that is later.
     yield broker.state.read_ms + validity_ms
     yield broker.state.seen_ms + validity_ms
+    if broker.state.usage is not None:
+        yield broker.state.usage.at_ms + validity_ms
     yield from (volume.overdue_ms for volume in broker.volumes if volume.overdue_ms is not None)
     for volume in volumes:
         if volume.departed_ms is not None:

@@ -56,6 +56,7 @@ def test_what_a_decision_carries() -> None:
         "volumes": {"counted": 1, "stale": 0, "departed": 0, "never_read": 0},
         "brokers": {"counted": 1, "stale": 1, "departed": 0},
         "seconds_to_full": None,
+        "filled_by": None,
         "soonest_full": None,
         "valid_until": "2026-11-21T08:03:00.000Z",
     }

@@ -16,7 +16,9 @@ from connectors.exporter.page import charts
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
 from connectors.loop_snapshot import CanaryStatus
+from policies.observations import Outcome
 from policies.registry import POLICIES
+from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.world import START, World, log_dirs
 
@@ -63,6 +65,24 @@ def test_the_factor_and_the_fullest_volumes_are_those_of_the_metrics(whole: Worl
     assert second["broker"] == "2"
     assert "0.33" in page(whole)
     assert throttle["latest"]["sentence"] in page(whole)
+
+
+def test_the_topics_that_fill_the_limiting_volume_are_shown_with_what_is_not_kafkas() -> None:
+    world = World()
+    topics = (TopicUsage(topic="orders", size_bytes=3 * 10**9, bytes_per_second=1.5e6, share=0.6),)
+    usage = VolumeUsage(
+        log_dir="/data",
+        kafka_bytes=3 * 10**9,
+        other_bytes=10**9,
+        other_bytes_per_second=1e6,
+        other_share=0.4,
+        topics=topics,
+    )
+    sizes = ReplicaSizes(cluster="payments", outcome=Outcome.OK, broker=1, volumes=(usage,))
+    world.read(members(1), log_dirs(0.1), sizes)
+    assert policy(world, "payments", "throttle")["detail"]["filled_by"]["topics"][0]["topic"] == "orders"
+    assert "<bdi>orders</bdi> 3.0 GB (1.5 MB/s, 60 %)" in page(world)
+    assert "not Kafka's 1.0 GB (1.0 MB/s, 40 %)" in page(world).replace("&#39;", "'")
 
 
 def test_a_volume_that_fills_says_when_it_is_full() -> None:

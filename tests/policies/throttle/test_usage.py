@@ -1,0 +1,132 @@
+"""What fills a volume: its topics by growth, and what is not Kafka's; in state, sentence, alert and audit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.free_space.limits import Limit
+from policies.free_space.volumes import VolumeState
+from policies.observations import Observation, Outcome
+from policies.throttle.readings import ReplicaSizes, VolumeUsage
+from policies.throttle.usage import VolumeContent, describe_growth, is_filling_up, measure_usage
+from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
+from tests.policies.throttle.known import A, B
+
+THEN = VolumeContent(1000 * MB, {"orders": 300 * MB, "clicks": 200 * MB, "idle": 400 * MB, "shrinks": 90 * MB})
+NOW = VolumeContent(1200 * MB, {"orders": 360 * MB, "clicks": 230 * MB, "idle": 400 * MB, "shrinks": 30 * MB})
+
+
+def usage_of(after: VolumeContent = NOW, before: VolumeContent | None = THEN, log_dir: str = A) -> VolumeUsage:
+    return measure_usage(log_dir, before, after, 60.0)
+
+
+def sizes(seconds: float, *usages: VolumeUsage, broker: int = 1) -> Observation:
+    reading = ReplicaSizes(cluster=CLUSTER, outcome=Outcome.OK, broker=broker, volumes=usages)
+    return Observation(f"sizes-{broker}@{seconds:g}", at(seconds), reading)
+
+
+def test_topics_are_named_by_growth_then_by_size_with_their_shares() -> None:
+    usage = usage_of()
+    assert [each.topic for each in usage.topics] == ["orders", "clicks", "idle", "shrinks"]
+    assert [each.bytes_per_second for each in usage.topics] == [MB, 0.5 * MB, 0.0, -MB]
+    # All that grows: 1 MB/s, 0.5 MB/s, and 170 MB in 60 s that are not Kafka's.
+    growth = 1.5 * MB + 170 * MB / 60
+    assert usage.topics[0].share == pytest.approx(MB / growth)
+    assert usage.topics[3].share == 0.0
+    assert (usage.kafka_bytes, usage.kafka_bytes_per_second) == (1020 * MB, 0.5 * MB)
+    assert (usage.other_bytes, usage.other_bytes_per_second) == (180 * MB, 170 * MB / 60)
+
+
+@pytest.mark.parametrize(
+    ("usage", "sentence"),
+    [
+        pytest.param(None, "", id="not read"),
+        pytest.param(usage_of(before=None), "", id="read once"),
+        pytest.param(
+            usage_of(),
+            "filled by files that are not Kafka's (2.8 MB/s, 65%) and topic orders (1.0 MB/s, 23%)",
+            id="not Kafka's first",
+        ),
+        pytest.param(
+            usage_of(VolumeContent(1060 * MB, {**THEN.topics, "orders": 360 * MB})),
+            "filled by topic orders (1.0 MB/s, 100%)",
+            id="one topic",
+        ),
+        pytest.param(
+            usage_of(VolumeContent(1090 * MB, {**THEN.topics, "new": 30 * MB, "orders": 360 * MB})),
+            "filled by topic orders (1.0 MB/s, 67%) and topic new (500 kB/s, 33%)",
+            id="a new topic grows from nothing",
+        ),
+        pytest.param(usage_of(THEN), "", id="nothing grows"),
+    ],
+)
+def test_the_first_two_are_named(usage: VolumeUsage | None, sentence: str) -> None:
+    assert describe_growth(usage) == sentence
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 10**12), max_size=40),
+    st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 10**12), max_size=40),
+    st.integers(0, 10**14),
+    st.floats(0.1, 300),
+)
+def test_shares_add_up_and_the_reading_is_bounded(
+    before: dict[str, int], after: dict[str, int], used: int, seconds: float
+) -> None:
+    usage = measure_usage(A, VolumeContent(used, before), VolumeContent(used, after), seconds)
+    assert len(usage.topics) <= 20
+    named = sum(each.share or 0.0 for each in usage.topics) + (usage.other_share or 0.0)
+    assert named <= 1.0 + 1e-9
+    if len(after) <= 10 and named:
+        assert named == pytest.approx(1.0)
+    assert VolumeUsage.model_validate_json(usage.model_dump_json()) == usage
+
+
+@pytest.mark.parametrize(
+    ("usable", "rate", "filling"),
+    [(5 * GB, None, True), (5 * GB + 1, None, False), (50 * GB, 50 * MB, True), (50 * GB, 10 * MB, False)],
+)
+def test_a_volume_fills_up_at_a_limit_or_within_the_time_of_the_alert(
+    usable: int, rate: float | None, filling: bool
+) -> None:
+    volume = VolumeState(A, 100 * GB, usable, 0, fill_bytes_per_second=rate, fill_confidence=0.9 if rate else None)
+    assert is_filling_up(volume, 0, [Limit(available_bytes_below=5 * GB)], alert_seconds=1800.0) is filling
+
+
+def test_the_decision_its_sentence_and_the_alert_name_the_topics() -> None:
+    run = Run(throttle(SOFT_AND_HARD)).see(members(0, 1), log_dirs(0, 1, {A: 4 * GB, B: 50 * GB}))
+    assert [decision.filled_by for decision in run.decisions] == [None]
+    run.see(sizes(10, usage_of())).until(70)
+    said = "filled by files that are not Kafka's (2.8 MB/s, 65%) and topic orders (1.0 MB/s, 23%)"
+    assert run.last.explanation.startswith(
+        "Producers of payments should be slowed to 0.75: broker 1 /data/a has 4.0 GB"
+    )
+    assert f"; {said}" in run.last.explanation
+    filled_by = run.last.filled_by
+    assert filled_by is not None
+    assert (filled_by.broker, filled_by.log_dir, filled_by.read_at) == (1, A, at(10))
+    assert [each.topic for each in filled_by.topics] == ["orders", "clicks", "idle", "shrinks"]
+    numbers = run.last.numbers
+    assert numbers["topic orders"] == "360 MB, 1.0 MB/s (23% of what grows)"
+    assert numbers["topic shrinks"] == "30.0 MB, -1.0 MB/s (0% of what grows)"
+    assert numbers["files that are not Kafka's"] == "180 MB, 2.8 MB/s (65% of what grows)"
+    alert = next(a for a in reversed(run.alerts) if a.alert == "volume-below-soft-limit")
+    assert alert.summary == f"broker 1 /data/a of payments has 4.0 GB free, soft limit 5.0 GB; {said}"
+
+
+def test_what_was_read_long_ago_is_not_said() -> None:
+    run = Run(throttle(SOFT_AND_HARD)).see(members(0, 1), log_dirs(0, 1, 4 * GB), sizes(1, usage_of()))
+    run.feed(log_dirs(t, 1, 4 * GB) for t in range(10, 700, 10))
+    named = [d.decided_at for d in run.decisions if d.filled_by is not None]
+    assert named
+    assert all(when < at(301) for when in named)
+    assert "filled by" not in run.last.explanation
+
+
+def test_an_older_or_repeated_reading_changes_nothing_and_an_unknown_broker_is_no_member() -> None:
+    run = Run(throttle(SOFT_AND_HARD)).see(members(0, 1), log_dirs(0, 1, 4 * GB), sizes(20, usage_of()), seconds=20)
+    state = run.state
+    assert state is not None
+    run.see(sizes(10, usage_of(before=None)), sizes(20, usage_of()), sizes(20, usage_of(), broker=9), seconds=20)
+    assert run.state is not None
+    assert run.state.cluster == state.cluster
