@@ -14,7 +14,7 @@ from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision, Standing
 from policies.effects import InForce, judge_in_force
 from policies.registry import REPORTS, decision_types
-from policies.succession import has_expired, succeeds
+from policies.succession import has_expired, is_credible, is_made_after, succeeds
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -57,6 +57,8 @@ class DecisionsInForce:
         self._reader: EventReader[Decision] = EventReader(decision_types() if kinds is None else kinds)
         self._knows = knows
         self._latest: dict[Key, Decision] = {}
+        self._endless_since: dict[Key, datetime] = {}
+        """When the records of decisions without end were appended."""
         self._heartbeats: dict[Watched, Standing] = {}
         self._reports = ReportReader(knows)
         self._alerts: dict[Key, Alert] = {}
@@ -92,15 +94,23 @@ class DecisionsInForce:
         key, appended_at = (record.topic, decision.record_key()), from_millis(record.appended_ms)
         before = self._latest.get(key)
         # The append time decides which of the two had expired: in a replay of history the present time would be wrong.
-        if not self._knows(decision.cluster) or not succeeds(
-            decision, before, now=appended_at, appended_at=appended_at
+        if not self._knows(decision.cluster) or not (
+            succeeds(decision, before, now=appended_at, appended_at=appended_at)
+            or (key in self._endless_since and self._is_made_after(decision, key, appended_at))
         ):
             return None
         self._replace(key, before, decision)
+        if decision.expires_at is None:
+            self._endless_since[key] = appended_at
         return InForceChange(key, decision, before)
+
+    def _is_made_after(self, decision: Decision, key: Key, appended_at: datetime) -> bool:
+        is_later = is_made_after(decision.decided_at, self._latest[key], self._endless_since[key])
+        return is_later and is_credible(decision, appended_at)
 
     def _replace(self, key: Key, before: Decision | None, after: Decision | None) -> None:
         self._alerts.pop(key, None)
+        self._endless_since.pop(key, None)
         if isinstance(before, Standing):
             self._heartbeats.pop((before.policy, before.cluster), None)
         if after is None:

@@ -1,7 +1,7 @@
 """The HTTP server of a Headgate process: metrics, health and readiness, and for the exporter the status page."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from connectors.http.access import HttpAccess, has_access
+from connectors.http.access import HttpAccess, TlsContext, has_access, is_own_host
 from connectors.http.responses import HTML, Response, error_response
 from connectors.http.server import HttpServer
 from policies.errors import UserError
@@ -59,6 +59,7 @@ class MetricsServer(HttpServer):
         setting: the name of the port's setting, for the error.
         site: serves all other paths.
         access: authentication and encryption.
+        names: further names by which clients call this server, for their header `Host`.
 
     Raises:
         UserError: it cannot listen there, or a file that `access` names cannot be used.
@@ -75,12 +76,16 @@ class MetricsServer(HttpServer):
         setting: str = "metrics.port",
         site: Site | None = None,
         access: HttpAccess | None = None,
+        names: Collection[str] = (),
     ) -> None:
         access = access or HttpAccess()
         access.bearer_token()  # raises at once if its file cannot be read
-        values = {"registry": registry, "healthy": healthy, "ready": ready, "access": access}
+        values = {"registry": registry, "healthy": healthy, "ready": ready, "access": access, "names": (host, *names)}
         handler = type("Handler", (_Handler,), {**values, "site": staticmethod(site or (lambda _: None))})
-        super().__init__(handler, host, port, name="metrics", setting=setting, tls=access.tls())
+        tls = TlsContext(access)
+        super().__init__(
+            handler, host, port, name="metrics", setting=setting, tls=tls.context, follow_files=tls.follow_files
+        )
 
 
 class _Handler(MetricsHandler):
@@ -92,6 +97,7 @@ class _Handler(MetricsHandler):
     healthy: Mapping[str, Check]
     ready: Mapping[str, Check]
     access: HttpAccess
+    names: tuple[str, ...]
     site: Site
 
     def __getattr__(self, name: str) -> Any:
@@ -107,6 +113,10 @@ class _Handler(MetricsHandler):
     def do_GET(self) -> None:  # noqa: N802 - the library's name
         """Serve a path."""
         path = self.path.partition("?")[0]
+        if not is_own_host(self.headers.get("Host"), self.names):
+            sentence = "the name in the header Host is not this server's: list it in http.host_names if it is"
+            self._send(error_response(HTTPStatus.MISDIRECTED_REQUEST, sentence))
+            return
         if path not in _OPEN and not self._is_authorized():
             sentence = "a token is needed, as a bearer's or as basic authentication's password"
             challenge = 'Basic realm="headgate", charset="UTF-8", Bearer realm="headgate"'

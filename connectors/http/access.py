@@ -1,19 +1,25 @@
 """Access to our own HTTP servers: bearer token and TLS."""
 
 import hmac
+import ipaddress
+import socket
 import ssl
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import structlog
 from pydantic import Field, SecretStr
 
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_log = structlog.get_logger(__name__)
+
+_LOCAL_SUFFIXES = (".localhost", ".local", ".svc", ".cluster.local", ".internal")
+"""Names that nobody can register in the public DNS."""
 
 
 class HttpAccess(RedactedBlock):
@@ -53,13 +59,79 @@ class HttpAccess(RedactedBlock):
         if self.cert_file is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.load_certificate(context)
+        return context
+
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Load the certificate into a context, for its next connections; raises as `tls` does."""
         try:
             # Without this function, OpenSSL would ask for the password of an encrypted key on the terminal.
-            context.load_cert_chain(self.cert_file, self.key_file, password=lambda: "")
+            context.load_cert_chain(self.cert_file or "", self.key_file, password=lambda: "")
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise UserError(f"{self.place}.cert_file: cannot be used ({why})") from None
-        return context
+
+
+def is_own_host(header: str | None, names: Collection[str]) -> bool:
+    """Whether a request's `Host` can be this server's, and not a name that somebody else has pointed at its address.
+
+    A page of `evil.example` may let its name resolve to our address: the browser then takes our answers for its own.
+    Addresses, the machine's name, and names without a public domain cannot be used for that.
+
+    Args:
+        header: as it was sent; None: the client is no browser.
+        names: further names of this server.
+    """
+    if header is None:
+        return True
+    bracketed, _, rest = header.rpartition("]")
+    host = bracketed.removeprefix("[") if bracketed else rest.partition(":")[0]
+    host = host.lower().removesuffix(".")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        own = {*map(str.lower, names), socket.gethostname().lower()}
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES) or host in own
+    return True
+
+
+class TlsContext:
+    """A server's TLS context, whose certificate is read again when its files change.
+
+    Args:
+        access: names the files.
+
+    Raises:
+        UserError: the certificate cannot be used.
+    """
+
+    def __init__(self, access: HttpAccess) -> None:
+        self._access = access
+        self.context = access.tls()
+        self._stamps = self._read_stamps()
+
+    def follow_files(self) -> None:
+        """Use a renewed certificate for new connections; while it cannot be used, the old one stays in use."""
+        stamps = self._read_stamps()
+        if self.context is None or stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._access.load_certificate(self.context)
+            _log.info("the server's certificate was read again")
+        except UserError as error:
+            _log.warning("the server's new certificate is not used", detail=str(error))
+
+    def _read_stamps(self) -> list[tuple[int, int] | None]:
+        return [_read_stamp(file) for file in (self._access.cert_file, self._access.key_file) if file is not None]
+
+
+def _read_stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def has_access(authorization: str | None, token: str) -> bool:

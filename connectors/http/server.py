@@ -5,9 +5,11 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -17,6 +19,9 @@ from policies.errors import UserError
 _CONNECTION_SECONDS = 60.0
 """Limit of a connection. An answer to a slow client takes seconds; a client that sends byte by byte is cut off."""
 _MAX_CONNECTIONS = 64
+"""For one more, the oldest connection of the address that has the most is closed. So a client that keeps many open
+loses its own, and a health check is always answered."""
+_BACKLOG = 128
 _CHECK_SECONDS = 0.2
 """Interval of the check for connections that take too long."""
 
@@ -33,6 +38,7 @@ class HttpServer(Closing):
         name: the name of its thread.
         setting: the name of the port's setting, for the error.
         tls: None for no encryption. The handshake runs on the thread that answers.
+        follow_files: called several times a second, so that `tls` follows its files.
 
     Raises:
         UserError: it cannot listen on this port.
@@ -47,11 +53,13 @@ class HttpServer(Closing):
         name: str,
         setting: str,
         tls: ssl.SSLContext | None = None,
+        follow_files: Callable[[], None] = lambda: None,
     ) -> None:
         try:
             self._server = _server_class(host, port)((host, port), handler)
         except (OSError, OverflowError) as error:
             raise UserError(_why_not(error, host, port, setting)) from None
+        self._server.follow_files = follow_files
         if tls is not None:
             listening = self._server.socket
             self._server.socket = tls.wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
@@ -74,26 +82,41 @@ class HttpServer(Closing):
         self._server.server_close()
 
 
+class _Connection(NamedTuple):
+    address: str
+    ends_at: float
+    """By the monotonic clock."""
+
+
 class _Server(ThreadingHTTPServer):
     """A server with a time limit for each connection, and a maximum number of connections."""
 
     daemon_threads = True
+    request_queue_size = _BACKLOG
+    follow_files: Callable[[], None]
 
     def __init__(self, *arguments: Any) -> None:
-        self._open: dict[socket.socket, float] = {}
+        self._open: dict[socket.socket, _Connection] = {}
+        """In the order in which they were accepted."""
         self._lock = threading.Lock()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on its own thread; close it if there are too many."""
+        """Serve a connection on its own thread; if there are too many, close another one."""
         with self._lock:
-            is_taken = len(self._open) < _MAX_CONNECTIONS
-            if is_taken:
-                self._open[request] = time.monotonic() + _CONNECTION_SECONDS
-        if is_taken:
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+            given_up = self._pop_oldest() if len(self._open) >= _MAX_CONNECTIONS else None
+            self._open[request] = _Connection(client_address[0], time.monotonic() + _CONNECTION_SECONDS)
+        if given_up is not None:
+            _cut(given_up)
+        super().process_request(request, client_address)
+
+    def _pop_oldest(self) -> socket.socket:
+        """Forget the oldest connection of the address that has the most; its thread sees a broken connection."""
+        counts = Counter(connection.address for connection in self._open.values())
+        busiest = max(counts.values())
+        oldest = next(request for request, each in self._open.items() if counts[each.address] == busiest)
+        del self._open[oldest]
+        return oldest
 
     def shutdown_request(self, request: Any) -> None:
         """Forget a connection that has been served."""
@@ -103,11 +126,11 @@ class _Server(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """End connections that take too long; their threads see a broken connection."""
+        self.follow_files()
         with self._lock:
-            late = [request for request, ends_at in self._open.items() if time.monotonic() > ends_at]
+            late = [request for request, each in self._open.items() if time.monotonic() > each.ends_at]
         for request in late:
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
+            _cut(request)
 
     def server_bind(self) -> None:
         """Bind without a reverse lookup of our own name, which may take half a minute."""
@@ -119,6 +142,11 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
         """Log it at debug level only, because clients may hang up."""
         _log.debug("a request broke off", client=str(client_address), exc_info=True)
+
+
+def _cut(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def _server_class(host: str, port: int) -> type[_Server]:

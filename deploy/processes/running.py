@@ -6,7 +6,7 @@ process, so that its supervisor (systemd, Kubernetes, a person) notices and rest
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from prometheus_client import (
     CollectorRegistry,
@@ -47,18 +47,34 @@ def serving(
     settings: Settings, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
 ) -> Iterator[MetricsServer]:
     """Serve /metrics, /-/healthy and /-/ready for these components, and the status page if there is one."""
-    server = MetricsServer(
-        registry,
-        host=settings.http.host,
-        port=settings.http.port,
-        healthy=_checks(components, lambda component: component.healthy),
-        ready=_checks(components, lambda component: component.ready),
-        setting="http.port",
-        site=None if site is None else site.respond,
-        access=settings.http.access,
-    )
-    with server:
-        yield server
+    http = settings.http
+    healthy = _checks(components, lambda component: component.healthy)
+    ready = _checks(components, lambda component: component.ready)
+    with ExitStack() as servers:
+        if http.probes_port is not None:
+            probes = MetricsServer(
+                CollectorRegistry(),
+                host=http.host,
+                port=http.probes_port,
+                healthy=healthy,
+                ready=ready,
+                setting="http.probes_port",
+                names=http.host_names,
+            )
+            servers.enter_context(probes)
+        yield servers.enter_context(
+            MetricsServer(
+                registry,
+                host=http.host,
+                port=http.port,
+                healthy=healthy,
+                ready=ready,
+                setting="http.port",
+                site=None if site is None else site.respond,
+                access=http.access,
+                names=http.host_names,
+            )
+        )
 
 
 def _checks(components: Sequence[Component], of: Callable[[Component], Check | None]) -> Mapping[str, Check]:

@@ -124,6 +124,19 @@ class HttpSettings(SettingsBlock):
         default="127.0.0.1", description="Address to listen on; `0.0.0.0` for a Prometheus on another machine."
     )
     port: int = Field(default=9408, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    probes_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of a second listener with /-/healthy and /-/ready alone, which no client of the page fills.",
+    )
+    host_names: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
+        default_factory=list,
+        max_length=100,
+        description="Public names of this server. A request by another one gets status 421, because a web page "
+        "elsewhere may have sent it (DNS rebinding). Addresses, the machine's name and names without a public domain "
+        "need no entry.",
+    )
     access: HttpAccess | None = Field(
         default=None,
         description="Tokens and TLS. Off: open to every client, unencrypted. /-/healthy and /-/ready are always open.",

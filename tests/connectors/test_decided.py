@@ -6,7 +6,7 @@ import pytest
 
 from connectors.decided import DecisionsInForce, InForceChange
 from connectors.kafka.tail import Record
-from policies.decisions import Alert
+from policies.decisions import Alert, AlertStatus
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert
@@ -55,3 +55,22 @@ def test_a_tombstone_deletes_what_it_names(in_force: DecisionsInForce) -> None:
     gone = Record(*KEY[:1], KEY[1].encode(), None, to_millis(NOON))
     assert in_force.fold_records([gone]) == [InForceChange(KEY, None, FIRST)]
     assert in_force.alerts() == []
+
+
+def at_minute(of: Alert, minute: float) -> Record:
+    """The record of an alert that is decided and appended then."""
+    at = NOON + timedelta(minutes=minute)
+    of = of.model_copy(update={"decided_at": at})
+    return Record(ALERTS, of.record_key().encode(), decision_event(of), to_millis(at))
+
+
+def test_a_forged_end_hides_an_alert_until_its_next_repeat_only(in_force: DecisionsInForce) -> None:
+    ends = {"status": AlertStatus.RESOLVED, "verdict": "resolved", "valid_until": None, "ended_at": NOON}
+    forged = FIRST.model_copy(update={**ends, "sequence": to_millis(NOON + timedelta(hours=23))})
+    in_force.fold_records([at_minute(forged, 1)])
+    assert in_force.alerts() == []
+    older, repeat = (FIRST.model_copy(update={"sequence": FIRST.sequence + count}) for count in (1, 2))
+    old_record = at_minute(older, 0)._replace(appended_ms=to_millis(NOON + timedelta(minutes=2)))
+    assert in_force.fold_records([old_record]) == [], "a repetition of an older record is not believed"
+    in_force.fold_records([at_minute(repeat, 240)])
+    assert [each.sequence for each in in_force.alerts()] == [repeat.sequence]

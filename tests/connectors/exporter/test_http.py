@@ -239,6 +239,32 @@ def test_without_the_token_only_health_is_told(tmp_path: Path) -> None:
         assert get(server, "/metrics", Authorization="Bearer second-token")[0].status == 401
 
 
+def test_a_foreign_host_is_refused_on_every_path(server: MetricsServer) -> None:
+    for path in ("/", "/metrics", "/-/healthy"):
+        response, body = get(server, path, Host="evil.example")
+        assert response.status == 421
+        assert b"http.host_names" in body
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(certificate: Path, tmp_path: Path) -> None:
+    renewed = tmp_path / "renewed.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+         str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-subj", "/CN=renewed"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    used = tmp_path / "both.pem"
+    used.write_bytes(certificate.read_bytes())
+    access = HttpAccess(cert_file=used, key_file=used)
+    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:
+        before = ssl.get_server_certificate((LOOPBACK, server.port))
+        used.write_text("half written")
+        assert ssl.get_server_certificate((LOOPBACK, server.port)) == before
+        renewed.write_text((tmp_path / "key.pem").read_text() + (tmp_path / "cert.pem").read_text())
+        renewed.replace(used)
+        eventually("the new one", lambda: ssl.get_server_certificate((LOOPBACK, server.port)) != before)
+
+
 def test_with_a_certificate_it_is_encrypted(certificate: Path) -> None:
     access = HttpAccess(cert_file=certificate, key_file=certificate)
     with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:

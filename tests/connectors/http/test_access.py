@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from connectors.http.access import HttpAccess, has_access
+from connectors.http.access import HttpAccess, has_access, is_own_host
 from policies.errors import UserError
 
 TOKEN = "a-long-t0ken"
@@ -68,3 +68,25 @@ def test_what_does_not_go_together_is_refused_without_the_secret(given: dict[str
 def test_a_certificate_that_is_none_is_said_at_the_start() -> None:
     with pytest.raises(UserError, match=r"http\.access\.cert_file: cannot be used"):
         HttpAccess(cert_file=Path(__file__), key_file=Path(__file__)).tls()
+
+
+@pytest.mark.parametrize(
+    ("header", "is_own"),
+    [
+        (None, True),
+        ("127.0.0.1:9408", True),
+        ("[::1]:9408", True),
+        ("10.1.2.3", True),
+        ("localhost:9408", True),
+        ("headgate-exporter:9408", True),
+        ("headgate.ops.svc.cluster.local", True),
+        ("Status.Example.com:443", True),
+        ("status.example.com.", True),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example:9408", False),
+        ("localhost.evil.example", False),
+        ("", True),
+    ],
+)
+def test_a_name_that_somebody_else_points_at_us_is_not_ours(header: str | None, is_own: bool) -> None:
+    assert is_own_host(header, ["status.example.com"]) is is_own
