@@ -35,6 +35,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})")
 _SIZE = re.compile(r"\s*\d*\.?\d+\s*\w*\s*")
 _SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])(?!b(?:it|ps))\w*", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?B)(?: ?/ ?s(?:ec)?| per second|ps)")
+_LONGEST_TEXT = 1000
 _LONGEST = timedelta(days=36_500)
 """No setting is longer, so that every resulting instant can still be written."""
 
@@ -48,6 +49,7 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: the text is not a duration; the message shows how one is written.
     """
+    _require_short(text, "duration")
     if not _WHOLE.fullmatch(text):
         raise ValueError(
             f"'{text}' is not a duration: write it as {_duration_meant(text) or '30s, 5m, 1h30m or 250ms'}"
@@ -56,6 +58,12 @@ def parse_duration(text: str) -> timedelta:
     if seconds > _LONGEST.total_seconds():
         raise ValueError(f"'{text}' is too long: at most {_LONGEST.days}d")
     return timedelta(seconds=seconds)
+
+
+def _require_short(text: str, kind: str) -> None:
+    """Refuse a text that takes longer to search than anybody would wait; the message does not quote it."""
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(f"is not a {kind}: it has {len(text)} characters")
 
 
 def _duration_meant(text: str) -> str | None:
@@ -117,6 +125,7 @@ def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if isinstance(value, int) and value < 0:
             raise ValueError(f"{value} is not a size: it is never negative")
         return handler(value)
+    _require_short(value, "size")
     try:
         if _SIZE.fullmatch(value):  # pydantic would take `5,5GB` for 5 bytes, and pass over the rest
             return handler(value)

@@ -22,8 +22,10 @@ from pyspark.sql import SparkSession
 
 import policies
 import streaming
+from policies.environment import without_settings
 from policies.errors import UserError
 from streaming.conf import NO_PERF_DATA, PYTHON, launch_properties, session_properties
+from streaming.resources import require_resources
 from streaming.settings import SparkInternals, StreamSettings, is_local, is_on_this_machine
 from streaming.spark_internals import are_used
 
@@ -93,7 +95,7 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Scratch(log_file.parent / "spark-tmp")
     launch = launch_properties(settings, jars, log_file, scratch.path)
-    with log_file.with_suffix(".console").open("ab") as console, _temporary_files_in(scratch.path):
+    with log_file.with_suffix(".console").open("ab") as console, _inherited_environment(scratch.path):
         # The output of JVM and Python workers goes to a file: the terminal is for headgate's own.
         launched = SparkConf(loadDefaults=False).setAll(list(launch.items()))
         gateway = _launch_gateway(launched, {"stdout": console, "stderr": console})
@@ -197,18 +199,21 @@ def is_alive(session: SparkSession) -> bool:
 
 
 @contextmanager
-def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Set the folder of temporary files while the JVM is started: it and its Python workers inherit it."""
+def _inherited_environment(folder: Path) -> Iterator[None]:
+    """Set the environment that the JVM and its Python workers inherit: temporary files here, and no settings."""
     mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": NO_PERF_DATA}
-    before, tempdir = {name: os.environ.get(name) for name in mine}, tempfile.tempdir
+    settings = os.environ.keys() - without_settings(os.environ).keys()
+    before, tempdir = {name: os.environ.get(name) for name in (*mine, *settings)}, tempfile.tempdir
     os.environ.update(mine)
+    for name in settings:
+        del os.environ[name]
     tempfile.tempdir = str(folder)
     try:
         yield
     finally:
         tempfile.tempdir = tempdir
         for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 def _require_startable(settings: StreamSettings) -> None:
@@ -217,6 +222,8 @@ def _require_startable(settings: StreamSettings) -> None:
     Raises:
         UserError: it cannot start with these settings.
     """
+    if not is_submitted():
+        require_resources()
     if settings.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ):
         raise UserError("stream.master: yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR in the environment")
 

@@ -19,6 +19,7 @@ import structlog
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from policies.environment import without_settings
 from policies.errors import UserError
 
 START_SECONDS = 30.0
@@ -181,6 +182,7 @@ class BookKeeperJvm:
                 stdin=subprocess.PIPE,  # the JVM ends at the end of its input, so also when this process dies
                 stdout=subprocess.PIPE,
                 stderr=console,
+                env=without_settings(os.environ),
                 start_new_session=True,  # a terminal's Ctrl-C must reach only this process, which ends the JVM
             )
         self._process = process

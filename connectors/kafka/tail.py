@@ -327,6 +327,9 @@ def _options(client_id: str) -> dict[str, Any]:
         # If retention deleted the records at our offset, continue at the oldest one.
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
+        # A writer that leaves a transaction open would hold back all records after it. No part of Headgate uses
+        # transactions, so an aborted record is no less credible than any other of its writer.
+        "isolation.level": "read_uncommitted",
         "allow.auto.create.topics": False,
         "reconnect.backoff.max.ms": 2000,
     }

@@ -26,6 +26,7 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
+from policies.environment import without_settings
 from policies.errors import UserError
 from policies.observations import Outcome
 
@@ -109,7 +110,7 @@ class _Helper:
 
     def __enter__(self) -> "_Helper":
         command = [sys.executable, "-m", _MODULE]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {**without_settings(os.environ), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(  # noqa: S603 - our own code, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )

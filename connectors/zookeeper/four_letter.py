@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
@@ -29,15 +30,15 @@ _CHUNK_BYTES = 65_536
 _MAX_LINE_BYTES = 1024 * 1024  # longer than any path
 _REFUSED = "is not executed because it is not in the whitelist"
 _MODE = re.compile(r"Mode: (\S+)")
-_ZXID = re.compile(r"Zxid: 0x([0-9a-f]+)")
+_ZXID = re.compile(r"Zxid: 0x([0-9a-f]{1,16})\b")
 _OF_FOLLOWER = "Global Sessions("
 _EXPIRY = re.compile(r"\d+ expire at (.+):")
 # The format of java.util.Date, the same in every language: Sat Nov 21 13:27:31 UTC 2026.
 _DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) \S+ (\d{4})")
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-_SESSION = re.compile(r"\t0x([0-9a-f]+)")
-_OWNER = re.compile(r"0x([0-9a-f]+):")
-_CONNECTION = re.compile(r"\brecved=(\d+),.*\bsid=0x([0-9a-f]+),.*\bto=(\d+),")
+_SESSION = re.compile(r"\t0x([0-9a-f]{1,16})")
+_OWNER = re.compile(r"0x([0-9a-f]{1,16}):")
+_CONNECTION = re.compile(r"\brecved=(\d{1,19}),.*\bsid=0x([0-9a-f]{1,16}),.*\bto=(\d{1,10}),")
 
 
 class FourLetterWords:
@@ -188,14 +189,14 @@ def _millis(date: str) -> int:
 
 
 def _ephemerals(lines: Iterator[str], keep: KeepPath) -> dict[int, tuple[str, ...]]:
-    ephemerals: dict[int, tuple[str, ...]] = {}
+    ephemerals: defaultdict[int, list[str]] = defaultdict(list)
     owner = 0
     for line in lines:
         if line == "Connections dump:":
-            return ephemerals
+            return {session: tuple(paths) for session, paths in ephemerals.items()}
         if line.startswith("\t"):
             if keep(line[1:]):
-                ephemerals[owner] = (*ephemerals.get(owner, ()), line[1:])
+                ephemerals[owner].append(line[1:])
         elif match := _OWNER.fullmatch(line):
             owner = int(match[1], 16)
     raise _cut_short("dump")

@@ -15,6 +15,7 @@ from policies.errors import UserError
 
 _MAX_DEPTH = 30
 """Limit for nested blocks, more than twice the depth of any setting."""
+_MOST_MERGED = 10_000
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _SHOWABLE = re.compile(r"[\w.*?!\[\]-]*")
 """Names of settings and clusters, and globs."""
@@ -54,6 +55,13 @@ class Loader(yaml.SafeLoader):
     def _mark(self) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         return event.start_mark
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge blocks named by `<<`; each may merge others many times, so a few lines could become billions."""
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_MERGED:
+            problem = f"merges blocks to more than {_MOST_MERGED} settings"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from policies.environment import without_settings
 from policies.errors import UserError
 
 MINIMUM_JAVA = 17
@@ -63,6 +64,7 @@ def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int
     command = [str(find_java()), _NO_PERF_DATA, *arguments]
     with subprocess.Popen(
         command,
+        env=without_settings(os.environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -186,6 +188,7 @@ class JvmProcess:
                     stdout=console,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    env=without_settings(os.environ),
                 )
         except BaseException as error:
             started.set_exception(error)

@@ -8,7 +8,6 @@ return with other content, and consumers could not distinguish that from a repet
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from deploy.query.checksums import is_intact
 from policies.errors import UserError
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _KAFKA = "kafka"
 """Headgate's own file with the id of the Kafka cluster whose offsets the checkpoint has."""
-_IN_USE_SECONDS = 10.0
+_UNREADABLE = "it is empty or cut, or differs from its checksum"
 _CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
 
 
@@ -99,20 +99,17 @@ class Checkpoint:
         """The number of the last planned batch, finished or not; -1 without one."""
         return max(self._batches("offsets"), default=-1)
 
-    def is_in_use(self) -> bool:
-        """Whether a query seems to run on it: a file was written a moment ago."""
-        newest = max((each.stat().st_mtime for each in self.folder.rglob("*")), default=0.0)
-        return time.time() - newest < _IN_USE_SECONDS
-
     def _batches(self, log: str) -> list[int]:
         folder = self.folder / log
         return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
 
     def _damages(self) -> Iterator[Damage]:
         metadata = self.folder / "metadata"
-        if not _is_json(_text(metadata)):
-            yield Damage(metadata, "it is empty or cut", "written again: it only names the query")
+        if not _is_json(_text(metadata)) or not is_intact(metadata):
+            yield Damage(metadata, _UNREADABLE, "written again: it only names the query")
         offsets, commits = self._batches("offsets"), self._batches("commits")
+        if commits and commits[-1] not in offsets:
+            yield Damage(self.folder / "offsets" / str(commits[-1]), "the plan of a committed batch is gone", None)
         for batch in offsets[-2:]:
             path = self.folder / "offsets" / str(batch)
             if not _is_log(path):
@@ -120,9 +117,9 @@ class Checkpoint:
         for batch in commits[-2:]:
             path = self.folder / "commits" / str(batch)
             if not _is_log(path) and batch == commits[-1]:
-                yield Damage(path, "it is empty or cut", f"removed: batch {batch} is repeated with the same result")
+                yield Damage(path, _UNREADABLE, f"removed: batch {batch} is repeated with the same result")
             elif not _is_log(path):
-                yield Damage(path, "it is empty or cut", "written again: a later batch is committed")
+                yield Damage(path, _UNREADABLE, "written again: a later batch is committed")
         yield from self._damaged_state()
 
     def _damaged_state(self) -> Iterator[Damage]:
@@ -130,9 +127,17 @@ class Checkpoint:
         for path in sorted(state.rglob("*")):
             if _CHANGELOG.fullmatch(path.name) and path.stat().st_size == 0:
                 yield Damage(path, "the policies' state of that batch is lost", None)
-        for path in sorted(state.glob("*/_metadata/v2/[0-9]*")):
+        formats = sorted(state.glob("*/_metadata/v2/[0-9]*"))
+        schemas = sorted(state.glob("*/_stateSchema/*/[0-9]*"))
+        for path in formats:
             if not _is_log(path):
                 yield Damage(path, "the format of the state is lost", None)
+        for path in (*schemas, *sorted(self.folder.glob("sources/*/[0-9]*"))):
+            if not is_intact(path) or not path.stat().st_size:
+                yield Damage(path, f"{_UNREADABLE}, and the query cannot start without it", None)
+        if bool(formats) is not bool(schemas):
+            path = state / "0" / ("_stateSchema" if formats else "_metadata")
+            yield Damage(path, "the format of the state is gone", None)
         done = self._batches("commits")[-1:]
         for partition in sorted(state.glob("0/[0-9]*")):
             yield from self._missing_state(partition, done)
@@ -149,6 +154,11 @@ class Checkpoint:
                 if version not in versions["changelog"]:
                     path = partition / f"{version}.changelog"
                     yield Damage(path, "it is missing, and the policies' state with it", None)
+            for path in partition.iterdir():
+                found = _CHANGELOG.fullmatch(path.name)
+                is_needed = found is not None and snapshot <= int(found[1]) <= newest + 1
+                if is_needed and not is_intact(path):
+                    yield Damage(path, "it differs from its checksum, and the policies' state is lost", None)
 
 
 def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
@@ -226,12 +236,7 @@ def repair_plan(checkpoint: Checkpoint) -> list[str]:
 
 
 def repair(checkpoint: Checkpoint) -> None:
-    """Make the changes of `repair_plan`.
-
-    Raises:
-        UserError: a query runs on the checkpoint.
-    """
-    _require_idle(checkpoint)
+    """Make the changes of `repair_plan`, while the caller holds the lock `sole_query`."""
     for damage in checkpoint.damages:
         (damage.path.parent / f".{damage.path.name}.crc").unlink(missing_ok=True)
         if damage.path.name == "metadata":
@@ -258,12 +263,11 @@ def reset_plan(checkpoint: Checkpoint) -> list[str]:
 
 
 def reset(checkpoint: Checkpoint) -> Path:
-    """Move the checkpoint aside; return its new folder.
+    """Move the checkpoint aside, while the caller holds the lock `sole_query`; return its new folder.
 
     Raises:
-        UserError: a query runs on it, or it cannot be moved.
+        UserError: it cannot be moved.
     """
-    _require_idle(checkpoint)
     aside = _move_aside(checkpoint)
     try:
         checkpoint.folder.rename(aside)
@@ -284,16 +288,10 @@ def _require_existing(checkpoint: Checkpoint) -> None:
         raise UserError(f"{checkpoint.folder}: there is no checkpoint; the settings name it in stream.checkpoint_dir")
 
 
-def _require_idle(checkpoint: Checkpoint) -> None:
-    if checkpoint.is_in_use():
-        raise UserError(
-            f"{checkpoint.folder}: a query seems to run on it, a file was written there in the last "
-            f"{_IN_USE_SECONDS:.0f} s: stop it first"
-        )
-
-
 def _is_log(path: Path) -> bool:
-    """Return whether a log file is complete: a version, and lines of JSON."""
+    """Return whether a log file is complete: a version, and lines of JSON, which agree with its checksum."""
+    if not is_intact(path):
+        return False
     version, *lines = _text(path).splitlines() or [""]
     return bool(re.fullmatch(r"v\d+", version)) and bool(lines) and all(_is_json(line) for line in lines if line != "-")
 

@@ -14,7 +14,7 @@ from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
 from connectors.kafka.topic_admin import TopicReport
 from deploy.query.batch_log import BatchLog
-from deploy.query.checkpoint import Checkpoint, Plan, require_fitting, require_same_kafka
+from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
 from deploy.query.checkpoint_move import follow_move
 from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
@@ -52,10 +52,18 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
 
 
 def take_checkpoint(settings: Settings, report: TopicReport) -> None:
-    """Prepare the checkpoint for use by this process; raises as `require_own_checkpoint` does."""
+    """Prepare the checkpoint for use by this process, which holds the lock `sole_query`.
+
+    Raises:
+        UserError: as `require_own_checkpoint` does, or the checkpoint is damaged.
+    """
     require_own_checkpoint(settings, report)
     folder = settings.checkpoint().folder
-    if folder is not None and follow_move(folder):
+    if folder is None:
+        return
+    if (remedy := remedy_for(Checkpoint(folder))) is not None:
+        raise UserError(remedy)
+    if follow_move(folder):
         _log.info("the checkpoint was moved: its paths are adjusted", folder=str(folder))
 
 

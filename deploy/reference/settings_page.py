@@ -60,6 +60,7 @@ _STAND_INS: Mapping[str, Any] = {
     "text": "name",
     "size": "5GB",
     "number from 0 to 1": 0.05,
+    "whole number from 0 to 65535": 9409,
 }
 """Example values by type, if the policy's example has none."""
 

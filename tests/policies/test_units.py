@@ -3,6 +3,7 @@
 import contextlib
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -210,3 +211,10 @@ def test_an_instant_can_be_written_in_utc(text: str, is_accepted: bool) -> None:
     refused = contextlib.nullcontext() if is_accepted else pytest.raises(ValidationError, match="1970 and 9999 in UTC")
     with refused:
         TypeAdapter(Instant).validate_json(f'"{text}"', strict=True)
+
+
+@pytest.mark.parametrize("kind", [Size, Duration])
+def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
+    with pytest.raises(ValidationError, match="it has 200001 characters") as refused:
+        TypeAdapter(kind).validate_python("1" * 200_000 + "x")
+    assert "111" not in refused.value.errors()[0]["msg"]

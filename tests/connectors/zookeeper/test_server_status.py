@@ -314,3 +314,15 @@ class TestAdminServer:
 )
 def test_a_session_is_named_as_zookeeper_names_it(number: int, name: str) -> None:
     assert session_name(number) == name
+
+
+def test_numbers_of_any_length_are_no_exception() -> None:
+    line = f" /127.0.0.1:1[1](queued=0,recved={'9' * 5000},sent=1,sid=0x1,lop=PING,to=30000,lcxid=0x1)"
+    assert parse_cons([line, ""]) == ()
+
+
+def test_many_nodes_of_one_session_take_time_in_proportion_to_their_number() -> None:
+    """One pass appends 100,000 nodes; joining tuples, it would copy five thousand million of them."""
+    nodes = [f"\t/node/{number}" for number in range(100_000)]
+    table = parse_dump(["ephemeral nodes dump:", "0x1:", *nodes, "Connections dump:"], lambda _: True)
+    assert len(table.ephemerals[1]) == 100_000

@@ -43,6 +43,11 @@ WRONG = [
     ("---\nhttp: {}\n---\nkafka: {}", ":3: a second document begins (`---`): a settings file has only one"),
     ("http: {port: 1}\n\x07", ": contains a control character (U+0007): save it as plain text"),
     ("http:\n\u00a0\u00a0port: 1", ":2: (not a name): no such setting; there is data_dir"),
+    (
+        "a: &b0 {x: 1}\n" + "\n".join(f"b{n}: &b{n} {{<<: [{', '.join([f'*b{n - 1}'] * 10)}]}}" for n in range(1, 10)),
+        "merges blocks to more than 10000 settings",
+    ),
+    (f"policies: {{throttle: {{hard: {{available_bytes_below: {'1' * 200_000}x}}}}}}", "it has 200001 characters"),
     # Names
     ("policy: {throttle: {}}", ":1: policy: no such setting; did you mean policies?"),
     ("throttle: {hard: {}}", ":1: throttle: no such setting here; there is policies.throttle"),

@@ -2,7 +2,11 @@
 
 import json
 import os
+import re
+import shutil
+import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,7 @@ from deploy.query.checkpoint import (
 from deploy.query.sole_use import sole_query
 from deploy.settings.file import load_settings
 from policies.errors import UserError
+from tests.cases import case
 
 # As Spark 4.2 wrote it for the first version of this query, shortened.
 PLAN = (
@@ -124,13 +129,6 @@ def test_a_reset_says_what_it_costs_and_never_overwrites_an_earlier_one(folder: 
     assert first.exists()
 
 
-def test_nothing_is_done_to_one_that_is_in_use(folder: Path) -> None:
-    (folder / "commits/1").write_bytes(b"")
-    for change in (repair, reset):
-        with pytest.raises(UserError, match=r"a query seems to run on it.*stop it first"):
-            change(Checkpoint(folder))
-
-
 @pytest.mark.parametrize("command", ["repair", "reset"])
 def test_the_command_only_says_it_until_it_is_told_yes(folder: Path, command: str, tmp_path: Path) -> None:
     damage(folder / "commits/1", b"")
@@ -230,3 +228,57 @@ def test_how_the_state_is_kept_cannot_be_repaired(folder: Path, content: bytes) 
     (folder / "state/0/_metadata/v2/0").write_bytes(content)
     with pytest.raises(UserError, match="the format of the state is lost"):
         repair_plan(Checkpoint(folder))
+
+
+# The files of a real one
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    """The checkpoint of an earlier version: nine batches, a snapshot after the first."""
+    with tarfile.open(Path(__file__).parents[2] / "data/upgrade/third.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    return tmp_path / "checkpoint"
+
+
+def needed(folder: Path) -> list[Path]:
+    """The files that the next start reads, without their checksums."""
+    logs = [folder / "metadata", *(folder / log / str(batch) for log in ("offsets", "commits") for batch in (7, 8))]
+    state = [path for path in (folder / "state").rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return [*logs, folder / "sources/0/0", *(path for path in state if path.name != "1.changelog")]
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def test_a_whole_real_one_agrees_with_its_checksums(real: Path) -> None:
+    assert Checkpoint(real).damages == ()
+
+
+@pytest.mark.parametrize("damages", [flip_a_bit, empty], ids=["a bit", "emptied"])
+def test_every_damage_of_a_file_that_is_needed_has_a_named_remedy(real: Path, damages: Callable[[Path], None]) -> None:
+    for path in needed(real):
+        before = path.read_bytes()
+        damages(path)
+        with case(str(path.relative_to(real))):
+            assert re.search(r"`headgate checkpoint (repair|reset)` lists", remedy_for(Checkpoint(real)) or "")
+        path.write_bytes(before)
+    assert Checkpoint(real).damages == ()
+
+
+@pytest.mark.parametrize("gone", ["offsets/8", "state/0/_metadata", "state/0/_stateSchema", "state/0/0/9.changelog"])
+def test_so_has_one_that_is_gone(real: Path, gone: str) -> None:
+    path = real / gone
+    for each in [path.with_name(f".{path.name}.crc"), path]:
+        if each.is_dir():
+            shutil.rmtree(each)
+        else:
+            each.unlink(missing_ok=True)
+    assert "`headgate checkpoint reset` lists" in (remedy_for(Checkpoint(real)) or "")
