@@ -18,6 +18,7 @@ def examples() -> Examples:
     return Examples(
         settings=BookieDisksSettings(ensemble=3),
         batches=(make_readings("headgate/collector/bookie-http", *_readings()),),
+        cluster={"bookie_disks": {"bookie_url": "http://bookie.example.org:8000"}},
         block={"clusters": {"dev-*": {"mode": "shadow"}}},
     )
 

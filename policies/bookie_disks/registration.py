@@ -57,4 +57,5 @@ KIND = PolicyKind(
     state_version=1,
     build=BookieDisksPolicy,
     examples=examples,
+    connectors="connectors.bookie_disks.registration:CONNECTORS",
 )

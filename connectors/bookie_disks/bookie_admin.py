@@ -1,0 +1,164 @@
+"""The HTTP admin server of one bookie (`httpServerEnabled=true`): free space, mode, configuration, and usage by dir.
+
+Recorded from a real bookie 4.17.3. `/api/v1/bookie/info` has the sums over all ledger dirs, which hide one full dir.
+The gauges of `/metrics` have the used per cent of each dir, under a name made of its path. In
+`/api/v1/config/server_config` stands only what the configuration sets, so an absent threshold is BookKeeper's default.
+"""
+
+import re
+from collections.abc import Mapping
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from connectors.pulsar.connection import PulsarAdmin, plain_client
+from connectors.pulsar.outcomes import AdminError
+from connectors.pulsar.rest import RestClient
+from policies.bookie_disks.readings import BookieDir, BookieThresholds
+from policies.observations import Outcome
+
+_DEFAULT_PORT = "3181"
+_READ_ONLY_AT, _WARN_AT = 0.95, 0.90
+"""BookKeeper's defaults of `diskUsageThreshold` and `diskUsageWarnThreshold`."""
+_GAUGE = re.compile(r"^bookie_ledger_dir_(\S+?)_usage(?:\{[^}]*\})? (\S+)", re.MULTILINE)
+_NO_METRIC_CHARACTER = re.compile(r"[^a-zA-Z0-9_:]")
+_TOLERANCE = 0.02
+"""The sums and the gauges are read one after the other: their used shares may differ by this much."""
+
+_STATS_HINT = (
+    "it has several ledger dirs and no gauge of each: set statsProviderClass="
+    "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider in bookkeeper.conf"
+)
+
+
+class BookieSpace(BaseModel):
+    """The sums over all ledger dirs of a bookie."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    free_bytes: int = Field(alias="freeSpace", ge=0)
+    total_bytes: int = Field(alias="totalSpace", gt=0)
+
+
+class _BookieMode(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    is_read_only: bool = Field(alias="readOnly")
+
+
+_SPACE, _MODE, _CONFIG = TypeAdapter(BookieSpace), TypeAdapter(_BookieMode), TypeAdapter(dict[str, str])
+_HOSTS = TypeAdapter(dict[str, str | None])
+
+
+class BookieAdmin:
+    """One bookie's HTTP server. It never receives the token, which is for Pulsar.
+
+    Every method raises as `RestClient.get` does.
+
+    Args:
+        url: its address.
+        settings: those of the admin REST API; only certificates and timeout are used.
+    """
+
+    def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
+        self._rest = RestClient(
+            lambda: plain_client(url, settings, transport), settings.fingerprint, settings.timeout_seconds
+        )
+
+    def registered(self) -> dict[str, str | None]:
+        """Return the registered bookies with their hosts, read-only ones included."""
+        params = {"print_hostnames": "true"}
+        found = {kind: self._list({**params, "type": kind}) for kind in ("ro", "rw")}
+        return {**found["ro"], **found["rw"]}
+
+    def _list(self, params: Mapping[str, str]) -> dict[str, str | None]:
+        return self._rest.get("/api/v1/bookie/list_bookies", _HOSTS, params)
+
+    def space(self) -> BookieSpace:
+        """Return the sums over its ledger dirs."""
+        return self._rest.get("/api/v1/bookie/info", _SPACE)
+
+    def is_read_only(self) -> bool:
+        """Return whether it takes no new data now."""
+        return self._rest.get("/api/v1/bookie/state", _MODE).is_read_only
+
+    def config(self) -> dict[str, str]:
+        """Return what is set in its configuration."""
+        return self._rest.get("/api/v1/config/server_config", _CONFIG)
+
+    def used_shares(self) -> dict[str, float]:
+        """Return the used share by the part of a gauge's name that stands for the dir; empty without such gauges."""
+        try:
+            text = self._rest.send("GET", "/metrics").text
+        except AdminError as error:
+            if error.outcome is Outcome.UNSUPPORTED:
+                return {}
+            raise
+        try:
+            return {name: float(value) / 100 for name, value in _GAUGE.findall(text)}
+        except ValueError:
+            raise AdminError(Outcome.ERROR, "GET /metrics: the usage of a ledger dir is no number") from None
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        self._rest.close()
+
+
+def find_stranger(bookie: str, config: Mapping[str, str]) -> str | None:
+    """Return the id of the bookie that answered in place of another one; None if the right one did, as far as known."""
+    if (own := config.get("bookieId")) is not None:
+        return None if own == bookie else own
+    host, _, port = bookie.rpartition(":")
+    found_host, found_port = config.get("advertisedAddress") or host, config.get("bookiePort", _DEFAULT_PORT)
+    if not host or not port.isdigit():
+        return f"{found_host}:{found_port}"
+    return None if (found_host, found_port) == (host, port) else f"{found_host}:{found_port}"
+
+
+def list_ledger_dirs(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the configured ledger dirs of a bookie."""
+    names = config.get("ledgerDirectories", "/tmp/bk-data").strip("[]").split(",")  # noqa: S108 - BookKeeper's default
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def read_thresholds(config: Mapping[str, str]) -> BookieThresholds | None:
+    """Return the used shares at which a bookie changes its behaviour; None if they are no numbers from 0 to 1.
+
+    At `diskUsageWarnThreshold` it suspends major compaction, at `diskUsageThreshold` minor compaction, too.
+    """
+    try:
+        read_only = float(config.get("diskUsageThreshold", _READ_ONLY_AT))
+        warn = float(config.get("diskUsageWarnThreshold", _WARN_AT))
+        return BookieThresholds(read_only=read_only, major_compaction=warn, minor_compaction=read_only)
+    except ValueError:
+        return None
+
+
+def find_dirs(names: tuple[str, ...], space: BookieSpace, used_shares: Mapping[str, float]) -> tuple[BookieDir, ...]:
+    """Return the dirs of a bookie with their bytes.
+
+    One dir has the sums. Of several, the gauges give the used shares, and the sum of their sizes is divided equally:
+    ratios are exact, bytes only where the disks are of one size.
+
+    Raises:
+        AdminError: there is no gauge of each dir, or the sums contradict the gauges.
+    """
+    if space.free_bytes > space.total_bytes:
+        raise AdminError(Outcome.ERROR, f"{space.free_bytes} bytes are free of {space.total_bytes}")
+    if len(names) == 1:
+        return (BookieDir(dir=names[0], total_bytes=space.total_bytes, usable_bytes=space.free_bytes),)
+    by_gauge = {_NO_METRIC_CHARACTER.sub("_", name): name for name in names}
+    found = {by_gauge[gauge]: share for gauge, share in used_shares.items() if gauge in by_gauge}
+    if len(found) < len(names):
+        raise AdminError(Outcome.UNSUPPORTED, _STATS_HINT)
+    used = 1 - space.free_bytes / space.total_bytes
+    lowest, highest = min(found.values()), max(found.values())
+    if not lowest - _TOLERANCE <= used <= highest + _TOLERANCE or not 0.0 <= lowest <= highest <= 1.0 + _TOLERANCE:
+        raise AdminError(
+            Outcome.ERROR,
+            f"the sums contradict the dirs: {used:.0%} of all bytes are used, of single dirs {lowest:.0%} to "
+            f"{highest:.0%}",
+        )
+    size = space.total_bytes // len(names)
+    free = {name: max(0, round(size * (1 - share))) for name, share in found.items()}
+    return tuple(BookieDir(dir=name, total_bytes=size, usable_bytes=free[name]) for name in names)

@@ -1,0 +1,117 @@
+"""The bookie-disks policy's I/O: reads the disks of bookies over HTTP."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+
+import connectors.bookie_disks.collector
+from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.view import BookieDisksView
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.probe import Probe, ProbeResult
+from connectors.component import Component
+from connectors.registration import (
+    ClusterSetting,
+    ClusterSources,
+    CollectorContext,
+    PolicyConnectors,
+    ProbeContext,
+    SettingsWarning,
+    warn_of_interval,
+)
+from policies.bookie_disks import BookieDisks, BookieDisksSettings
+from policies.observations import Outcome, Reading
+from policies.units import counted, name_some
+
+
+def _warnings(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
+    """Warn of intervals that are too long, and of a hard limit beyond BookKeeper's default for compaction."""
+    for name, cluster in clusters.items():
+        watched, own = cluster.setting(WatchedBookieDisks), settings.for_cluster(name)
+        if watched is None:
+            continue
+        if watched.poll_interval >= own.validity:
+            place = ("clusters", name, "bookie_disks", "poll_interval")
+            yield warn_of_interval(place, watched.poll_interval, "bookie_disks", own.validity)
+        share = None if own.hard is None else own.hard.available_ratio_below
+        if share is not None and share <= _SUSPENDED_FREE:
+            yield SettingsWarning(
+                ("policies", "bookie_disks", "hard"),
+                f"{share:.0%} free is not above {_SUSPENDED_FREE:.0%}, where a bookie suspends compaction by default: "
+                "then deleting data frees no space; raise it",
+            )
+
+
+_SUSPENDED_FREE = 0.10
+"""The free share of a disk at which a bookie suspends major compaction by default."""
+
+
+def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
+    if cluster.setting(WatchedBookieDisks) is None or not isinstance(reading, BookieDisks):
+        return
+    if reading.outcome in (Outcome.UNSUPPORTED, Outcome.UNREACHABLE) and "statsProvider" not in (reading.detail or ""):
+        yield "bookkeeper.conf: httpServerEnabled=true (and restart the bookie): its HTTP server has the free space"
+
+
+def _probes(context: ProbeContext) -> Iterator[Probe]:
+    watched, pulsar = context.cluster.setting(WatchedBookieDisks), context.cluster.pulsar
+    if watched is None or pulsar is None:
+        return
+
+    def ask() -> ProbeResult:
+        found: list[Reading] = []
+        metrics = PollMetrics(CollectorRegistry())
+        BookieDisksCollector(context.name, watched, pulsar, found.append, metrics).poll_once()
+        return compare_limits([each for each in found if isinstance(each, BookieDisks)], context.settings)
+
+    yield Probe(f"{context.name}: BookKeeper", "hard limit above the bookies' thresholds", ask)
+
+
+def compare_limits(readings: Sequence[BookieDisks], settings: BookieDisksSettings) -> ProbeResult:
+    """Compare the hard limit with the used share at which each bookie suspends compaction or turns read-only."""
+    good = [each for each in readings if each.outcome is Outcome.OK]
+    late = sorted(each.bookie for each in good if _is_hard_too_late(each, settings))
+    unknown = [each for each in good if each.thresholds is None]
+    if not good:
+        return ProbeResult(Outcome.ERROR, "no bookie could be read")
+    if late:
+        remedy = "policies.bookie_disks.hard: raise it above the bookies' diskUsageWarnThreshold"
+        return ProbeResult(Outcome.ERROR, f"at the hard limit {name_some(late)} suspend compaction already", (remedy,))
+    if unknown:
+        return ProbeResult(Outcome.ERROR, f"the thresholds of {counted(len(unknown), 'bookie')} are no numbers")
+    return ProbeResult(Outcome.OK, f"{counted(len(good), 'bookie')} compared")
+
+
+def _is_hard_too_late(reading: BookieDisks, settings: BookieDisksSettings) -> bool:
+    found = reading.thresholds
+    shares = (found.major_compaction, found.minor_compaction, found.read_only) if found is not None else ()
+    first = min((share for share in shares if share is not None), default=None)
+    if first is None or settings.hard is None:
+        return False
+    # Rounded, because 1 - 0.9 is a little less than 0.1.
+    return any(settings.hard.in_bytes(d.total_bytes) <= round((1 - first) * d.total_bytes) for d in reading.dirs)
+
+
+def _collectors(context: CollectorContext) -> Iterator[Component]:
+    watched, pulsar = context.cluster.setting(WatchedBookieDisks), context.cluster.pulsar
+    if watched is not None and pulsar is not None:
+        publish = context.sink(BookieDisks, connectors.bookie_disks.collector.SOURCE)
+        collector = BookieDisksCollector(context.name, watched, pulsar, publish, context.metrics)
+        yield Component(f"bookie disks collector of {context.name}", collector.run)
+
+
+CONNECTORS = PolicyConnectors(
+    cluster_settings={
+        "bookie_disks": ClusterSetting(
+            WatchedBookieDisks,
+            "If present, the disks of its bookies are read over HTTP. The groups of bookies and the namespaces come "
+            "from `bookies` or `pulsar_bookies`; without them all bookies are one group.",
+            needs=("pulsar.admin_url",),
+        ),
+    },
+    warnings=_warnings,
+    probes=_probes,
+    remedies=_remedies,
+    collectors=_collectors,
+    view=BookieDisksView,
+)

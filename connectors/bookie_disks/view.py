@@ -1,0 +1,154 @@
+"""Metrics of the bookie-disks policy: its decisions, and the disks behind them.
+
+The state of the disks comes from the policy's own fold and judge of the same readings.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from connectors.metric_families import Family, Histogram, Sample
+from connectors.policy_view import DECISION_STALE, by_cluster
+from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
+from policies.bookie_disks.fold import fold
+from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
+from policies.bookie_disks.policy import NAME
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import BookieDisksCluster
+from policies.decisions import Decision
+from policies.free_space import trend
+from policies.free_space.volumes import Freshness, seconds_left
+from policies.observations import Observation
+from policies.units import to_millis
+
+FACTOR = Family(
+    "headgate_bookie_throttle_factor",
+    "The decided fraction of the full publish rate of a placement group, in shadow mode and without an actuator, too. "
+    "While the decision is stale, it is the factor that replaces it.",
+    ("cluster", "group"),
+)
+LIMITING = Family(
+    "headgate_throttling_bookie",
+    "1 for the bookie that limits a placement group now, with the reason of the decision.",
+    ("cluster", "group", "bookie", "dir", "reason"),
+)
+NAMESPACES = Family(
+    "headgate_placement_group_namespaces", "Number of namespaces of a placement group.", ("cluster", "group")
+)
+_DIR = ("cluster", "bookie", "dir")
+USABLE = Family("headgate_bookie_dir_usable_bytes", "Free bytes of a ledger dir, by the last reading.", _DIR)
+TOTAL = Family("headgate_bookie_dir_total_bytes", "Size of a ledger dir's disk, by the last reading.", _DIR)
+SECONDS_TO_FULL = Family(
+    "headgate_bookie_dir_seconds_to_full",
+    "Time until a ledger dir is full at its present rate; absent if it is not filling, if its trend is not credible, "
+    "or if its reading is stale.",
+    _DIR,
+)
+READ_ONLY = Family("headgate_bookie_read_only", "1 if the bookie takes no new data.", ("cluster", "bookie"))
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The state of one cluster."""
+
+    settings: BookieDisksSettings
+    known: BookieDisksCluster = field(default_factory=BookieDisksCluster)
+    decisions: dict[str, BookieThrottle] = field(default_factory=dict)
+    judged: dict[str, BookieVerdict] = field(default_factory=dict)
+
+    def judge(self, now_ms: int) -> dict[str, BookieVerdict]:
+        """Judge the bookies as a step of the policy does."""
+        self.judged = judge_bookies(self.known, self.settings, now_ms, (), self.judged)
+        return self.judged
+
+
+class BookieDisksView:
+    """The present state of all clusters."""
+
+    families: tuple[Family, ...] = (FACTOR, LIMITING, NAMESPACES, USABLE, TOTAL, SECONDS_TO_FULL, READ_ONLY)
+    of_decisions: tuple[Family, ...] = (LIMITING, NAMESPACES)
+    histograms: tuple[Histogram, ...] = ()
+
+    def __init__(self, settings: BookieDisksSettings) -> None:
+        self._settings = settings
+        self._clusters: dict[str, _Watched] = {}
+
+    @property
+    def history(self) -> timedelta:
+        """The longest validity of a reading in any cluster, or the window of the trend."""
+        validities = (settings.validity for settings in self._settings.everywhere())
+        return max(timedelta(milliseconds=trend.WINDOW_MS), *validities)
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Fold readings as a step of the policy does."""
+        for name, readings in by_cluster(observations):
+            cluster = self._cluster(name)
+            cluster.known = fold(cluster.known, readings)
+
+    def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
+        """Fold a group's next decision."""
+        if not isinstance(decision, BookieThrottle):
+            return False
+        cluster = self._cluster(decision.cluster)
+        before = cluster.decisions.get(decision.subject)
+        if decision.reason is BookieThrottleReason.GROUP_ENDED:
+            cluster.decisions.pop(decision.subject, None)
+            return False
+        cluster.decisions[decision.subject] = decision
+        is_news = before is not None and before.factor != decision.factor and bool(decision.evidence)
+        return is_news and before is not None and decision.evidence[0] not in before.evidence
+
+    def forget(self, key: str) -> None:
+        """Drop the decision of a record key."""
+        for cluster in self._clusters.values():
+            cluster.decisions.pop(key, None)
+
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop the cluster."""
+        self._clusters.pop(cluster, None)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield the samples of all clusters."""
+        for name, cluster in sorted(self._clusters.items()):
+            if cluster.known.begun_ms is None and not cluster.decisions:
+                continue
+            for _, decision in sorted(cluster.decisions.items()):
+                yield from _decision_samples(decision, cluster.settings, now_ms)
+            stale = any(_is_stale(decision, now_ms) for decision in cluster.decisions.values())
+            if cluster.decisions:
+                yield Sample(DECISION_STALE, (NAME, name), float(stale))
+            for bookie in cluster.judge(now_ms).values():
+                yield from _bookie_samples(name, bookie, now_ms)
+
+    def _cluster(self, name: str) -> _Watched:
+        if name not in self._clusters:
+            self._clusters[name] = _Watched(self._settings.for_cluster(name))
+        return self._clusters[name]
+
+
+def _is_stale(decision: BookieThrottle, now_ms: int) -> bool:
+    return decision.valid_until is not None and now_ms >= to_millis(decision.valid_until)
+
+
+def _decision_samples(decision: BookieThrottle, settings: BookieDisksSettings, now_ms: int) -> Iterator[Sample]:
+    labels = (decision.cluster, decision.group)
+    if _is_stale(decision, now_ms):
+        yield Sample(FACTOR, labels, settings.choose_expired(decision.factor))
+        return
+    yield Sample(FACTOR, labels, decision.factor)
+    yield Sample(NAMESPACES, labels, decision.namespaces.count)
+    if decision.limiting is not None:
+        where = (decision.limiting.bookie, decision.limiting.dir, decision.reason.value)
+        yield Sample(LIMITING, (*labels, *where), 1.0)
+
+
+def _bookie_samples(cluster: str, bookie: BookieVerdict, now_ms: int) -> Iterator[Sample]:
+    if bookie.facts.freshness is not Freshness.NEVER_READ:
+        yield Sample(READ_ONLY, (cluster, bookie.name), float(bookie.facts.state.is_read_only))
+    for each in bookie.dirs:
+        labels = (cluster, *each.key)
+        yield Sample(USABLE, labels, each.state.usable_bytes)
+        yield Sample(TOTAL, labels, each.state.total_bytes)
+        seconds = None if each.full_ms is None else seconds_left(each.state, now_ms)
+        if seconds is not None:
+            yield Sample(SECONDS_TO_FULL, labels, seconds)

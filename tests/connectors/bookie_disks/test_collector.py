@@ -1,0 +1,159 @@
+"""What the collector publishes, whatever the bookies answer: an outcome and a sentence, never a guess."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.registration import compare_limits
+from connectors.collection.poll_metrics import PollMetrics
+from connectors.pulsar.connection import PulsarAdmin
+from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.observations import Outcome
+
+LIST = "bk1/api/v1/bookie/list_bookies"
+CONFIG = {"bookiePort": "3181", "ledgerDirectories": "/a"}
+ONE_DIR: Mapping[str, Any] = {
+    LIST: {"bk1:3181": "bk1", "bk2:3181": "bk2"},
+    **{
+        f"{host}/api/v1/{path}": answer
+        for host in ("bk1", "bk2")
+        for path, answer in {
+            "config/server_config": CONFIG,
+            "bookie/state": {"readOnly": host == "bk2"},
+            "bookie/info": {"freeSpace": 250, "totalSpace": 1000},
+        }.items()
+    },
+}
+"""By host and path; as recorded from a real bookie 4.17.3."""
+TWO_DIRS: Mapping[str, Any] = {
+    **ONE_DIR,
+    "bk1/api/v1/config/server_config": {**CONFIG, "ledgerDirectories": "/data/l-0,/data/l-1"},
+    "bk1/metrics": "bookie_ledger_dir__data_l_0_usage 90.0\nbookie_ledger_dir__data_l_1_usage{} 60\nother 1\n",
+}
+
+
+def poll(answers: Mapping[str, Any], **settings: Any) -> dict[str, BookieDisks]:
+    """The readings of one poll, by bookie."""
+
+    def take(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/v1/bookie/list_bookies" and request.url.params["type"] == "ro":
+            return httpx.Response(200, json={})
+        answer = answers.get(f"{request.url.host}{request.url.path}", 404)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, int):
+            return httpx.Response(answer, text="no")
+        return httpx.Response(200, text=answer) if isinstance(answer, str) else httpx.Response(200, json=answer)
+
+    watched = WatchedBookieDisks(bookie_url="http://bk1:8000", **settings)
+    found: list[Any] = []
+    admin = PulsarAdmin(admin_url="http://pulsar:8080")
+    metrics = PollMetrics(CollectorRegistry())
+    BookieDisksCollector("c1", watched, admin, found.append, metrics, httpx.MockTransport(take)).poll_once()
+    return {reading.bookie: reading for reading in found}
+
+
+def test_each_registered_bookie_is_read_with_its_mode_and_thresholds() -> None:
+    readings = poll(ONE_DIR)
+    assert [(b, r.outcome, r.read_only) for b, r in readings.items()] == [
+        ("bk1:3181", Outcome.OK, False), ("bk2:3181", Outcome.OK, True),
+    ]  # fmt: skip
+    (ledgers,) = readings["bk1:3181"].dirs
+    assert (ledgers.dir, ledgers.usable_bytes, ledgers.total_bytes) == ("/a", 250, 1000)
+    thresholds = readings["bk1:3181"].thresholds
+    assert thresholds is not None
+    assert (thresholds.read_only, thresholds.major_compaction, thresholds.minor_compaction) == (0.95, 0.90, 0.95)
+
+
+def test_of_several_dirs_each_has_the_share_of_its_own_gauge() -> None:
+    dirs = poll(TWO_DIRS)["bk1:3181"].dirs
+    assert [(d.dir, d.usable_bytes, d.total_bytes) for d in dirs] == [("/data/l-0", 50, 500), ("/data/l-1", 200, 500)]
+
+
+def test_a_threshold_of_the_configuration_counts() -> None:
+    config = {**CONFIG, "diskUsageThreshold": "0.97", "diskUsageWarnThreshold": "0.8"}
+    thresholds = poll({**ONE_DIR, "bk1/api/v1/config/server_config": config})["bk1:3181"].thresholds
+    assert thresholds is not None
+    assert (thresholds.read_only, thresholds.major_compaction) == (0.97, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "said"),
+    [
+        pytest.param({"bk1/api/v1/config/server_config": 404}, "unsupported", "no such API", id="another server"),
+        pytest.param({"bk1/api/v1/bookie/info": {}}, "error", "freeSpace", id="half an answer"),
+        pytest.param({"bk1/api/v1/bookie/info": "{"}, "error", "no JSON", id="no JSON"),
+        pytest.param({"bk1/api/v1/bookie/info": httpx.ConnectError("refused")}, "unreachable", "refused", id="off"),
+        pytest.param({"bk1/api/v1/bookie/info": httpx.ReadTimeout("")}, "timeout", "no answer", id="silence"),
+        pytest.param({"bk1/api/v1/bookie/state": 403}, "unauthorized", "403", id="forbidden"),
+        pytest.param(
+            {"bk1/api/v1/bookie/info": {"freeSpace": 2000, "totalSpace": 1000}}, "error", "2000 bytes are free of 1000",
+            id="more free than there is",
+        ),
+        pytest.param(
+            {"bk1/api/v1/config/server_config": {"bookiePort": "3999"}}, "error", "bookie bk1:3999 answers",
+            id="a bookie that answers for another",
+        ),
+        pytest.param(
+            {"bk1/api/v1/config/server_config": {"bookieId": "blue"}}, "error", "bookie blue answers", id="by its id",
+        ),
+        pytest.param({"bk1/metrics": 404}, "unsupported", "statsProviderClass", id="no gauges of several dirs"),
+        pytest.param(
+            {"bk1/metrics": "bookie_ledger_dir__data_l_0_usage 10.0\nbookie_ledger_dir__data_l_1_usage 12.0\n"},
+            "error", "75% of all bytes are used, of single dirs 10% to 12%", id="sums that contradict the dirs",
+        ),
+        pytest.param({"bk1/metrics": "bookie_ledger_dir__data_l_0_usage x\n"}, "error", "no number", id="a gauge"),
+    ],
+)  # fmt: skip
+def test_a_bad_answer_of_one_bookie_is_an_outcome_with_a_sentence(
+    answers: Mapping[str, Any], outcome: str, said: str
+) -> None:
+    several = TWO_DIRS if "bk1/metrics" in answers else ONE_DIR
+    readings = poll({**several, **answers})
+    bad = readings["bk1:3181"]
+    assert (bad.outcome.value, bad.dirs) == (outcome, ())
+    assert said in (bad.detail or "")
+    assert readings["bk2:3181"].outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("listed", "outcome", "said"),
+    [
+        (404, "unsupported", "no such API"),
+        ({f"bk{n}:3181": "bk1" for n in range(10_001)}, "error", "10001 bookies are registered, more than 10000"),
+        ({"": "bk1"}, "error", "an empty or an endless name"),
+        ([], "error", "list_bookies"),
+    ],
+    ids=["HTTP off", "too many", "without a name", "a list"],
+)
+def test_bookies_that_cannot_be_listed_are_one_outcome_of_the_cluster(listed: Any, outcome: str, said: str) -> None:
+    (reading,) = poll({**ONE_DIR, LIST: listed}).values()
+    assert (reading.bookie, reading.outcome.value) == ("", outcome)
+    assert said in (reading.detail or "")
+
+
+def test_a_bookie_with_an_id_that_is_no_address_needs_one_in_the_settings() -> None:
+    named = {**ONE_DIR, LIST: {"blue/x": None}}
+    assert "name its address in urls" in (poll(named)["blue/x"].detail or "")
+    blue = {**named, "bk1/api/v1/config/server_config": {**CONFIG, "bookieId": "blue/x"}}
+    assert poll(blue, urls={"blue/x": "http://bk1:8000"})["blue/x"].outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("hard", "outcome", "said"),
+    [
+        (0.12, Outcome.OK, "2 bookies compared"),
+        (0.10, Outcome.ERROR, "at the hard limit bk1:3181, bk2:3181 suspend compaction already"),
+    ],
+)
+def test_the_doctor_compares_the_hard_limit_with_the_bookies_own_thresholds(
+    hard: float, outcome: Outcome, said: str
+) -> None:
+    settings = BookieDisksSettings.model_validate({"hard": {"available_ratio_below": hard}})
+    result = compare_limits([*poll(ONE_DIR).values()], settings)
+    assert (result.outcome, result.detail) == (outcome, said)

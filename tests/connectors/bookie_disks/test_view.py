@@ -1,0 +1,45 @@
+"""The metrics show the factors as they were decided, and the disks behind them."""
+
+from connectors.bookie_disks.view import BookieDisksView
+from policies.bookie_disks.decisions import BookieThrottle
+from policies.units import to_millis
+from tests.policies.bookie_disks.scenario import Run, all_disks, settings
+from tests.policies.cases_of_bookies import affinity, racks
+from tests.policies.virtual_run import at
+
+GROUPS = {"g1": "b1 b2", "g2": "b3 b4"}
+
+
+def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
+    seen = [racks(0, GROUPS), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16, b3=60, b4=70)]
+    run, view = Run(settings()).see(*seen), BookieDisksView(settings())
+    view.observe(seen)
+    for decision in run.published:
+        if isinstance(decision, BookieThrottle):
+            view.decide(decision, live=True)
+
+    now = {(s.family.name, s.labels): s.value for s in view.samples(to_millis(at(1)))}
+    assert now["headgate_bookie_throttle_factor", ("c1", "g1")] == 0.5
+    assert now["headgate_bookie_throttle_factor", ("c1", "default")] == 1.0
+    assert now["headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")] == 1.0
+    assert now["headgate_placement_group_namespaces", ("c1", "g1")] == 1
+    assert now["headgate_bookie_dir_usable_bytes", ("c1", "b2", "/l")] == 16 * 10**9
+    assert now["headgate_bookie_read_only", ("c1", "b1")] == 0.0
+    assert now["headgate_decision_stale", ("bookie_disks", "c1")] == 0.0
+
+    later = {(s.family.name, s.labels): s.value for s in view.samples(to_millis(at(1000)))}
+    assert later["headgate_decision_stale", ("bookie_disks", "c1")] == 1.0
+    assert later["headgate_bookie_throttle_factor", ("c1", "g1")] == 0.5
+    assert ("headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")) not in later
+
+
+def test_a_group_that_ended_is_shown_no_more() -> None:
+    run = Run(settings()).see(racks(0, GROUPS), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16))
+    run.see(affinity(10, {}))
+    view = BookieDisksView(settings())
+    for decision in run.published:
+        if isinstance(decision, BookieThrottle):
+            view.decide(decision, live=True)
+    assert {s.labels for s in view.samples(0) if s.family.name == "headgate_bookie_throttle_factor"} == {
+        ("c1", "default")
+    }
