@@ -47,7 +47,7 @@ def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Em
     """Compare the verdict with the decision in force."""
     now_ms, settings, last = to_millis(verdict.now), verdict.settings, before.last if before else None
     name, schedule, limiting = verdict.move.verdict.value, repeat_schedule(settings), verdict.limiting
-    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.mode.value)
+    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.stance)
     seconds = verdict.seconds_to_full
     full_ms = None if seconds is None else now_ms + round(1000 * seconds)
     in_force, due_ms = None, None
@@ -67,7 +67,7 @@ def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Em
             limiting=limiting,
             noted=tuple(sorted({*noted, name})),
             full_ms=full_ms,
-            mode=issuer.mode.value,
+            mode=issuer.stance,
             repeat_at_ms=schedule.due_ms(now_ms),
         )
         return EmittedGroup(published, decision=_make_decision(verdict, last, issuer, sequence))

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from connectors.bookie_disks.view import BookieDisksView
 from connectors.exporter import exporter
 from connectors.exporter.exporter import Exporter
 from connectors.isolation.view import IsolationView
@@ -186,7 +187,7 @@ def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) ->
     scene.run(script())
     described = {metric.name for metric in scene.exporter.describe()}
     shown = {name.removesuffix("_total") for name in scene.families()}
-    views = (IsolationView, SessionsView, SwitchingView)
+    views = (BookieDisksView, IsolationView, SessionsView, SwitchingView)
     others = {family.name.removesuffix("_total") for view in views for family in view.families}
     others |= {"headgate_session_recovery_seconds"}
     assert shown == described - others

@@ -18,6 +18,7 @@ from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter import loop as throttle
 from tests.connectors.isolation import test_view as isolation
 from tests.connectors.sessions import test_view as sessions
+from tests.policies.bookie_disks import scenario as bookie_disks
 from tests.policies.switching.wire import WireWorld
 
 START, PREFIX = throttle.START, throttle.PREFIX
@@ -75,7 +76,13 @@ class World:
         bookies.step(isolation.bookies("b1", "b2", "b3"), isolation.racks(g=("b1", "b2")), isolation.affinity(ns="g"))
         self._sessions()
         self._switch()
+        self._disks()
         return self
+
+    def _disks(self) -> None:
+        run = bookie_disks.Run(bookie_disks.settings()).see(*bookie_disks.all_disks(0, b1=50, b2=16))
+        for decision in run.decided():
+            self.view.fold([throttle.decided(decision.model_copy(update={"decided_at": self.now}))], live=True)
 
     def _sessions(self) -> None:
         members = sessions.Loop()
