@@ -49,6 +49,8 @@ _GROUPS: TypeAdapter[dict[str, dict[str, RackInfo]]] = TypeAdapter(
 _AFFINITY: TypeAdapter[AffinityDocument | None] = TypeAdapter(AffinityDocument | None)
 _PERSISTENCE: TypeAdapter[PersistenceDocument | None] = TypeAdapter(PersistenceDocument | None)
 _LOOKUP = TypeAdapter(Lookup)
+_CONFIGURATION: TypeAdapter[dict[str, str | None]] = TypeAdapter(dict[str, str | None])
+_OWNED: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 _ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
     Annotated[IsolationPolicyDocuments, BeforeValidator(none_as_empty)]
 )
@@ -111,6 +113,15 @@ class AdminApi:
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """Return the ids (`host:port`) of the registered brokers; the name of `cluster` does not matter."""
         return self._rest.get(_path(_BROKERS, cluster), _NAMES)
+
+    def runtime_configuration(self) -> dict[str, str | None]:
+        """Return the settings in force of the broker that answers, by their names in `broker.conf`; for superusers."""
+        return self._rest.get(f"{_BROKERS}/configuration/runtime", _CONFIGURATION)
+
+    def owned_bundles(self, cluster: str, broker: str) -> tuple[str, ...]:
+        """Return the bundles that a broker serves, as `tenant/namespace/range`; the broker itself answers."""
+        owned = self._rest.get(_path(_BROKERS, cluster, broker, "ownedNamespaces"), _OWNED)
+        return tuple(sorted(owned))
 
     def check_health(self) -> None:
         """Have the answering broker write and read a message; raises if it cannot."""

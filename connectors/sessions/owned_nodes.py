@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.zookeeper.owners import digest, owner_member
+from connectors.zookeeper.owners import digest, load_manager, owner_member
 from connectors.zookeeper.server_status import session_name
 from connectors.zookeeper.tree import Reader
 from policies.sessions.readings import MAX_NAME, NodeKind, OwnedNode
@@ -138,4 +138,5 @@ def parse_node(path: str, kind: NodeKind, value: bytes, stat: Any) -> OwnedNode:
         session=session_name(stat.ephemeralOwner) if is_ephemeral else None,
         czxid=stat.czxid,
         version=stat.version,
+        load_manager=load_manager(value) if kind is NodeKind.BROKER else None,
     )

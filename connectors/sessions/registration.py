@@ -1,6 +1,7 @@
 """The sessions policy's I/O: reads sessions, ownership and health, and unloads bundles through the admin REST API."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -8,10 +9,12 @@ from pydantic import BaseModel
 import connectors.sessions.health
 import connectors.sessions.zookeeper_ownership
 import connectors.sessions.zookeeper_sessions
-from connectors.collection.probe import Probe
+from connectors.collection.probe import Probe, ProbeResult
 from connectors.component import Component
+from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import plain_http_problem
-from connectors.pulsar.probes import superuser_line, superuser_probe
+from connectors.pulsar.outcomes import READ_ERRORS
+from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -31,6 +34,10 @@ from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSess
 from connectors.zookeeper.probes import acl_line
 from policies.observations import Outcome, Reading
 from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
+from policies.sessions.readings import EXTENSIBLE_LOAD_MANAGER
+
+SESSION_POLICY = "zookeeperSessionExpiredPolicy"
+"""The brokers' own setting of PIP-57."""
 
 
 def _collectors(context: CollectorContext) -> Iterator[Component]:
@@ -43,7 +50,7 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
         yield Component(f"session collector of {name}", sessions.run)
     if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
         publish = context.sink(Ownerships, connectors.sessions.zookeeper_ownership.SOURCE)
-        ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics)
+        ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics, admin=context.clients.pulsar(name))
         yield Component(f"ownership collector of {name}", ownership.run)
     if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
         publish = context.sink(MemberHealth, connectors.sessions.health.SOURCE)
@@ -88,9 +95,29 @@ def _acts_on(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa
 
 
 def _probes(context: ProbeContext) -> Iterator[Probe]:
-    admin = context.clients.pulsar(context.name)
-    if context.cluster.setting(UnloadSettings) is not None and admin is not None:
-        yield superuser_probe(f"{context.name}: Pulsar", admin, "unload bundles")
+    admin, system = context.clients.pulsar(context.name), f"{context.name}: Pulsar"
+    if admin is None:
+        return
+    if context.cluster.setting(UnloadSettings) is not None:
+        yield superuser_probe(system, admin, "unload bundles")
+    if any(context.cluster.setting(block) is not None for block in _POLLED.values()):
+        yield Probe(system, "the brokers' settings for lost sessions", partial(check_brokers, admin))
+
+
+def check_brokers(admin: AdminApi) -> ProbeResult:
+    """Check the settings of the broker that answers: its session policy must leave decisions to Headgate."""
+    try:
+        configuration = admin.runtime_configuration()
+    except READ_ERRORS.expected as error:
+        return failed_probe(admin.settings, error, "read the brokers' settings")
+    expired = configuration.get(SESSION_POLICY) or "not set"
+    manager = configuration.get("loadManagerClassName") or "an unknown load manager"
+    source = "from the brokers" if manager.endswith(EXTENSIBLE_LOAD_MANAGER) else "from ZooKeeper"
+    found = f"{SESSION_POLICY} is {expired}; {manager.rpartition('.')[2]}, so ownership is read {source}"
+    if expired == "reconnect":
+        return ProbeResult(Outcome.OK, found)
+    remedy = f"broker.conf: {SESSION_POLICY}=reconnect (and restart the brokers); else each shuts itself down at once"
+    return ProbeResult(Outcome.ERROR, found, (remedy,))
 
 
 def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The collector of ownership in one cluster: broker registrations, the leader, and the bundles of topics."""
 
+import math
 import re
 import threading
 import time
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.collection.change_filter import ChangeFilter
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
+from connectors.pulsar.admin import AdminApi
+from connectors.sessions.broker_ownership import BrokerOwnership
 from connectors.sessions.owned_nodes import OwnedNodes, parse_node
 from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.session import ZooKeeperSession
@@ -58,6 +61,7 @@ class OwnershipCollector:
 
     Args:
         session: the ZooKeeper session; shared with others, so not closed here.
+        admin: the admin REST API, for brokers whose load manager keeps no ownership in ZooKeeper; shared, too.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class OwnershipCollector:
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         *,
+        admin: AdminApi | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
@@ -75,10 +80,11 @@ class OwnershipCollector:
         self._session = session
         self._metrics = metrics
         self._clock = clock
-        self._trees = (
-            OwnedNodes(BROKERS, NodeKind.BROKER, lambda _: True),
-            OwnedNodes(NAMESPACES, NodeKind.BUNDLE, lambda name: _BUNDLE.fullmatch(name) is not None),
-        )
+        self._registrations = OwnedNodes(BROKERS, NodeKind.BROKER, lambda _: True)
+        self._bundles = OwnedNodes(NAMESPACES, NodeKind.BUNDLE, lambda name: _BUNDLE.fullmatch(name) is not None)
+        self._trees = (self._registrations, self._bundles)
+        self._brokers = BrokerOwnership(cluster, admin)
+        self._asked_at = -math.inf
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._rechecked_at = clock()
         self._stop = threading.Event()
@@ -102,9 +108,10 @@ class OwnershipCollector:
             self._publish_due([self._tree_failure(tree, error) for tree in self._trees], began_at)
             self._publish_due([self._leader_failure(error)], began_at)
         else:
-            for tree in self._trees:
-                began_at = self._clock()
-                self._publish_due(self._read_tree(tree, reader), began_at)
+            registered = self._read_tree(self._registrations, reader)
+            self._publish_due(registered, began_at)
+            began_at = self._clock()
+            self._publish_due(self._read_bundles(registered, reader), began_at)
             began_at = self._clock()
             self._publish_due([self._read_leader(reader)], began_at)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
@@ -118,6 +125,19 @@ class OwnershipCollector:
         except READ_ERRORS.expected as error:
             return [self._tree_failure(tree, error)]
         return list(split_reading(self._cluster, tree.root, nodes, tree.branches))
+
+    def _read_bundles(self, registered: Sequence[Ownerships], reader: Reader) -> list[Ownerships]:
+        """Read the owners of bundles, from the brokers if ZooKeeper does not show them."""
+        nodes = [node for reading in registered for node in reading.nodes]
+        if not any(node.has_extensible_load_manager for node in nodes):
+            return self._read_tree(self._bundles, reader)
+        if self._clock() < self._asked_at + self._settings.republish.total_seconds():
+            return []
+        self._asked_at = self._clock()
+        reading = self._brokers.read(nodes)
+        if reading.outcome is not Outcome.OK:
+            return [reading]
+        return list(split_reading(self._cluster, NAMESPACES, reading.nodes, _list_tenants(reading.nodes)))
 
     def _read_leader(self, reader: Reader) -> Ownership:
         try:
@@ -146,6 +166,10 @@ class OwnershipCollector:
     def _forget_watches(self) -> None:
         for tree in self._trees:
             tree.forget_watches()
+
+
+def _list_tenants(nodes: Sequence[OwnedNode]) -> list[str]:
+    return sorted({"/".join(node.path.split("/")[:3]) for node in nodes})
 
 
 def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:

@@ -17,14 +17,23 @@ _HOST_PORT = re.compile(r".+:\d{1,5}")
 
 def owner_member(value: bytes) -> str | None:
     """Return the member (`host:port`) that a node's value names; None if there is none."""
+    document = _parse_object(value)
+    named = [document.get(_ID), *(_host_and_port(document.get(key)) for key in _URLS)]
+    return next((name for name in named if isinstance(name, str) and 0 < len(name) <= MAX_NAME), None)
+
+
+def load_manager(value: bytes) -> str | None:
+    """Return the class of a broker's load manager, by the value of its registration; None if it is not there."""
+    name = _parse_object(value).get("loadManagerClassName")
+    return name if isinstance(name, str) and 0 < len(name) <= MAX_NAME else None
+
+
+def _parse_object(value: bytes) -> dict[str, Any]:
     try:
         document = from_json(value)
     except ValueError:
-        return None
-    if not isinstance(document, dict):
-        return None
-    named = [document.get(_ID), *(_host_and_port(document.get(key)) for key in _URLS)]
-    return next((name for name in named if isinstance(name, str) and 0 < len(name) <= MAX_NAME), None)
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def digest(value: bytes) -> str:

@@ -13,12 +13,12 @@ from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fleet import has_failed
-from policies.sessions.judge.members import describe_absence, describe_flapping
+from policies.sessions.judge.members import describe_flapping
 from policies.sessions.liveness import Certainty, ReadingPair
 from policies.sessions.readings import bundle_of
 from policies.sessions.settings import DEFAULT_TIMEOUT_MS
 from policies.sessions.state import NEVER, NodeRecord
-from policies.units import agreeing, counted, human_seconds, name_some
+from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
 LOST = "session-lost"
 NOT_REGISTERED = "not-registered"
@@ -164,8 +164,7 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
         if track is None or not track.is_lost or not member.is_fresh or member.liveness.is_dead:
             continue
         if member.member.role not in fleet_wide:
-            lost_for = human_seconds((facts.now_ms - (track.lost_ms or 0)) / 1000)
-            what = f"has had no ZooKeeper session for {lost_for}"
+            what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"
             yield _report_member(context, LOST, Severity.WARNING, "session_lost", member, what)
 
 
@@ -204,9 +203,9 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
     is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
     is_sure = member.certainty is Certainty.SURE or _is_open(context, EXHAUSTED, member.name)
     if track.is_lost and member.is_exhausted and is_sure and not is_ordered and not is_fleet_wide:
-        tried = human_seconds((facts.now_ms - member.begun_ms) / 1000)
         attempts = counted(member.member.attempts, "failed attempt")
-        what = f"has not reconnected in {tried} ({attempts}), and no shutdown was ordered"
+        begun = _describe_instant(member.begun_ms)
+        what = f"has not reconnected since {begun} ({attempts}), and no shutdown was ordered"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
     if track.unsettled:
         settle = human_seconds(facts.settings.settle.total_seconds())
@@ -220,15 +219,18 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
 
 def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
     """Warn at once; critical after the longest time in which a member was seen to come back by itself."""
-    absence, facts, health = member.liveness.unregistered, context.facts, member.member.health
-    if absence is None or health is None:
+    absence, facts = member.liveness.unregistered, context.facts
+    if absence is None:
         return
-    what = describe_absence(health, absence, facts)
-    left_ms = absence.due_ms - facts.now_ms
-    left = f"; most members come back by themselves, it has {human_seconds(left_ms / 1000)} left" if left_ms > 0 else ""
-    yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}{left}")
+    gone = _describe_instant(absence.gone_ms)
+    what = f"is healthy by the last answer of its health endpoint, but has not been registered since {gone}"
+    due = f"most members come back by themselves; from {_describe_instant(absence.due_ms)} on it counts as a zombie"
+    yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}; {due}")
     is_confirmed = absence.certainty is Certainty.SURE or (ZOMBIE, context.cluster) in context.open_alerts
-    if (left_ms <= 0 and is_confirmed) or (ZOMBIE, f"{context.cluster}/{member.name}") in context.open_alerts:
+    if (absence.due_ms <= facts.now_ms and is_confirmed) or (
+        ZOMBIE,
+        f"{context.cluster}/{member.name}",
+    ) in context.open_alerts:
         owned = facts.owned_counts.get(member.name, 0)
         owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
         yield _report_member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, f"{what}{owns}")
@@ -275,9 +277,13 @@ def _check_bundle(context: AlertContext, node: NodeRecord) -> Iterator[Condition
         yield _report_bundle(context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, evidence)
     due_ms = context.facts.orphan_ms(node)
     if due_ms is not None and due_ms <= context.facts.now_ms:
-        away = human_seconds((context.facts.now_ms - node.changed_ms) / 1000)
-        what = f"has had no owner for {away}; the last was {node.prior}"
+        what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
         yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, evidence)
+
+
+def _describe_instant(at_ms: int) -> str:
+    """Word an instant. A summary with the time since then would be another one at each step."""
+    return f"{from_millis(at_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:

@@ -19,6 +19,9 @@ LEADER = "/loadbalance/leader"
 NAMESPACES = "/namespace"
 """Each owned bundle has a node below this path."""
 
+EXTENSIBLE_LOAD_MANAGER = "ExtensibleLoadManagerImpl"
+"""With this load manager (Pulsar 3 and 4), ZooKeeper does not show which broker owns a bundle."""
+
 MAX_TIMEOUT_MS = 86_400_000
 MAX_NAME = 1000
 MOST_NODES = 100_000
@@ -121,6 +124,14 @@ class OwnedNode(BaseModel):
     version: int | None = Field(
         default=None, ge=-1, le=MAX_INT64, description="The version of its value, on which writes are conditional."
     )
+    load_manager: str | None = Field(
+        default=None, max_length=MAX_NAME, description="Of a registration: the class of the broker's load manager."
+    )
+
+    @property
+    def has_extensible_load_manager(self) -> bool:
+        """Whether it registers a broker whose bundles have no nodes in ZooKeeper."""
+        return (self.load_manager or "").endswith(EXTENSIBLE_LOAD_MANAGER)
 
 
 class Ownership(FetchedReading, OwnedNode):

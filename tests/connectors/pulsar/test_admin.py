@@ -87,6 +87,18 @@ READS: dict[str, tuple[Callable[[AdminApi], Any], tuple[int, Any], str, Any]] = 
     "persistence never set": (lambda a: a.persistence("a/x"), EMPTY, "/admin/v2/namespaces/a/x/persistence", None),
     "persistence of nobody": (lambda a: a.persistence("a/x"), GONE, "/admin/v2/namespaces/a/x/persistence", None),
     "brokers": (lambda a: a.brokers("c 1"), (200, ["b:8080"]), "/admin/v2/brokers/c%201", ("b:8080",)),
+    "owned bundles": (
+        lambda a: a.owned_bundles("c", "b:8080"),
+        (200, {"t/ns/0x1_0x2": {"is_active": True}, "t/ns/0x0_0x1": {}}),
+        "/admin/v2/brokers/c/b:8080/ownedNamespaces",
+        ("t/ns/0x0_0x1", "t/ns/0x1_0x2"),
+    ),
+    "configuration": (
+        lambda a: a.runtime_configuration(),
+        (200, {"clusterName": "c", "brokerServicePort": None}),
+        "/admin/v2/brokers/configuration/runtime",
+        {"clusterName": "c", "brokerServicePort": None},
+    ),
     "health": (lambda a: a.check_health(), (200, "ok"), "/admin/v2/brokers/health", None),
     "lookup": (
         lambda a: a.lookup("a/x/topic/with?slash"),
