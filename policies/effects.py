@@ -220,7 +220,7 @@ def judge_in_force(
     pause = heartbeat if quiet_until is not None and quiet_until > now else None
     if not asked and not effects and pause is None:
         return None
-    is_shadow = any(decision.mode is Mode.SHADOW for decision in decisions)
+    is_shadow = pause is None and any(decision.mode is Mode.SHADOW for decision in decisions)
     return InForce(policy, cluster, _join(asked), effects, pause, is_shadow)
 
 

@@ -15,10 +15,11 @@ from policies.batches import BATCHES, Batch
 from policies.bookie_disks.registration import KIND as BOOKIE_DISKS
 from policies.decisions import Alert, Decision, Standing
 from policies.errors import UserError
+from policies.host_alerts import HOST_ALERT_KINDS
 from policies.isolation.registration import KIND as ISOLATION
 from policies.maintenance import PauseCommand
 from policies.observations import Reading
-from policies.policy import PolicyKind
+from policies.policy import AlertKind, PolicyKind
 from policies.sessions.registration import KIND as SESSIONS
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.switching.registration import KIND as SWITCHING
@@ -191,3 +192,15 @@ def report_policies() -> dict[type[ActuatorEvent], str]:
     """From each kind of report on the audit topic to its policy."""
     kinds = ((report, kind.name) for kind in POLICIES.values() for report in kind.reports)
     return {report.event: name for report, name in kinds if report.topic == AUDIT}
+
+
+def alert_kind(policy: str, alert: str) -> AlertKind | None:
+    """Return the registration of an alert; None if neither the policy nor the host has it."""
+    own = POLICIES[policy].alerts if policy in POLICIES else ()
+    return next((kind for kind in (*own, *HOST_ALERT_KINDS) if kind.name == alert), None)
+
+
+def alert_kinds(alert: str) -> Iterator[tuple[str, AlertKind]]:
+    """Yield each policy that may raise an alert of this name, with the registration; `any` for the host's own."""
+    yield from ((kind.name, each) for kind in POLICIES.values() for each in kind.alerts if each.name == alert)
+    yield from (("any", each) for each in HOST_ALERT_KINDS if each.name == alert)

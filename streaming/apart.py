@@ -11,10 +11,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
+from policies.host_alerts import POLICY_FAILED
 from policies.maintenance import PolicyPause
 from policies.observations import Observation
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.host import POLICY_FAILED, PolicyHost, StepResult
+from streaming.host import PolicyHost, StepResult
 from streaming.key_state import KeyState
 
 MOST_STEPS = 40

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.alerts import AlertBook, Condition, Sender, review
-from policies.decisions import Alert, Issuer, Severity
+from policies.decisions import Alert, Issuer
+from policies.host_alerts import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 from policies.maintenance import MaintenanceWindow, PolicyPause, Quiet, next_edge_ms, quiet_at
 from policies.observations import Observation
 from policies.policy import Policy, PolicyKind, Step
@@ -27,10 +28,6 @@ from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.key_state import FORMAT, NO_STATE, STATE_CACHE, KeyState, Refusal
 from streaming.records import Output
 
-POLICY_FAILED = "policy-failed"
-"""The alert about a policy that raised an exception."""
-READINGS_REFUSED = "readings-refused"
-"""The alert about readings beyond the bounds of one policy and cluster."""
 REFUSED_MS = 600_000
 """An alert about refused readings is resolved after this long without another one."""
 MOST_STATE_BYTES = 64 * 1024 * 1024
@@ -45,10 +42,6 @@ _LONGEST_BACK_OFF = timedelta(minutes=5)
 _MOST_DOUBLINGS = 10
 _LONGEST_FAILURE = 300
 _LONGEST_KEY = 80
-
-
-HOST_ALERTS = MappingProxyType({POLICY_FAILED: Severity.CRITICAL, READINGS_REFUSED: Severity.WARNING})
-"""The alerts that the host raises about any policy, with their severities."""
 
 
 class StepResult(NamedTuple):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from policies.decisions import Decision
+from policies.host_alerts import READINGS_REFUSED
 from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
 from policies.observations import Observation
 from policies.registry import POLICIES
@@ -18,7 +19,7 @@ from streaming.apart import step_apart
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.heartbeat import emit_heartbeat
-from streaming.host import READINGS_REFUSED, PolicyHost
+from streaming.host import PolicyHost
 from streaming.intake import Intake
 from streaming.key_state import NEVER_STEPPED, KeyState
 from streaming.order import Order

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from policies.decisions import Alert, AlertStatus, Severity
+from policies.registry import alert_kind
 from policies.units import format_instant
 
 _LIVES_INTERVALS = 4
@@ -34,12 +36,15 @@ class Notification:
     started_at: datetime
     ended_at: datetime | None
     """None while it fires."""
+    link: str = ""
+    """The page of its cluster; empty if the page's address is not known."""
 
     def body(self, now: datetime, lives: timedelta) -> dict[str, Any]:
         """Return the form of the API."""
         return {
             "labels": dict(self.labels),
             "annotations": dict(self.annotations),
+            **({"generatorURL": self.link} if self.link else {}),
             "startsAt": format_instant(self.started_at),
             "endsAt": format_instant(now + lives if self.ended_at is None else self.ended_at),
         }
@@ -48,14 +53,15 @@ class Notification:
 class NotificationBook:
     """The firing alerts by record key, and the alerts that ended lately."""
 
-    def __init__(self, resend_interval: timedelta) -> None:
+    def __init__(self, resend_interval: timedelta, page_url: str | None = None) -> None:
+        self._page_url = page_url
         self._lives = resend_interval * _LIVES_INTERVALS
         self._firing: dict[str, Notification] = {}
         self._ended: dict[tuple[tuple[str, str], ...], Notification] = {}
 
     def fold(self, key: str, alert: Alert, now: datetime) -> None:
         """Store an alert that fires, changes or ends."""
-        notification = notification_of(alert)
+        notification = notification_of(alert, self._page_url)
         before = self._firing.pop(key, None)
         if before is not None and before.labels != notification.labels:
             self._end(before, now)  # with other labels it is another alert for Alertmanager
@@ -100,8 +106,8 @@ class NotificationBook:
             self._ended[_identity(ended)] = ended
 
 
-def notification_of(alert: Alert) -> Notification:
-    """Make the notification of an alert: its labels for routes and silences, and its sentence."""
+def notification_of(alert: Alert, page_url: str | None = None) -> Notification:
+    """Make the notification of an alert: its labels for routes and silences, its sentence, and links to the page."""
     # A label's name has letters, digits and underscores, and does not start with a digit.
     cleaned = {_NOT_IN_A_NAME.sub("_", name): value for name, value in alert.labels.items()}
     labels = {
@@ -113,9 +119,17 @@ def notification_of(alert: Alert) -> Notification:
         "subject": alert.subject,
     }
     annotations = {"summary": alert.summary, "reason": alert.reason, "alert_id": alert.alert_id}
+    kind = alert_kind(alert.policy, alert.alert)
+    if kind is not None and kind.runbook is not None:
+        annotations["remedy"] = kind.runbook.remedy
+        annotations["verify"] = kind.runbook.command(alert.cluster, alert.subject)
+    link = ""
+    if page_url is not None:
+        annotations["runbook_url"] = f"{page_url}/alerts/{quote(alert.alert, safe='')}"
+        link = f"{page_url}/clusters/{quote(alert.cluster, safe='')}"
     ended_at = None if alert.status is AlertStatus.FIRING else alert.ended_at or alert.decided_at
     # Alertmanager, too, ignores a label without a value.
-    return Notification({n: v for n, v in labels.items() if v}, annotations, alert.started_at, ended_at)
+    return Notification({n: v for n, v in labels.items() if v}, annotations, alert.started_at, ended_at, link)
 
 
 def _identity(notification: Notification) -> tuple[tuple[str, str], ...]:

@@ -57,6 +57,7 @@ class Notifier:
         settings: AlertmanagerSettings,
         metrics: NotifierMetrics,
         *,
+        page_url: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._connection = connection
@@ -65,7 +66,7 @@ class Notifier:
         self._metrics = metrics
         self._now = now
         self._in_force = DecisionsInForce(kinds=(Alert, Standing))
-        self._book = NotificationBook(settings.resend_interval)
+        self._book = NotificationBook(settings.resend_interval, page_url)
         self._heartbeats: dict[Watched, Standing] = {}
         self._has_silences = True
         """Whether an Alertmanager may have a silence of ours."""

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
+from connectors.decided import DecisionsInForce
 from deploy.commands.sending import actor, option_error, send
 from deploy.inspection.in_force import InForceReader
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.switch.loop_kafka import loop_connection
-from policies.decisions import Decision, Standing
+from policies.decisions import Standing
 from policies.errors import UserError
 from policies.maintenance import LONGEST_PAUSE, PauseCommand
 from policies.registry import COMMANDS, POLICIES
@@ -33,8 +34,8 @@ class PauseRequest:
     timeout_seconds: float = 60.0
     keep: bool = True
     """Whether actuators leave what they have set; otherwise they take it back."""
-    confirm: Callable[[Sequence[Decision]], None] = lambda _: None
-    """Called before a pause that takes back what is set, with the decisions in force; raises to refuse it."""
+    confirm: Callable[[Sequence[str]], None] = lambda _: None
+    """Called before a pause that takes back what is set, with a sentence on each cluster; raises to refuse it."""
 
 
 def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standing]:
@@ -50,7 +51,7 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     with InForceReader(connection, settings.topics.prefix) as reader:
         in_force = reader.now()
         if request.length is not None and not request.keep:
-            request.confirm([d for d in in_force.decisions() if d.policy == request.policy and d.cluster in clusters])
+            request.confirm(list(_describe_lifted(in_force, request.policy, clusters)))
         before = {said.cluster: said.sequence for said in in_force.heartbeats() if said.policy == request.policy}
         send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
         # A policy that has never published a heartbeat for a cluster has nothing to do there and does not answer. Wait
@@ -104,3 +105,13 @@ def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, in
 
 def _is_kept(said: Standing, request: PauseRequest) -> bool:
     return request.length is None or said.pause_keeps is None or said.pause_keeps == request.keep
+
+
+def _describe_lifted(in_force: DecisionsInForce, policy: str, clusters: Sequence[str]) -> Iterator[str]:
+    """Yield what is set in each cluster, and the decision for which it was set."""
+    for found in in_force.in_force(datetime.now(UTC)):
+        if found.policy == policy and found.cluster in clusters:
+            yield f"{found.cluster}: {found.sentence}"
+    for decision in in_force.decisions():
+        if decision.policy == policy and decision.cluster in clusters and decision.wanted() is not None:
+            yield f"{decision.subject}: {decision.explanation}"

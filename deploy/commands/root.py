@@ -21,7 +21,6 @@ from policies.errors import UserError
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
-    from policies.decisions import Decision
 
 app = typer.Typer(
     name="headgate",
@@ -306,10 +305,10 @@ def _command_pause(
         print_sentence(said.explanation)
 
 
-def _confirm_release(in_force: "Sequence[Decision]") -> None:
+def _confirm_release(lifted: Sequence[str]) -> None:
     """Name what a pause with --release lifts, and ask."""
-    for decision in in_force:
-        print_sentence(f"{decision.cluster}: {decision.explanation}")
+    for sentence in lifted:
+        print_sentence(sentence)
     if not sys.stdin.isatty():
         raise UserError("--release takes back what is set: add --yes, or run it in a terminal, which asks")
     if not typer.confirm("Pause, and take back what Headgate has set there?"):

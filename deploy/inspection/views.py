@@ -18,7 +18,7 @@ from deploy.inspection.numbers import number_tables, summarize
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.effects import InForce
-from policies.registry import decision_types
+from policies.registry import alert_kind, decision_types
 from policies.units import human_seconds
 
 _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
@@ -92,11 +92,22 @@ def explanation_view(explained: Explanation) -> RenderableType:
              f"settings {decision['settings_hash']}, id {decision['decision_id']}", "dim"),
         *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
     ]  # fmt: skip
+    lines += _runbook(decision)
     lines += ["", Text("numbers", "dim"), *_numbers(explained.numbers)]
     lines += ["", Text("otherwise", "dim"), *_otherwise(explained)]
     lines += ["", Text("rests on", "dim"), *_observations(explained)]
     lines += ["", Text("carried out", "dim"), *_reports(explained)]
     return Group(*lines)
+
+
+def _runbook(decision: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yield what to do about an alert that fires."""
+    kind = alert_kind(decision["policy"], decision.get("alert", ""))
+    if kind is None or kind.runbook is None or decision.get("status") != AlertStatus.FIRING:
+        return
+    command = kind.runbook.command(decision["cluster"], decision["subject"])
+    yield from ("", Text("what to do", "dim"), Text(f"  means: {kind.meaning}"), Text(f"  verify: {command}"))
+    yield from (Text(f"  do: {kind.runbook.remedy}"), Text(f"  ends: {kind.runbook.ends}"))
 
 
 def _table(*columns: str) -> Table:

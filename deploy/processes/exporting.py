@@ -80,5 +80,6 @@ def notifier_components(settings: Settings, registry: CollectorRegistry) -> list
     if settings.alertmanager is None:
         return []
     topics = [settings.topics.topic(name) for name in (Alert.topic, Standing.topic, REPORTS)]
-    notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, NotifierMetrics(registry))
+    metrics, page_url = NotifierMetrics(registry), settings.http.public_url
+    notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, metrics, page_url=page_url)
     return [Component("alertmanager", notifier.run, None, notifier.caught_up)]

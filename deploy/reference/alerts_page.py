@@ -1,14 +1,15 @@
 """docs/reference/alerts.md and alertmanager.yaml: the alerts of all policies, and how Alertmanager groups them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 from deploy.reference.markdown import code, table
 from policies.decisions import Severity
+from policies.host_alerts import HOST_ALERT_KINDS
 from policies.policy import AlertKind
 from policies.registry import POLICIES
-from streaming.host import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 
 _ALERTS = """\
 # Alerts
@@ -20,23 +21,10 @@ Alerts are on the topic `decided.alerts` ([`headgate.alert.v1`](events.md#headga
 resolves once.
 """
 
-_OF_THE_HOST = (
-    AlertKind(
-        POLICY_FAILED,
-        (HOST_ALERTS[POLICY_FAILED],),
-        "For this cluster the policy raised an error, or its decisions exceed the size of a record. If single readings "
-        "are the cause, they are refused, the policy goes on without them, and the alert ends 10 min after the last "
-        "one. Otherwise its last decisions stay in force, its input goes to the dead letters, and it is retried. Other "
-        "clusters are not affected.",
-    ),
-    AlertKind(
-        READINGS_REFUSED,
-        (HOST_ALERTS[READINGS_REFUSED],),
-        "Readings of this cluster exceed a bound of the policy: too many at once, or more brokers, volumes, members or "
-        "nodes than a cluster may have (docs/sizing.md). They are in the dead letters as `too-many`. Somebody floods "
-        "or forges them, or a collector is out of order. It ends 10 min after the last one.",
-    ),
-)
+_RUNBOOKS = """\
+`headgate explain`, the status page (`/alerts/<name>`) and `runbook_url` in notifications show the same. `CLUSTER` and
+`SUBJECT` are those of the alert. The commands find the settings by `-s FILE`, or by `HEADGATE_SETTINGS`.
+"""
 
 _ALERTMANAGER = """\
 # A first configuration of Alertmanager. `make generate` writes it from the policies' registrations. By the
@@ -50,10 +38,21 @@ def alerts_page() -> str:
     """Return alerts.md."""
     kinds = [(kind.name, alert) for kind in POLICIES.values() for alert in kind.alerts]
     rows = [(f"`{alert.name}`", f"`{name}`", code(alert.severities), alert.meaning) for name, alert in kinds]
-    rows += [(f"`{alert.name}`", "any", code(alert.severities), alert.meaning) for alert in _OF_THE_HOST]
+    rows += [(f"`{alert.name}`", "any", code(alert.severities), alert.meaning) for alert in HOST_ALERT_KINDS]
+    rows = [(f"[{row[0]}](#{row[0].strip('`')})", *row[1:]) for row in rows]
     lines = [_ALERTS, *table(("alert", "policy", "severity", "condition"), rows)]
     lines += ["| severity | meaning |", "|---|---|", *(f"| `{each}` | {each.meaning} |" for each in Severity), ""]
+    lines += ["## Runbooks", "", _RUNBOOKS]
+    for alert in (*(alert for _, alert in kinds), *HOST_ALERT_KINDS):
+        lines += _describe_runbook(alert)
     return "\n".join(lines)
+
+
+def _describe_runbook(alert: AlertKind) -> Iterator[str]:
+    yield from (f"### {alert.name}", "", f"**Means.** {alert.meaning}", "")
+    if (runbook := alert.runbook) is not None:
+        yield from ("**Verify.**", "", "```sh", runbook.verify.format(cluster="CLUSTER", subject="SUBJECT"), "```", "")
+        yield from (f"**Do.** {runbook.remedy}", "", f"**Ends.** {runbook.ends}", "")
 
 
 def alertmanager_page() -> str:

@@ -142,6 +142,18 @@ class HttpSettings(SettingsBlock):
         description="Tokens and TLS. Off: open to every client, unencrypted. /-/healthy and /-/ready are always open.",
     )
 
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s?#]+$",
+        description="The status page's address for people, such as `https://headgate.example.org`: notifications of "
+        "Alertmanager link to its pages of clusters and runbooks.",
+    )
+
+    @field_validator("public_url")
+    @classmethod
+    def _drop_slash(cls, url: str | None) -> str | None:
+        return None if url is None else url.rstrip("/")
+
     @field_validator("access")
     @classmethod
     def _refuse_open_access(cls, access: HttpAccess | None) -> HttpAccess | None:

@@ -10,9 +10,10 @@ from policies.bookie_disks import (
 )
 from policies.bookie_disks import alerts as named
 from policies.bookie_disks.examples import examples
+from policies.bookie_disks.runbooks import RUNBOOKS
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.decisions import Severity
-from policies.policy import AlertKind, Inhibition, PolicyKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, with_runbooks
 
 _ALERTS = (
     AlertKind(named.BELOW_HARD, (Severity.CRITICAL,), "A ledger dir of a bookie is at or below its hard limit."),
@@ -50,7 +51,7 @@ KIND = PolicyKind(
     observed={"observed.bookie-disks": (BookieDisks,)},
     shares=(Bookies, BookieRacks, BookieAffinity),
     decisions=(BookieThrottle,),
-    alerts=_ALERTS,
+    alerts=with_runbooks(_ALERTS, RUNBOOKS),
     inhibitions=_INHIBITIONS,
     settings=BookieDisksSettings,
     state=BookieDisksState,

@@ -15,7 +15,8 @@ from policies.isolation import (
 from policies.isolation.alerts import context as named
 from policies.isolation.examples import examples
 from policies.isolation.quarantine_events import BookieQuarantined
-from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
+from policies.isolation.runbooks import RUNBOOKS
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind, with_runbooks
 
 _ALERTS = (
     AlertKind(
@@ -60,7 +61,7 @@ KIND = PolicyKind(
     name=NAME,
     observed={"observed.bookies": (Bookies, BookieRacks, BookieAffinity, NamespacePromise)},
     decisions=(Placement, PlacementSummary, BookieQuarantine),
-    alerts=_ALERTS,
+    alerts=with_runbooks(_ALERTS, RUNBOOKS),
     inhibitions=_INHIBITIONS,
     settings=IsolationSettings,
     state=IsolationState,

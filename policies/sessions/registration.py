@@ -1,7 +1,7 @@
 """Registers the sessions policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind, with_runbooks
 from policies.sessions import (
     NAME,
     MemberHealth,
@@ -17,6 +17,7 @@ from policies.sessions import (
 )
 from policies.sessions import alerts as named
 from policies.sessions.examples import examples
+from policies.sessions.runbooks import RUNBOOKS
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 
 _ALERTS = (
@@ -52,7 +53,7 @@ KIND = PolicyKind(
     name=NAME,
     observed={"observed.sessions": (ZkSession, Ownership, Ownerships, Recovery, MemberHealth)},
     decisions=(SessionDecision, OwnershipDecision),
-    alerts=_ALERTS,
+    alerts=with_runbooks(_ALERTS, RUNBOOKS),
     inhibitions=_INHIBITIONS,
     settings=SessionsSettings,
     state=SessionsState,

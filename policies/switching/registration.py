@@ -1,7 +1,7 @@
 """Registers the switching policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, Inhibition, PolicyKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, with_runbooks
 from policies.switching import NAME, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching import alerts as named
 from policies.switching.examples import examples
@@ -18,6 +18,7 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
+from policies.switching.runbooks import RUNBOOKS
 
 _OBSERVED = (
     SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
@@ -76,7 +77,7 @@ KIND = PolicyKind(
     name=NAME,
     observed={"observed.switches": _OBSERVED, "commands": (SwitchCommand,)},
     decisions=(SwitchDecision, SwitchRecord),
-    alerts=_ALERTS,
+    alerts=with_runbooks(_ALERTS, RUNBOOKS),
     inhibitions=_INHIBITIONS,
     settings=SwitchingSettings,
     state=SwitchingState,

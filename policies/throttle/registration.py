@@ -1,7 +1,7 @@
 """Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind, with_runbooks
 from policies.throttle import (
     NAME,
     KafkaCluster,
@@ -15,6 +15,7 @@ from policies.throttle import (
 from policies.throttle import alerts as named
 from policies.throttle.examples import examples
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
+from policies.throttle.runbooks import RUNBOOKS
 
 _ALERTS = (
     AlertKind(named.BELOW_HARD, (Severity.CRITICAL,), "A volume is at or below its hard limit: producers should stop."),
@@ -52,7 +53,7 @@ KIND = PolicyKind(
     name=NAME,
     observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster)},
     decisions=(ThrottleFactor,),
-    alerts=_ALERTS,
+    alerts=with_runbooks(_ALERTS, RUNBOOKS),
     inhibitions=_INHIBITIONS,
     settings=ThrottleSettings,
     state=ThrottleState,

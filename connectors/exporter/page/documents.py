@@ -64,6 +64,9 @@ class AlertLine(Document):
     summary: str
     started_at: Instant
     stale: bool = Field(description="Whether its repetition is overdue: it may have ended.")
+    inhibited_by: str | None = Field(
+        description="The alert that explains it, as in the inhibition rules for Alertmanager; null: none does."
+    )
 
 
 class EffectLine(Document):

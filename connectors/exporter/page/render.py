@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 
@@ -11,11 +12,11 @@ from connectors.exporter.page.documents import Concern
 from connectors.exporter.page.status import StatusDocuments
 from connectors.registration import connectors_of
 from policies.printable import printable_line
-from policies.registry import POLICIES
+from policies.registry import POLICIES, alert_kind, alert_kinds
 from policies.units import format_instant, human_bytes, human_rate, human_seconds
 
 SHOWN_CLUSTERS = 60
-"""Clusters with concerns come first; beyond this number only names are shown."""
+"""Clusters with concerns come first; in a larger fleet the calm ones are links to their pages."""
 SHOWN_DECISIONS = 25
 LONGEST_NAME = 160
 """Characters of a name on the page, because a path may have thousands."""
@@ -30,6 +31,9 @@ def render_page(status: StatusDocuments, history: History) -> bytes:
     """Return the page of a moment."""
     clusters = sorted(status.loop.clusters, key=lambda each: (_GRAVEST_FIRST.index(each.concern), each.cluster))
     shown, others = clusters[:SHOWN_CLUSTERS], clusters[SHOWN_CLUSTERS:]
+    if others:  # a fleet: the calm ones are a line each
+        calm = [each for each in shown if each.concern in _CALM]
+        shown, others = [each for each in shown if each.concern not in _CALM], [*calm, *others]
     text = (
         _make_environment()
         .get_template("page.html")
@@ -46,6 +50,35 @@ def render_page(status: StatusDocuments, history: History) -> bytes:
             Concern=Concern,
         )
     )
+    return text.encode(errors="replace")
+
+
+def render_cluster(status: StatusDocuments, history: History, name: str) -> bytes | None:
+    """Return the page of a cluster; None if there is none of that name."""
+    cluster = next((each for each in status.loop.clusters if each.cluster == name), None)
+    if cluster is None:
+        return None
+    context = {
+        "cluster": cluster,
+        "alerts": [each for each in status.alerts.alerts if each.cluster == name],
+        "decisions": [each for each in status.decisions.decisions if each.cluster == name],
+        "charts": {name: _draw_charts(history.series(name))},
+        "box": (WIDTH, HEIGHT),
+    }
+    return _render("cluster.html", status, **context)
+
+
+def render_alert(status: StatusDocuments, name: str) -> bytes | None:
+    """Return the page of an alert: its runbook, and where it fires; None if there is no alert of that name."""
+    kinds = list(alert_kinds(name))
+    if not kinds:
+        return None
+    firing = [each for each in status.alerts.alerts if each.alert == name]
+    return _render("alert.html", status, name=name, kinds=kinds, firing=firing)
+
+
+def _render(template: str, status: StatusDocuments, **context: Any) -> bytes:
+    text = _make_environment().get_template(template).render(fleet=status.loop, Concern=Concern, **context)
     return text.encode(errors="replace")
 
 
@@ -77,6 +110,8 @@ def _make_environment() -> Environment:
         "number": lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}",
         "latency": lambda seconds: f"{seconds:.2f} s" if seconds < 10 else human_seconds(seconds),
         "counts": _format_counts,
+        "path": lambda text: quote(text, safe=""),
+        "command": _make_command,
     }
     return environment
 
@@ -99,6 +134,12 @@ def _shorten(text: str) -> str:
         return text
     half = (LONGEST_NAME - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
+
+
+def _make_command(alert: Any) -> str:
+    """Return the command that verifies a firing alert; empty without a runbook."""
+    kind = alert_kind(alert.policy, alert.alert)
+    return "" if kind is None or kind.runbook is None else kind.runbook.command(alert.cluster, alert.subject)
 
 
 def _format_counts(counts: dict[Any, int] | Iterable[tuple[Any, int]]) -> str:

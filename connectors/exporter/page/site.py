@@ -12,7 +12,7 @@ from connectors.collection.schedule import ticks
 from connectors.exporter.page.charts import INTERVAL_SECONDS, History
 from connectors.exporter.page.documents import clusters_model
 from connectors.exporter.page.openapi import API, openapi_text
-from connectors.exporter.page.render import render_page
+from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.http.responses import HTML, JSON, Response, error_response, json_response
 from connectors.loop_snapshot import LoopSnapshot
@@ -86,7 +86,18 @@ class StatusSite:
         if path not in self._responses and (response := self._make_response(path, self._status)) is not None:
             self._responses[path] = response
         # A cluster's response is not kept, because one name has many percent-encoded forms.
-        return self._responses.get(path) or _find_cluster(path, self._status)
+        return self._responses.get(path) or _find_cluster(path, self._status) or self._find_page(path, self._status)
+
+    def _find_page(self, path: str, status: StatusDocuments) -> Response | None:
+        """Return the page of a cluster or of an alert's runbook."""
+        folder, _, name = path.removeprefix("/").partition("/")
+        name = unquote(name)
+        page = None
+        if folder == "clusters":
+            page = render_cluster(status, self._history, name)
+        elif folder == "alerts":
+            page = render_alert(status, name)
+        return None if page is None else Response(page, HTML)
 
     def _make_response(self, path: str, status: StatusDocuments) -> Response | None:
         match path:

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -81,7 +82,8 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
         alert_count=len(loop.alerts),
         clusters=tuple(clusters),
     )
-    alerts = tuple(_build_alert(alert, loop) for alert in loop.alerts[:SHOWN_ALERTS])
+    causes = {(alert.policy, alert.alert, alert.cluster, alert.subject) for alert in loop.alerts}
+    alerts = tuple(_build_alert(alert, loop, causes) for alert in loop.alerts[:SHOWN_ALERTS])
     recent = tuple(_build_line(decision, loop) for decision in loop.recent_decisions)
     return StatusDocuments(
         status, AlertsDocument(alert_count=len(loop.alerts), alerts=alerts), DecisionsDocument(decisions=recent)
@@ -154,7 +156,7 @@ def _build_line(decision: Decision, loop: LoopSnapshot) -> DecisionLine:
     )
 
 
-def _build_alert(alert: Alert, loop: LoopSnapshot) -> AlertLine:
+def _build_alert(alert: Alert, loop: LoopSnapshot, causes: AbstractSet[tuple[str, str, str, str]]) -> AlertLine:
     return AlertLine(
         alert=_shorten(alert.alert),
         severity=alert.severity,
@@ -165,7 +167,19 @@ def _build_alert(alert: Alert, loop: LoopSnapshot) -> AlertLine:
         summary=_shorten(alert.summary),
         started_at=alert.started_at,
         stale=is_stale(alert, loop.at, loop.unwatched),
+        inhibited_by=_find_cause(alert, causes),
     )
+
+
+def _find_cause(alert: Alert, firing: AbstractSet[tuple[str, str, str, str]]) -> str | None:
+    """Return the firing alert that explains this one, by the policies' inhibitions."""
+    for inhibition in POLICIES[alert.policy].inhibitions if alert.policy in POLICIES else ():
+        if alert.alert in inhibition.effects:
+            for policy, name, cluster, subject in firing:
+                is_same = cluster == alert.cluster and ("subject" not in inhibition.same or subject == alert.subject)
+                if (policy, name) == (alert.policy, inhibition.cause) and is_same:
+                    return name
+    return None
 
 
 def _charted(policies: Iterable[Any]) -> Mapping[str, float]:

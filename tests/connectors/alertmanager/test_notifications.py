@@ -45,8 +45,21 @@ def test_labels_name_what_it_is_about_and_annotations_say_why(book: Notification
         "alertname": "volume-below-hard-limit", "policy": "throttle", "severity": "critical", "cluster": "payments",
         "subject": "payments/3/data1", "broker": "3", "log_dir": "/data1",
     }  # fmt: skip
+    about = {name: body["annotations"].pop(name) for name in ("verify", "remedy")}
     assert body["annotations"] == {"summary": "it is full", "reason": "hard_limit", "alert_id": "alert-1"}
+    assert about["verify"] == "headgate explain payments"
+    assert "shorten the retention" in about["remedy"]
+    assert "generatorURL" not in body
     assert body["startsAt"] == format_instant(NOON)
+
+
+def test_with_the_address_of_the_page_it_links_to_the_cluster_and_to_the_runbook() -> None:
+    book = NotificationBook(RESEND, "https://headgate.example.org")
+    book.fold(KEY, alert(cluster="pay/ments"), NOON)
+    (body,) = book.bodies(NOON, {("throttle", "pay/ments"): "set: 65.5 kB/s"})
+    assert body["generatorURL"] == "https://headgate.example.org/clusters/pay%2Fments"
+    assert body["annotations"]["runbook_url"] == "https://headgate.example.org/alerts/volume-below-hard-limit"
+    assert body["annotations"]["in_force"] == "set: 65.5 kB/s"
 
 
 def test_a_firing_alert_outlives_three_missed_sends_and_no_more(book: NotificationBook) -> None:

@@ -16,7 +16,7 @@ async function ask() {
   const timer = setTimeout(() => abort.abort(), TIMEOUT_MS);
   try {
     const headers = etag ? {"If-None-Match": etag} : {};
-    const answer = await fetch("/", {headers, cache: "no-store", signal: abort.signal});
+    const answer = await fetch(location.pathname, {headers, cache: "no-store", signal: abort.signal});
     if (answer.status !== 304) {
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const text = await answer.text();
@@ -36,7 +36,10 @@ async function ask() {
 
 // Only what differs is replaced, so that a selection, the focus and what is unfolded stay.
 function renew(fresh) {
-  document.title = fresh.title;
+  if (document.title !== fresh.title) {
+    document.title = fresh.title;
+    document.getElementById("news").textContent = fresh.title;  // announced; ages and numbers are not
+  }
   const main = document.querySelector("main");
   const before = units(main);
   const after = units(fresh.querySelector("main"));
@@ -47,7 +50,37 @@ function renew(fresh) {
   } else {
     swap(main, fresh.querySelector("main"));
   }
+  filter();
 }
+
+// The words of the search are in the URL, so that a link shows the same.
+const search = document.getElementById("search");
+search.value = new URLSearchParams(location.search).get("q") ?? "";
+
+function filter() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const each of document.querySelectorAll("[data-search]")) {
+    const text = each.dataset.search.toLowerCase();
+    each.classList.toggle("filtered", !words.every((word) => text.includes(word)));
+  }
+}
+
+search.addEventListener("input", () => {
+  const query = search.value ? `?${new URLSearchParams({q: search.value})}` : "";
+  history.replaceState(null, "", location.pathname + query);
+  filter();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && document.activeElement !== search && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    search.focus();
+  } else if (event.key === "Escape" && document.activeElement === search) {
+    search.value = "";
+    search.dispatchEvent(new Event("input"));
+    search.blur();
+  }
+});
 
 function units(main) {
   return [...main.querySelectorAll("[data-unit]")];
@@ -66,7 +99,11 @@ function remember(part) {
 }
 
 function show() {
-  for (const each of document.querySelectorAll("main time")) each.textContent = age(Date.now() - clockAheadMs - Date.parse(each.dateTime));
+  for (const each of document.querySelectorAll("main time")) {
+    const at = new Date(each.dateTime);
+    each.textContent = age(Date.now() - clockAheadMs - at);
+    each.title = `${at.toLocaleString(undefined, {timeZoneName: "short"})}, ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  }
   if (failures === 0) {
     live.textContent = answeredAt ? "live" : "";
     live.className = answeredAt ? "live" : "";
@@ -97,6 +134,7 @@ async function run() {
 }
 
 remember(document.querySelector("main"));
+filter();
 setInterval(show, 1000);
 document.addEventListener("visibilitychange", () => document.hidden || ask());
 run();

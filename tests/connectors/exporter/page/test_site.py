@@ -18,8 +18,9 @@ from connectors.exporter.page.render import SHOWN_CLUSTERS
 from connectors.loop_snapshot import CanaryStatus
 from policies.observations import Outcome
 from policies.registry import POLICIES
+from policies.throttle.quota_events import QuotaOutcome
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
-from tests.connectors.exporter.loop import members
+from tests.connectors.exporter.loop import members, paused, quota, reported
 from tests.connectors.exporter.page.world import START, World, log_dirs
 
 
@@ -312,9 +313,9 @@ def test_of_very_many_clusters_the_page_shows_so_many_and_the_api_all() -> None:
         world.read(log_dirs(0.5, name), cluster=name)
     world.read(members(1), log_dirs(0.01))
     html = page(world)
-    assert html.count('id="cluster-') == SHOWN_CLUSTERS
+    assert html.count('id="cluster-') == 1
     assert 'id="cluster-payments"' in html
-    assert "6 more:" in html
+    assert len(re.findall(r'<li class="calm" data-search="c\d+ calm"><a href="/clusters/c', html)) == SHOWN_CLUSTERS + 5
     assert len(told(world, "/clusters")["clusters"]) == SHOWN_CLUSTERS + 6
 
 
@@ -418,3 +419,60 @@ def test_a_policy_without_a_part_of_its_own_shows_its_sentence_and_numbers(
     html = page(world)
     assert throttle["latest"]["sentence"] in html
     assert "<dt>raw factor</dt>" in html
+
+
+def filling() -> World:
+    """A cluster below both limits, with a quota that is set, one that fails, and a pause."""
+    world = World()
+    world.read(members(1), log_dirs(0.01))
+    at = world.now
+    reports = [
+        reported(quota(QuotaOutcome.APPLIED, 65_536), at),
+        reported(quota(QuotaOutcome.FAILED, 65_536, "user=bob", detail="<b>no answer</b>"), at),
+        paused(at, at + timedelta(hours=1)),
+    ]
+    world.view.fold(reports, live=True)
+    world.seconds += 1
+    return world
+
+
+def test_what_is_set_who_paused_it_and_what_fails_is_on_the_page_and_in_the_api() -> None:
+    world = filling()
+    html = page(world)
+    line = "PAUSED until 2026-11-21 09:00:00 UTC by alice (disks are swapped); wanted: factor 0.00; set: 65.5 kB/s "
+    assert line + "a broker for user=alice since 2026-11-21 08:00:00 UTC by the quota actuator; FAILING since" in html
+    assert "(&lt;b&gt;no answer&lt;/b&gt;)" in html
+    assert '<span class="tag paused">paused</span>' in html
+    assert '<span class="tag failing">not set</span>' in html
+    (cluster,) = told(world, "/clusters")["clusters"]
+    found = cluster["policies"][0]["in_force"]
+    assert found["paused"] == {
+        "until": "2026-11-21T09:00:00.000Z", "by": "alice", "reason": "disks are swapped", "keeps": True,
+    }  # fmt: skip
+    values = {each["target"]: (each["value"], each["number"], each["held"]) for each in found["effects"]}
+    assert values == {"user=alice": ("65.5 kB/s a broker", 65_536, True), "user=bob": (None, None, False)}
+
+
+def test_a_cluster_and_an_alert_have_pages_of_their_own() -> None:
+    world = filling()
+    cluster, alert = world.site.respond("/clusters/payments"), world.site.respond("/alerts/volume-below-hard-limit")
+    assert cluster is not None
+    assert alert is not None
+    assert b"wanted: factor 0.00" in cluster.body
+    assert b'href="/alerts/volume-below-hard-limit"' in cluster.body
+    assert b"headgate explain payments</code>" in cluster.body, "the command to paste"
+    assert b"shorten the retention" in alert.body
+    assert b'href="/clusters/payments"' in alert.body
+    assert world.site.respond("/clusters/other") is None
+    assert world.site.respond("/alerts/other") is None
+    assert world.site.respond("/alerts/policy-failed") is not None, "an alert of any policy"
+
+
+def test_a_soft_alert_is_shown_below_the_hard_one_that_explains_it() -> None:
+    world = filling()
+    alerts = {each["alert"]: each["inhibited_by"] for each in told(world, "/alerts")["alerts"]}
+    assert alerts["volume-below-hard-limit"] is None
+    assert alerts["volume-below-soft-limit"] == "volume-below-hard-limit"
+    first, folded = page(world).split('<details id="more-alerts">')
+    assert "volume below soft limit</a>" in folded
+    assert "volume below soft limit</a>" not in first

@@ -1,0 +1,45 @@
+"""The alerts that the host raises about any policy, not about what the policy watches."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from policies.decisions import Severity
+from policies.policy import AlertKind, Runbook
+
+POLICY_FAILED = "policy-failed"
+"""The alert about a policy that raised an exception."""
+READINGS_REFUSED = "readings-refused"
+"""The alert about readings beyond the bounds of one policy and cluster."""
+
+HOST_ALERT_KINDS = (
+    AlertKind(
+        POLICY_FAILED,
+        (Severity.CRITICAL,),
+        "For this cluster the policy raised an error, or its decisions exceed the size of a record. If single readings "
+        "are the cause, they are refused, the policy goes on without them, and the alert ends 10 min after the last "
+        "one. Otherwise its last decisions stay in force, its input goes to the dead letters, and it is retried. Other "
+        "clusters are not affected.",
+        Runbook(
+            "headgate alerts",
+            "The summary has the error and its place. Report it with the dead letters of the cluster (reason "
+            "`policy-failed`). If what is set is wrong meanwhile, run `headgate act --release`.",
+            "The policy has stepped without an error, or 10 min after the last refused reading.",
+        ),
+    ),
+    AlertKind(
+        READINGS_REFUSED,
+        (Severity.WARNING,),
+        "Readings of this cluster exceed a bound of the policy: too many at once, or more brokers, volumes, members or "
+        "nodes than a cluster may have (docs/sizing.md). They are in the dead letters as `too-many`. Somebody floods "
+        "or forges them, or a collector is out of order. It ends 10 min after the last one.",
+        Runbook(
+            "headgate alerts",
+            "Look at the dead letters of the cluster (reason `too-many`): their source names the collector. Stop it, "
+            "or take away its right to write.",
+            "10 min after the last refused reading.",
+        ),
+    ),
+)
+
+HOST_ALERTS: Mapping[str, Severity] = MappingProxyType({kind.name: kind.severities[0] for kind in HOST_ALERT_KINDS})
+"""Their severities by name."""
