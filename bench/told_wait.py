@@ -149,7 +149,7 @@ class Actuator:
         )
         watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), settings, ThrottleSettings())
         metrics = QuotaMetrics(CollectorRegistry())
-        self._worker = QuotaWorker(watched, lambda _: None, lambda *_: None, metrics)
+        self._worker = QuotaWorker(watched, lambda *_: None, lambda *_: None, metrics)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._worker.run, args=(self._stop,))
         self._sequence = 0

@@ -172,8 +172,9 @@ class PolicyConnectors:
     """Makes the actuators of the clusters in this process's work partitions; called again when these change."""
     acts_on: Callable[[Any, str, ClusterSources], bool] = lambda *_: True
     """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""
-    release: Callable[[ActuatorContext], None] | None = None
-    """Restores on all watched clusters the state from before Headgate, for `headgate act --release`."""
+    release: Callable[[ActuatorContext, str | None], Iterator[str]] | None = None
+    """Restores on all watched clusters the state from before Headgate, for `headgate act --release`, and yields a
+    sentence for each. The string names what `--forget` leaves as it is."""
     services: str | None = None
     """Components that run beside the actuators, such as a REST API: ``module:attribute`` of a function that takes the
     application's settings and yields them."""

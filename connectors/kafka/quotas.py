@@ -1,21 +1,23 @@
-"""Reads and alters a cluster's producer quotas, and detects brokers that do not enforce them.
+"""Reads and alters a cluster's client quotas, and reads how each broker enforces them.
 
 kafka-python has the messages but no methods for them, so `ClusterClient` sends them.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from kafka import errors
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
-from connectors.kafka.cluster_client import GRACE_SECONDS, ClusterClient, NodeAnswer, NodeId
+from connectors.kafka.cluster_client import GRACE_SECONDS, ClusterClient, KafkaBroker, NodeAnswer, NodeId
 from connectors.kafka.outcomes import error_in
 from policies.errors import UserError
-from policies.throttle.quota_plan import Rate
+from policies.throttle.quota_originals import Original, Rate, record_entity, recorded_entity
 from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS
 
 RATE_KEY = "producer_byte_rate"
 CALLBACK_KEY = "client.quota.callback.class"
@@ -23,14 +25,80 @@ CALLBACK_KEY = "client.quota.callback.class"
 FAILURES: tuple[type[Exception], ...] = (errors.KafkaError, OSError, UserError)
 """All exceptions of the calls below; a missing file of the connection is a UserError."""
 
+_LATEST_KEY = "consumer_byte_rate"
+"""In a record of an original quota: the rate that Headgate set."""
+_OWNER_KEY = "controller_mutation_rate"
+"""In a record of an original quota: which Headgate set it."""
+_WINDOW_KEYS = ("quota.window.num", "quota.window.size.seconds")
 _USER, _CLIENT_ID = "user", "client-id"
-_EXACT, _DEFAULT = 0, 1  # how a component of a filter matches
 _BROKER = 4  # the type of a configuration resource
-_IN_FLIGHT = 4  # parallel requests; kafka-python refuses more than five to a broker
+_MOST_TRIED = 3
+"""Brokers that one reading asks, one after the other, until one answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerQuotas:
+    """All client quotas of a cluster, as one broker shows them at one moment."""
+
+    broker: NodeId
+    rates: Mapping[Entity, int] = field(default_factory=dict)
+    """The rate of each entity that has one of its own, without Headgate's records."""
+    originals: Mapping[Entity, Original] = field(default_factory=dict)
+    """Headgate's records, by the entity that they are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerQuotaSettings:
+    """How a broker enforces quotas."""
+
+    callback: str | None = None
+    """Its custom quota callback, which ignores the quotas set here."""
+    window_seconds: float = DEFAULT_WINDOW_SECONDS
+    """The time over which it measures a rate."""
 
 
 class QuotaClient(ClusterClient):
     """A client that also reads and alters quotas. Call `describe` first, which finds a broker that answers."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._turn = 0
+        self._silent: set[NodeId] = set()
+
+    def describe(self) -> tuple[KafkaBroker, ...]:
+        """Return all registered brokers; each may be asked again."""
+        self._silent.clear()
+        return super().describe()
+
+    def read(self) -> BrokerQuotas:
+        """Read all client quotas from one broker, from another one each time.
+
+        Raises:
+            KafkaError: no answer in time, or a refusal.
+        """
+        nodes = self._candidates()
+        brokers = sorted(int(node) for node in nodes if isinstance(node, int) and node not in self._silent)
+        self._turn += 1
+        first = self._turn % len(brokers) if brokers else 0
+        failure: Exception = errors.NodeNotReadyError("no broker is known")
+        for node in ([*brokers[first:], *brokers[:first]] or nodes)[:_MOST_TRIED]:
+            try:
+                return _read_quotas(node, self._ask_one(node, _describe_all()))
+            except errors.AuthorizationError:
+                raise
+            except errors.KafkaError as error:
+                self._silent.add(node)
+                failure = error
+        raise failure
+
+    def read_everywhere(self) -> list[BrokerQuotas]:
+        """Read all client quotas from each broker that answers."""
+        brokers = [node for node in self._candidates() if isinstance(node, int)]
+        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
+        for broker in brokers:
+            self._ask(broker, _describe_all(), answers)
+        found = list(self._answers(answers, len(brokers)))
+        return [_read_quotas(node, answer) for node, answer in found if error_in(answer) is None]
 
     def rates(self, entities: Sequence[Entity]) -> dict[Entity, Rate]:
         """Return the rate of each entity itself, without rates that it inherits.
@@ -38,20 +106,17 @@ class QuotaClient(ClusterClient):
         Raises:
             KafkaError: no answer in time, or a refusal.
         """
-        requests = [DescribeClientQuotasRequest(components=_components(e), strict=True) for e in entities]
-        return {
-            entity: next((rate for found, rate in _rates_in(response) if found == entity), None)
-            for entity, response in zip(entities, self._ask_one(requests), strict=True)
-        }
+        found = _read_quotas("", self._ask_one(self._candidates()[0], _describe_all())).rates
+        return {entity: found.get(entity) for entity in entities}
 
-    def entities_of(self, user: str) -> set[Entity]:
-        """Return the entities of one user that have a rate, with those of its client ids. Raises as `rates` does."""
-        request = DescribeClientQuotasRequest(components=_components(Entity(user)), strict=False)
-        (response,) = self._ask_one([request])
-        return {entity for entity, _ in _rates_in(response)}
-
-    def alter(self, rates: Mapping[Entity, Rate]) -> dict[Entity, Exception]:
+    def alter(
+        self, rates: Mapping[Entity, Rate], originals: Mapping[Entity, Original | None] | None = None
+    ) -> dict[Entity, Exception]:
         """Set the rates of entities, or remove them (None); their other quotas stay.
+
+        Args:
+            rates: by entity.
+            originals: by entity the record of its original quota to set, or to remove (None), in the same change.
 
         Returns:
             The refused entities, each with its error.
@@ -59,15 +124,22 @@ class QuotaClient(ClusterClient):
         Raises:
             KafkaError: no answer in time; the request may have had its effect or not.
         """
-        entries = [(_names(entity), [(RATE_KEY, float(rate or 0), rate is None)]) for entity, rate in rates.items()]
-        (response,) = self._ask_one([AlterClientQuotasRequest(entries=entries, validate_only=False)])
+        changes = {entity: [(RATE_KEY, float(rate or 0), rate is None)] for entity, rate in rates.items()}
+        for entity, original in (originals or {}).items():
+            baseline = original.baseline if original else None
+            latest = original.latest if original else None
+            changes[record_entity(entity)] = [
+                (RATE_KEY, float(baseline or 0), baseline is None),
+                (_LATEST_KEY, float(latest or 0), latest is None),
+                (_OWNER_KEY, float(original.owner if original else 0), original is None),
+            ]
+        entries = [(_names(entity), operations) for entity, operations in changes.items()]
+        response = self._ask_one(self._candidates()[0], AlterClientQuotasRequest(entries=entries, validate_only=False))
         results = ((_entity(entry.entity), error_in(entry)) for entry in response.entries)
-        return {entity: error for entity, error in results if error is not None}
+        return {recorded_entity(entity) or entity: error for entity, error in results if error is not None}
 
-    def callback_classes(self) -> dict[int, str]:
-        """Return the class of each broker's custom quota callback; such a broker ignores the quotas set here.
-
-        Brokers that do not answer are omitted.
+    def broker_settings(self) -> dict[int, BrokerQuotaSettings]:
+        """Return how each broker enforces quotas; brokers that do not answer are omitted.
 
         Raises:
             KafkaError: no broker answered, or this client may not read configurations.
@@ -75,35 +147,31 @@ class QuotaClient(ClusterClient):
         brokers = [broker for broker in self.describe() if not broker.fenced]
         answers: SimpleQueue[NodeAnswer] = SimpleQueue()
         for broker in brokers:
-            resources = [(_BROKER, str(broker.broker), [CALLBACK_KEY])]
+            resources = [(_BROKER, str(broker.broker), [CALLBACK_KEY, *_WINDOW_KEYS])]
             self._ask(broker.broker, DescribeConfigsRequest(resources=resources), answers)
-        found: dict[int, str] = {}
+        found: dict[int, BrokerQuotaSettings] = {}
         failures: list[Exception] = []
         for node, answer in self._answers(answers, len(brokers)):
             result: Any = answer if isinstance(answer, BaseException) else answer.results[0]
             if (failure := error_in(result)) is not None:
                 failures.append(failure)
-            elif value := next((each.value for each in result.configs if each.name == CALLBACK_KEY), None):
-                found[int(node)] = value
+            else:
+                found[int(node)] = _read_settings({each.name: each.value for each in result.configs})
         for failure in failures:
             if isinstance(failure, errors.AuthorizationError) or len(failures) == len(brokers):
                 raise failure
         return found
 
-    def _ask_one(self, requests: Sequence[Any]) -> list[Any]:
-        """Send requests to the broker that answered last, and return the responses in order."""
-        node, responses = self._candidates()[0], list[Any]()
-        for first in range(0, len(requests), _IN_FLIGHT):
-            some = requests[first : first + _IN_FLIGHT]
-            queues: list[SimpleQueue[NodeAnswer]] = [SimpleQueue() for _ in some]
-            for request, queue in zip(some, queues, strict=True):
-                self._ask(node, request, queue)
-            for queue in queues:
-                ((_, answer),) = self._answers(queue, 1)
-                if (error := error_in(answer)) is not None:
-                    raise error
-                responses.append(answer)
-        return responses
+    def _ask_one(self, node: NodeId, request: Any) -> Any:
+        """Send a request to a node, and return its response."""
+        if self._tokens is not None:
+            self._tokens.renew_if_due()
+        queue: SimpleQueue[NodeAnswer] = SimpleQueue()
+        self._ask(node, request, queue)
+        ((_, answer),) = self._answers(queue, 1)
+        if (error := error_in(answer)) is not None:
+            raise error
+        return answer
 
     def _answers(self, queue: "SimpleQueue[NodeAnswer]", count: int) -> Iterator[tuple[NodeId, Any]]:
         deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
@@ -114,24 +182,36 @@ class QuotaClient(ClusterClient):
                 raise self._timed_out() from None
 
 
+def _describe_all() -> DescribeClientQuotasRequest:
+    return DescribeClientQuotasRequest(components=[], strict=False)
+
+
+def _read_quotas(node: NodeId, response: Any) -> BrokerQuotas:
+    rates: dict[Entity, int] = {}
+    originals: dict[Entity, Original] = {}
+    for entry in response.entries or ():
+        entity = _entity(entry.entity)
+        # Kafka stores doubles, and accepts whole numbers only.
+        values = {value.key: int(value.value) for value in entry.values}
+        if (about := recorded_entity(entity)) is not None and _LATEST_KEY in values:
+            originals[about] = Original(values.get(RATE_KEY), values[_LATEST_KEY], values.get(_OWNER_KEY, 1))
+        elif RATE_KEY in values and (entity.user or entity.client_id):
+            rates[entity] = values[RATE_KEY]
+    return BrokerQuotas(node, rates, originals)
+
+
+def _read_settings(configs: Mapping[str, str | None]) -> BrokerQuotaSettings:
+    samples, seconds = (configs.get(key) for key in _WINDOW_KEYS)
+    window = float(samples) * float(seconds) if samples and seconds else DEFAULT_WINDOW_SECONDS
+    return BrokerQuotaSettings(configs.get(CALLBACK_KEY) or None, window)
+
+
 def _names(entity: Entity) -> list[tuple[str, str | None]]:
     """Return an entity as the messages have it, where None is the default."""
     names = ((_USER, entity.user), (_CLIENT_ID, entity.client_id))
     return [(kind, None if name == DEFAULT else name) for kind, name in names if name is not None]
 
 
-def _components(entity: Entity) -> list[tuple[str, int, str | None]]:
-    return [(kind, _DEFAULT if name is None else _EXACT, name) for kind, name in _names(entity)]
-
-
 def _entity(parts: Iterable[Any]) -> Entity:
     names = {part.entity_type: DEFAULT if part.entity_name is None else part.entity_name for part in parts}
     return Entity(names.get(_USER), names.get(_CLIENT_ID))
-
-
-def _rates_in(response: Any) -> Iterator[tuple[Entity, int]]:
-    for entry in response.entries or ():
-        for value in entry.values:
-            if value.key == RATE_KEY:
-                # Kafka stores a double, and accepts whole numbers only.
-                yield _entity(entry.entity), int(value.value)

@@ -1,7 +1,9 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
+from threading import Event
 
 import connectors.kafka.log_dirs
 from connectors.collection.probe import Probe, ProbeResult
@@ -10,7 +12,7 @@ from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
-from connectors.kafka.quotas import FAILURES, QuotaClient
+from connectors.kafka.quotas import FAILURES, BrokerQuotas, QuotaClient
 from connectors.kafka.replica_sizes import ReplicaSizesReader
 from connectors.registration import (
     ActuatorContext,
@@ -23,14 +25,17 @@ from connectors.registration import (
     warn_of_interval,
 )
 from connectors.throttle.detail import DETAIL
-from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, WatchedQuotas
+from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaWorker, WatchedQuotas
 from connectors.throttle.view import ThrottleView
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
-from policies.registry import APPLIED_QUOTAS
+from policies.registry import APPLIED_QUOTAS, AUDIT
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
-from policies.throttle.quota_settings import QuotaSettings
-from policies.units import counted
+from policies.throttle.quota_coverage import find_coverage
+from policies.throttle.quota_originals import parse_entity
+from policies.throttle.quota_plan import may_be_ours
+from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaSettings
+from policies.units import counted, human_bytes
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
@@ -49,6 +54,9 @@ def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
             yield SettingsWarning((*place, "quotas"), f"carries nothing out: {_NO_LIMIT}")
         elif not own.limited:
             yield SettingsWarning((*place, "kafka"), f"is watched and never throttled: {_NO_LIMIT}")
+        quotas = cluster.setting(QuotaSettings)
+        if quotas is not None and not any(spec.entity in _CATCH_ALL for spec in quotas.entities):
+            yield SettingsWarning((*place, "quotas", "entities"), _ESCAPES)
         if own.hard is not None and (own.hard.available_ratio_below or 0.0) * (1 + own.recovery_margin) >= 1.0:
             yield SettingsWarning(
                 ("policies", "throttle", "recovery_margin"), f"once {name} is stopped it stays so: {_NEVER_FREE}"
@@ -60,6 +68,11 @@ def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
 
 
 _NEVER_FREE = "no volume has more free than the hard limit and this share of it"
+_CATCH_ALL = {Entity(DEFAULT), Entity(DEFAULT, DEFAULT), Entity(None, DEFAULT)}
+_ESCAPES = (
+    "clients that none of them names escape: a stop does not reach them; add {client_id: default, base: 10MB}, or the "
+    "default user"
+)
 _NO_LIMIT = (
     "policies.throttle has no limit for it; set hard: {available_bytes_below: 5GB}, or soft: {available_ratio_below: "
     "0.15}, or both"
@@ -74,20 +87,49 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
 
 
 def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
-    """Check whether quotas can be read, and whether the brokers apply them."""
+    """Check whether quotas can be read, whether the brokers apply them, and whether clients escape them."""
     try:
         with closing(QuotaClient(kafka, kafka.timeout_seconds)) as client:
             client.describe()
-            rates = client.rates([spec.entity for spec in quotas.entities])
-            deaf = client.callback_classes()
+            seen, brokers = client.read(), client.broker_settings()
     except FAILURES as error:
         remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
         return ProbeResult(outcome_of(error), detail_of(error), remedies)
+    deaf = {broker: each.callback for broker, each in brokers.items() if each.callback}
     if deaf:
         broker, name = next(iter(deaf.items()))
         remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
         return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
-    return ProbeResult(Outcome.OK, f"{counted(len(rates), 'quota')} read, and heeded by every broker")
+    coverage = find_coverage(quotas, seen.rates)
+    if coverage.escaping:
+        shown = [f"{e} ({human_bytes(seen.rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]
+        more = f" and {len(coverage.escaping) - _MOST_NAMED} more" if len(coverage.escaping) > _MOST_NAMED else ""
+        detail = f"{counted(len(coverage.escaping), 'quota')} more specific than `entities` escape: {', '.join(shown)}"
+        return ProbeResult(Outcome.ERROR, detail + more, (_ESCAPE_REMEDY[quotas.cover],))
+    unknown = [str(e) for e in _find_unknown(quotas, seen)]
+    if unknown:
+        forget = tuple(f"headgate act --release --forget '{entity}'" for entity in unknown)
+        detail = f"{', '.join(unknown)}: at the floor, and no record tells the original quota; keep it, or set another"
+        return ProbeResult(Outcome.ERROR, detail, forget)
+    scaled = (
+        f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
+    )
+    return ProbeResult(Outcome.OK, f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}")
+
+
+def _find_unknown(quotas: QuotaSettings, seen: BrokerQuotas) -> Iterator[Entity]:
+    """Yield the entities whose quota Headgate may have set, although no record is left."""
+    floor = int(quotas.floor_bytes_per_second)
+    for spec in quotas.entities:
+        if spec.entity not in seen.originals and may_be_ours(seen.rates.get(spec.entity), spec.base, floor, ()):
+            yield spec.entity
+
+
+_MOST_NAMED = 5
+_ESCAPE_REMEDY = {
+    Cover.LISTED: "clusters.<name>.quotas.cover: all",
+    Cover.ALL: "give each excluded user a quota of their own: a default quota that would catch them is left alone",
+}
 
 
 def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:
@@ -126,7 +168,9 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 def _actuators(context: ActuatorContext) -> Iterator[Component]:
     watched = [each for each in _list_watched(context) if each.settings is not None]
     if watched:
-        actuator = _make_actuator(context, watched)
+        topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
+        metrics = QuotaMetrics(context.registry)
+        actuator = QuotaActuator(topics, applied, watched, context.publish, metrics, elsewhere=context.elsewhere)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
 
 
@@ -134,13 +178,39 @@ def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> 
     return cluster.kafka is not None and cluster.setting(QuotaSettings) is not None
 
 
-def release_quotas(context: ActuatorContext) -> None:
+def release_quotas(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:
     """Restore the original quotas of every watched cluster, including those without `quotas` (any more).
 
+    It reads nothing from the loop's own Kafka: the originals are on the watched clusters.
+
+    Args:
+        context: the clusters.
+        forget: an entity whose present quota an operator declares to be the original.
+
+    Yields:
+        A sentence for each cluster that was restored.
+
     Raises:
-        UserError: some could not be restored.
+        UserError: some could not be restored; the others were.
     """
-    _make_actuator(context, _list_watched(context)).release()
+    entity = None if forget is None else parse_entity(forget)
+    if forget is not None and entity is None:
+        raise UserError(f"--forget {forget}: not an entity such as user=alice,client-id=<default>")
+    audit, applied = (partial(context.publish, context.topic(name)) for name in (AUDIT, APPLIED_QUOTAS))
+    metrics, left = QuotaMetrics(context.registry), list[str]()
+    for watched in _list_watched(context):
+        result = QuotaWorker(watched, audit, applied, metrics).release(Event(), entity)
+        left += (f"Not put back on {watched.cluster}: {name}: {why}" for name, why in result.left.items())
+        for name, rate in result.restored.items():
+            yield f"{watched.cluster}: {name} has {_render_rate(rate)} again, as before Headgate."
+        if not result.restored and not result.left:
+            yield f"{watched.cluster}: no quota there is one of Headgate's."
+    if left:
+        raise UserError("\n".join(left))
+
+
+def _render_rate(rate: int | None) -> str:
+    return "no quota" if rate is None else f"{human_bytes(rate)}/s"
 
 
 def _list_watched(context: ActuatorContext) -> list[WatchedQuotas]:
@@ -150,12 +220,6 @@ def _list_watched(context: ActuatorContext) -> list[WatchedQuotas]:
         for name, cluster in context.clusters.items()
         if cluster.kafka is not None
     ]
-
-
-def _make_actuator(context: ActuatorContext, watched: Sequence[WatchedQuotas]) -> QuotaActuator:
-    topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
-    metrics = QuotaMetrics(context.registry)
-    return QuotaActuator(topics, applied, watched, context.publish, metrics, elsewhere=context.elsewhere)
 
 
 CONNECTORS = PolicyConnectors(

@@ -172,6 +172,10 @@ def act(
     release: Annotated[
         bool, typer.Option("--release", help="Restore the quotas that were there before Headgate, and exit.")
     ] = False,
+    forget: Annotated[
+        str | None,
+        typer.Option(metavar="ENTITY", help="With --release: its present quota is the original, such as 'user=alice'."),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
@@ -180,8 +184,11 @@ def act(
     from deploy.processes import separate
 
     if release:
-        separate.release(given)
-        print_sentence("Quotas are as they were before Headgate. An actuator that still runs would set its own again.")
+        for sentence in separate.release(given, forget):
+            print_sentence(sentence)
+        print_sentence("An actuator that still runs would set its own again.")
+    elif forget is not None:
+        raise UserError("--forget needs --release")
     else:
         separate.run_actuators(given)
 

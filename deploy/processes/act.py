@@ -86,8 +86,11 @@ class Actuators:
         return list(connectors_of(kind).actuators(own))
 
 
-def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> None:
+def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher, forget: str | None) -> Iterator[str]:
     """Restore on every watched cluster the state from before Headgate, for each policy that can.
+
+    Yields:
+        A sentence for each result.
 
     Raises:
         UserError: not everything could be restored.
@@ -96,7 +99,7 @@ def release(settings: Settings, registry: CollectorRegistry, publisher: Publishe
         for kind in POLICIES.values():
             if (restore := connectors_of(kind).release) is not None:
                 block = settings.policy_settings()[kind.name]
-                restore(_context(block, settings, registry, publisher, connections))
+                yield from restore(_context(block, settings, registry, publisher, connections), forget)
 
 
 def policy_services(settings: Settings) -> Iterator[Component]:

@@ -1,6 +1,6 @@
 """Runs one part of the loop as its own process, with its own metrics and health endpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 from prometheus_client import CollectorRegistry
@@ -71,12 +71,11 @@ def run_actuators(settings: Settings) -> None:
         _run(settings, registry, [shared.component(), *policy_services(settings)])
 
 
-def release(settings: Settings) -> None:
-    """Restore the quotas from before Headgate, and return."""
-    _require_topics(settings)
+def release(settings: Settings, forget: str | None) -> Iterator[str]:
+    """Restore the quotas from before Headgate, whether or not the loop's own Kafka answers. Yields the results."""
     registry = new_registry()
     with publishing(settings, registry) as publisher:
-        act.release(settings, registry, publisher)
+        yield from act.release(settings, registry, publisher, forget)
 
 
 def _run(

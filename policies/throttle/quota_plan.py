@@ -3,25 +3,22 @@
 Pure. Invariants, asserted on each plan:
 - no rate that is set is below the floor, nor above the original quota: throttling never loosens;
 - at factor 1.0 exactly the original quota is restored;
-- before a rate is set, it and the original quota are recorded.
+- a rate is set together with the record of it and of the original quota (`quota_originals`).
 
-By the records, a found value is one of ours, or the original, or else an operator's own change, which then becomes the
-value to restore.
+A found value is one that Headgate has set since all brokers last showed its quota, or the original, or else an
+operator's own change, which then becomes the value to restore. A value of which nothing is known and that Headgate may
+have set is not taken for an original.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.settings import ThrottleSettings
-
-Rate = int | None
-"""Bytes per second and broker; None: no quota."""
-
-_REMEMBERED_RATES = 4
-"""The number of recorded rates: a request that timed out may still set one, and a slow broker may still show one."""
 
 
 class QuotaVerdict(ClosedEnum):
@@ -45,7 +42,12 @@ class QuotaReason(ClosedEnum):
     SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
     RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
     CHANGED_BY_HAND = "changed_by_hand", "Somebody else changed the quota: their value is what is put back in the end."
-    MISSING = "missing", "What should have been set was not there: taken away by hand, or never reached Kafka."
+    MISSING = "missing", "What should have been set was not there: put back by somebody, or it never reached Kafka."
+    UNCERTAIN = "uncertain", "The quota there was never set by Headgate, but not every broker shows it yet."
+    UNKNOWN_ORIGINAL = (
+        "unknown_original",
+        "Headgate may have set the quota there, and no record on the cluster tells what was there before.",
+    )
     TIGHTER = "tighter", "The quota there is lower than what would be set: throttling never loosens."
     NO_BASE = "no_base", "The entity has neither a `base` nor a quota, so a factor of it is nothing."
     FENCED = "fenced", "The decision came after one with a higher sequence, which is in force."
@@ -58,9 +60,6 @@ class WantedFactor:
     """The factor that should be in force for a cluster now."""
 
     factor: float
-    expired_factor: float
-    """The factor once the decision has expired. Its rate is recorded with each other rate, so it can be set when no
-    record can be written any more."""
     reason: QuotaReason
 
     @property
@@ -119,17 +118,16 @@ def choose_factor(order: QuotaOrder, now: datetime, settings: ThrottleSettings) 
 
     After a pause that kept what was set, no decision may come because the loop is dead: it has expired then.
     """
-    expired_factor = settings.choose_expired(order.factor)
     if order.mode is Mode.SHADOW and order.frozen_until is None:
-        return WantedFactor(order.factor, expired_factor, QuotaReason.SHADOW)
+        return WantedFactor(order.factor, QuotaReason.SHADOW)
     if order.is_stale(now):
-        return WantedFactor(expired_factor, expired_factor, QuotaReason.STALE)
-    return WantedFactor(order.factor, expired_factor, QuotaReason.DECIDED)
+        return WantedFactor(settings.choose_expired(order.factor), QuotaReason.STALE)
+    return WantedFactor(order.factor, QuotaReason.DECIDED)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRecord:
-    """The record of one entity, which survives a restart."""
+    """The known state of one entity."""
 
     held: bool
     """Whether its quota may be one of ours."""
@@ -138,14 +136,7 @@ class QuotaRecord:
     base: int | None
     """The rate at factor 1.0."""
     rates: tuple[int, ...] = ()
-    """The rates that we may have set, the latest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingWrite:
-    """A rate that was set a moment ago: brokers may not show it yet."""
-
-    rate: Rate
+    """The rates that we have set since all brokers last showed our quota, the latest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +149,12 @@ class QuotaSituation:
     base: int | None
     """The base of the settings."""
     floor: int
-    pending: PendingWrite | None = None
+    recorded: Original | None = None
+    """The record that was found on the cluster, beside `found`."""
+    is_certain: bool = True
+    """Whether every broker shows `found`, and time enough has passed since we set a rate."""
+    is_unknown: bool = False
+    """Whether `found` may be a rate of ours that no record explains."""
     obstacle: QuotaReason | None = None
     """Why no throttling may begin here; throttling that has begun goes on."""
     least: int | None = None
@@ -175,7 +171,7 @@ class QuotaPlan:
     """The rate that the entity should have; for `shadow` and refusals, the rate that it would have."""
     found: Rate
     record: QuotaRecord | None
-    """To be written before a rate is set, but only after the original quota is put back."""
+    """The known state of the entity once this is done."""
 
     @property
     def acts(self) -> bool:
@@ -190,6 +186,8 @@ class QuotaPlan:
 
 def plan(it: QuotaSituation) -> QuotaPlan:
     """Return the next operation on one entity's quota."""
+    if it.is_unknown and it.record is None:
+        return QuotaPlan(QuotaVerdict.REFUSE, QuotaReason.UNKNOWN_ORIGINAL, it.found, it.found, None)
     baseline, by_hand = _find_baseline(it)
     base = _find_base(it, baseline)
     asked = baseline if it.wanted.factor >= 1.0 else _slow_down(it.wanted.factor, base, baseline, it.floor)
@@ -198,10 +196,12 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     refusal = _find_refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
         return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
+    if _must_look_again(it, target):
+        return QuotaPlan(QuotaVerdict.KEEP, QuotaReason.UNCERTAIN, target, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
     planned = _plan_operation(
-        it, target, QuotaRecord(target != baseline, baseline, base, _list_rates(it, target, base, baseline)), by_hand
+        it, target, QuotaRecord(target != baseline, baseline, base, _list_rates(it, target, baseline)), by_hand
     )
     if planned.verdict is QuotaVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
         planned = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
@@ -209,14 +209,35 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     return planned
 
 
+def may_be_ours(found: Rate, base: int | None, floor: int, factors: Iterable[float]) -> bool:
+    """Return whether a quota without a record equals the floor, or the base times one of the known factors."""
+    throttling = (factor for factor in factors if factor < 1.0)
+    return found is not None and (
+        found == floor or (base is not None and any(found == max(int(base * factor), floor) for factor in throttling))
+    )
+
+
 def _find_baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     """Return the quota to put back in the end, and whether somebody else has just changed it."""
-    if it.record is None or not (it.record.held or it.pending):
+    if it.record is None or not it.record.held:
         return it.found, False
-    ours = it.found is not None and it.found in it.record.rates
-    if ours or it.found == it.record.baseline:
+    if not _is_foreign(it) or not it.is_certain:
         return it.record.baseline, False
     return it.found, True
+
+
+def _is_foreign(it: QuotaSituation) -> bool:
+    """Whether the found value is neither the original nor a rate of ours."""
+    if it.record is None or not it.record.held or it.found == it.record.baseline:
+        return False
+    return it.found is None or it.found not in it.record.rates
+
+
+def _must_look_again(it: QuotaSituation, target: Rate) -> bool:
+    """Whether a change by hand would be lost if a quota that has not changed was set again now."""
+    if it.record is None or it.is_certain or not _is_foreign(it):
+        return False
+    return target == it.record.baseline or it.record.rates[:1] == (target,)
 
 
 def _find_base(it: QuotaSituation, baseline: Rate) -> int | None:
@@ -253,15 +274,19 @@ def _find_refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> Q
 
 
 def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_hand: bool) -> QuotaPlan:
-    in_place = it.found == target and (it.pending is None or it.pending.rate == target)
     if record.held:
-        verdict = QuotaVerdict.KEEP if in_place else QuotaVerdict.SET
+        is_recorded = it.recorded is not None and (it.recorded.baseline, it.recorded.latest) == (
+            record.baseline,
+            target,
+        )
+        verdict = QuotaVerdict.KEEP if it.found == target and is_recorded else QuotaVerdict.SET
         reason = it.wanted.reason
         if by_hand:
             reason = QuotaReason.CHANGED_BY_HAND
-        elif not in_place and it.pending is None and _is_missing(it.record, target):
+        elif it.found != target and it.record is not None and it.record.held and it.record.rates[:1] == (target,):
             reason = QuotaReason.MISSING
         return QuotaPlan(verdict, reason, target, it.found, record)
+    in_place = it.found == target and (it.recorded is None or not it.recorded.is_held)
     reason = QuotaReason.CHANGED_BY_HAND if by_hand else it.wanted.reason
     if in_place and it.wanted.applies and it.wanted.factor < 1.0:
         reason = QuotaReason.TIGHTER
@@ -269,28 +294,10 @@ def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_ha
     return QuotaPlan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
 
 
-def _is_missing(record: QuotaRecord | None, target: Rate) -> bool:
-    return record is not None and record.held and record.rates[:1] == (target,)
-
-
-def _list_rates(it: QuotaSituation, target: Rate, base: int | None, baseline: Rate) -> tuple[int, ...]:
-    """List our rates that may be found from now on: this one, that after expiry, the present one, the latest before."""
-    expired_factor = it.wanted.expired_factor
-    expired = _slow_down(expired_factor, base, baseline, it.floor) if expired_factor < 1.0 else None
-    before = it.record.rates if it.record is not None and (it.record.held or it.pending) else ()
-    # The present rate stays in the record, however often a later one was recorded and then not set.
-    in_place = it.found if it.found in before else None
-    rates = (rate for rate in (target, expired, in_place, *before) if rate is not None and rate != baseline)
-    return tuple(dict.fromkeys(rates))[:_REMEMBERED_RATES]
-
-
-def same_but_for_order(one: QuotaRecord | None, other: QuotaRecord | None) -> bool:
-    """Return whether two records are equal, except for the order of their rates."""
-    if one is None or other is None:
-        return one is other
-    return (one.held, one.baseline, one.base, set(one.rates)) == (
-        other.held, other.baseline, other.base, set(other.rates),
-    )  # fmt: skip
+def _list_rates(it: QuotaSituation, target: Rate, baseline: Rate) -> tuple[int, ...]:
+    """List our rates that a broker may show from now on, the latest first."""
+    before = it.record.rates if it.record is not None else ()
+    return tuple(dict.fromkeys(rate for rate in (target, *before) if rate is not None and rate != baseline))
 
 
 def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from policies.closed_enum import ClosedEnum
 from policies.units import PositiveDuration, Size, parse_duration
 
 DEFAULT = "default"
@@ -63,6 +64,13 @@ def _parse_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
+class Cover(ClosedEnum):
+    """Which quotas of a cluster are scaled."""
+
+    ALL = "all", "The configured entities, and each more specific producer quota, with its present value as base."
+    LISTED = "listed", "The configured entities only: clients with a more specific quota escape."
+
+
 class QuotaSettings(BaseModel):
     """Decisions are carried out by Kafka's own client quotas, without a plugin in the brokers."""
 
@@ -71,6 +79,12 @@ class QuotaSettings(BaseModel):
     entities: tuple[QuotaEntity, ...] = Field(
         description="Each with `user`, `client_id` or both (`default`: all without a quota of their own) and `base`, "
         "the bytes per second and broker at factor 1.0. Without `base`, the entity's existing quota is the base.",
+    )
+    cover: Cover = Field(
+        default=Cover.ALL,
+        description="Kafka applies only the most specific quota of a client. `all`: each producer quota that is more "
+        "specific than an entity is scaled, too, with its own present value as base, and is put back. `listed`: only "
+        "`entities` are touched, and clients with more specific quotas escape.",
     )
     exclude: Annotated[tuple[Name, ...], AfterValidator(_strip_type)] = Field(
         default=(),
@@ -83,12 +97,14 @@ class QuotaSettings(BaseModel):
     )
     max_told_wait: Annotated[PositiveDuration | None, BeforeValidator(_parse_none)] = Field(
         default=parse_duration("30s"),
-        description="The longest wait that a lower quota may impose on a producer. Kafka makes it wait for (bytes of "
-        "the last 11 s) / (new quota), so a quota goes down in steps. `none`: at once, however long the wait.",
+        description="The longest wait that a lower quota may impose on a producer. Kafka makes it wait until its bytes "
+        "in the brokers' quota window fit the new quota, so a quota goes down in steps. `none`: at once, however long "
+        "the wait.",
     )
     verify_interval: PositiveDuration = Field(
         default=parse_duration("60s"),
-        description="How often the quotas are read and compared with what they should be.",
+        description="How often the quotas are read and compared with what they should be. Below factor 1.0 they are "
+        "read every 5 s, if that is sooner.",
     )
     attempts: int = Field(
         default=5,

@@ -28,7 +28,7 @@ from policies.decisions import Mode, deterministic_id
 from policies.errors import UserError
 from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor
-from policies.throttle.decisions import FreshnessCounts, ThrottleReason
+from policies.throttle.decisions import ThrottleReason, VolumeCounts
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker
@@ -38,8 +38,9 @@ from tests.system.zookeeper import free_port
 
 CLUSTER = "payments"
 MEGABYTE = 1_000_000
+ANONYMOUS = Entity(user="ANONYMOUS")
 ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
-COUNTS = FreshnessCounts(counted=0, stale=0, departed=0)
+COUNTS = VolumeCounts(counted=0, stale=0, departed=0)
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def cluster(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def watched(cluster: Watched) -> Watched:
-    for entity in (ANY_CLIENT, ANY_USER, ALICE, Entity(user="bob")):
+    for entity in (ANY_CLIENT, ANY_USER, ALICE, ANONYMOUS, Entity(user="bob")):
         if cluster.rate(entity) is not None:
             cluster.set(entity, None)
     return cluster
@@ -262,6 +263,8 @@ def shared(cluster: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathF
     decider, folder = new_decider(loop_kafka), tmp_path_factory.mktemp("act")
     entities = {name: {"client_id": name} for name in OF_ONE_ACTUATOR}
     settings = settings_of(decider, cluster, folder, free_port(), entities)
+    for block in settings["clusters"].values():
+        block["quotas"]["cover"] = "listed"  # these clusters are one Kafka, and each has its own client id
     with acting(settings, folder):
         yield Acted(cluster, decider, settings, CLUSTER)
 
@@ -419,6 +422,32 @@ def test_stopped_in_order_it_leaves_quotas_and_release_puts_them_back(
         assert headgate.wait() == 0, headgate.output()
     assert watched.rate(ANY_CLIENT) is None
     said(decider, reason="released", outcome="applied")
+
+
+def test_nobody_escapes_a_stop_and_another_process_without_its_topics_restores_it(
+    watched: Watched, decider: Decider, loop_kafka: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    watched.set(ANONYMOUS, 50 * MEGABYTE)
+    watched.set(ANY_CLIENT, 3 * MEGABYTE)
+    with acting(settings, tmp_path) as headgate:
+        decider.decide(0.0)
+        has(watched, ANONYMOUS, 65_536)
+        has(watched, ANY_CLIENT, 65_536)
+        watched.set(ANONYMOUS, 50 * MEGABYTE)  # as an operator that reconciles it
+        has(watched, ANONYMOUS, 65_536)
+        headgate.kill()
+    settings["topics"]["prefix"] = new_decider(loop_kafka).prefix
+    file = write_settings(tmp_path / "headgate.yaml", **settings)
+    with Headgate(["act", "--release", "-s", str(file)], tmp_path / "release.log") as headgate:
+        assert headgate.wait() == 0, headgate.output()
+    assert "payments: client-id=<default> has 3.0 MB/s again" in headgate.output()
+    assert (watched.rate(ANONYMOUS), watched.rate(ANY_CLIENT)) == (50 * MEGABYTE, 3 * MEGABYTE)
+    assert "headgate.original" not in watched.tool("--describe", "--entity-type", "clients")
+
+    watched.set(ANY_CLIENT, 65_536)
+    with Headgate(["act", "--release", "-s", str(file)], tmp_path / "again.log") as headgate:
+        assert headgate.wait() == 2, headgate.output()
+    assert "Not put back on payments: client-id=<default>: " in headgate.output()
 
 
 def test_while_the_watched_cluster_is_away_it_is_reported_and_tried_again(

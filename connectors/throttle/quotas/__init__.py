@@ -2,6 +2,6 @@
 
 from connectors.throttle.quotas.actuator import QuotaActuator
 from connectors.throttle.quotas.reports import QuotaMetrics
-from connectors.throttle.quotas.worker import WatchedQuotas
+from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 
-__all__ = ["QuotaActuator", "QuotaMetrics", "WatchedQuotas"]
+__all__ = ["QuotaActuator", "QuotaMetrics", "QuotaWorker", "WatchedQuotas"]

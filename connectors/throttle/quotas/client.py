@@ -3,29 +3,32 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.kafka.quotas import QuotaClient
-from policies.throttle.quota_plan import Rate
+from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
+from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_settings import Entity
 
 
 class QuotaApi(Protocol):
     """See `QuotaClient`. All but `close` raise one of its `FAILURES` if there is no usable answer."""
 
-    def describe(self) -> object:
-        """Find a broker that answers."""
+    def describe(self) -> Sequence[KafkaBroker]:
+        """Return the registered brokers."""
 
-    def rates(self, entities: Sequence[Entity]) -> Mapping[Entity, Rate]:
-        """Return each entity's own rate."""
+    def read(self) -> BrokerQuotas:
+        """Read all quotas from one broker, from another one each time."""
 
-    def entities_of(self, user: str) -> set[Entity]:
-        """Return the entities of one user that have a rate."""
+    def read_everywhere(self) -> Sequence[BrokerQuotas]:
+        """Read all quotas from each broker that answers."""
 
-    def alter(self, rates: Mapping[Entity, Rate]) -> Mapping[Entity, Exception]:
-        """Set or remove entities' rates. Returns the refused ones with the reasons."""
+    def alter(
+        self, rates: Mapping[Entity, Rate], originals: Mapping[Entity, Original | None]
+    ) -> Mapping[Entity, Exception]:
+        """Set or remove rates, with the records of the originals. Returns the refused entities with the reasons."""
 
-    def callback_classes(self) -> Mapping[int, str]:
-        """Return the brokers with a quota callback, which ignore quotas, and its class."""
+    def broker_settings(self) -> Mapping[int, BrokerQuotaSettings]:
+        """Return how each broker that answers enforces quotas."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -49,15 +52,17 @@ class QuotaConnection:
         self._connect = connect
         self._client: QuotaApi | None = None
         self._fingerprint = ""
+        self.brokers = 0
+        """The number of brokers in service when this connection was made."""
 
     def client(self) -> QuotaApi:
-        """Return a client that has just had an answer. Raises one of the client's `FAILURES`."""
+        """Return a client; a new one has just had an answer. Raises one of the client's `FAILURES`."""
         fingerprint = self._kafka.fingerprint()
         if fingerprint != self._fingerprint:
             self.close()
         if self._client is None:
             self._client, self._fingerprint = self._connect(self._kafka), fingerprint
-        self._client.describe()
+            self.brokers = sum(not broker.fenced for broker in self._client.describe())
         return self._client
 
     def close(self) -> None:

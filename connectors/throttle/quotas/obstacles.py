@@ -1,15 +1,16 @@
 """Reasons why a cluster's quotas must not be set, as found at its brokers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 from kafka.errors import AuthorizationError
 
-from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY
+from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings
 from connectors.throttle.quotas.client import QuotaApi
+from policies.throttle.quota_coverage import find_caught
 from policies.throttle.quota_plan import QuotaReason
-from policies.throttle.quota_settings import Entity, QuotaSettings, catches
+from policies.throttle.quota_settings import Entity, QuotaSettings
 
 _log = structlog.get_logger(__name__)
 
@@ -46,16 +47,19 @@ class Obstacles:
                 )
 
 
-def find_obstacles(client: QuotaApi, settings: QuotaSettings) -> Obstacles:
+def find_obstacles(
+    settings: QuotaSettings, rates: Collection[Entity], brokers: Mapping[int, BrokerQuotaSettings]
+) -> Obstacles:
+    """Compare settings with the entities that have a quota, and with how the brokers enforce quotas."""
+    caught = {spec.entity: find_caught(spec.entity, settings.exclude, rates) for spec in settings.entities}
+    callbacks = {broker: each.callback for broker, each in brokers.items() if each.callback}
+    return Obstacles(callbacks, {entity: users for entity, users in caught.items() if users})
+
+
+def read_broker_settings(client: QuotaApi) -> Mapping[int, BrokerQuotaSettings]:
     """Ask the brokers. Raises KafkaError if they do not answer; a question that they refuse counts as no obstacle."""
-    own = {user: client.entities_of(user) for user in settings.exclude}
-    caught = {
-        spec.entity: tuple(user for user, has in own.items() if catches(spec.entity, user, has))
-        for spec in settings.entities
-    }
     try:
-        callbacks = client.callback_classes()
+        return client.broker_settings()
     except AuthorizationError:
         _log.warning("not authorized to read the brokers' configurations: a quota callback would not be noticed")
-        callbacks = {}
-    return Obstacles(callbacks, {entity: users for entity, users in caught.items() if users})
+        return {}

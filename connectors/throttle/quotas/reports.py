@@ -1,15 +1,22 @@
 """Reports the outcome for each quota to the audit topic if it is new, and counts it."""
 
+import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.actuation.reports import AuditLog, PacedMetric
-from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
-from policies.throttle.quota_plan import QuotaOrder, QuotaPlan, QuotaReason, QuotaVerdict, Rate, WantedFactor
+from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
+from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
+from policies.throttle.quota_originals import Rate
+from policies.throttle.quota_plan import QuotaOrder, QuotaPlan, QuotaReason, QuotaVerdict, WantedFactor
 from policies.throttle.quota_settings import Entity
+from policies.wire import actuator_event
+
+_log = structlog.get_logger(__name__)
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -19,6 +26,9 @@ _OUTCOMES = {
     QuotaVerdict.KEEP: QuotaOutcome.UNCHANGED,
     QuotaVerdict.REFUSE: QuotaOutcome.REFUSED,
 }
+_UNKNOWN_REMEDY = (
+    "headgate act --release --forget '{}' keeps it as the original; or set the right one with kafka-configs.sh"
+)
 _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
 """Reasons that are reported even if the quota is already right."""
 
@@ -52,6 +62,22 @@ class QuotaMetrics(PacedMetric):
             registry=registry,
         )
 
+        self._escapes = Gauge(
+            "headgate_quota_escapes",
+            "1 for a quota on the watched cluster that decides for clients in place of a configured entity, and is not "
+            "scaled: these clients escape.",
+            ("cluster", "entity"),
+            registry=registry,
+        )
+
+    def show_escapes(self, cluster: str, before: Collection[Entity], now: Collection[Entity]) -> None:
+        """Show the quotas that escape."""
+        for entity in before:
+            if entity not in now:
+                self._escapes.remove(cluster, str(entity))
+        for entity in now:
+            self._escapes.labels(cluster, str(entity)).set(1)
+
     def show_rate(self, cluster: str, entity: Entity, rate: Rate) -> None:
         """Show the rate that Headgate has set for an entity; None: it has set none."""
         if rate is not None:
@@ -79,6 +105,21 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         QuotaOutcome.FAILED: "error",
     }
 
+    def __init__(
+        self, cluster: str, publish: PublishAudit, publish_applied: PublishAudit, metrics: QuotaMetrics
+    ) -> None:
+        super().__init__(cluster, publish, metrics)
+        self._publish_applied = publish_applied
+        self._escaping: tuple[Entity, ...] = ()
+
+    def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
+        """Show the quotas that escape, and log them when they change."""
+        self._metrics.show_escapes(self._cluster, self._escaping, escaping)
+        if escaping != self._escaping:
+            names = [str(entity) for entity in escaping]
+            _log.warning("quotas that escape the configured entities", cluster=self._cluster, entities=names)
+        self._escaping = escaping
+
     def report_done(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
         """Report that one entity's quota is as planned, or was refused by the plan."""
         self._metrics.show_rate(self._cluster, entity, plan.rate if plan.holds else None)
@@ -86,8 +127,22 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None)
         if outcome is QuotaOutcome.REFUSED:
             content = (outcome, plan.reason, plan.rate)
+        if plan.acts:
+            self._write_applied(entity, plan, context)
         if self._is_new(entity, content) or outcome is QuotaOutcome.APPLIED:
-            self._emit(entity, plan, outcome, context)
+            unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
+            self._emit(entity, plan, outcome, context, _UNKNOWN_REMEDY.format(entity) if unknown else None)
+
+    def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
+        """Report that an operator has declared a quota to be the original."""
+        plan = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.CHANGED_BY_HAND, rate, rate, None)
+        self._emit(entity, plan, QuotaOutcome.UNCHANGED, AttemptContext(None, None, 1, at))
+
+    def _write_applied(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
+        """Publish the record of an entity whose quota was changed."""
+        if plan.record is not None:
+            applied = AppliedQuota.build(self._cluster, entity, plan.record, context.order)
+            self._publish_applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
 
     def report_failure(
         self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str
@@ -115,7 +170,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
     def report_fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
         """Report that a decision came too late: another one is in force."""
         plan = _make_unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
-        context = AttemptContext(order, WantedFactor(order.factor, order.factor, QuotaReason.FENCED), 1, at)
+        context = AttemptContext(order, WantedFactor(order.factor, QuotaReason.FENCED), 1, at)
         self._emit(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
     def _emit(

@@ -1,12 +1,7 @@
-"""Keeps the quotas of one watched cluster at the values that its decision in force asks for.
+"""Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
-Each attempt is planned from the quotas found (policies/throttle/quota_plan.py), so an attempt that was interrupted
-anywhere is simply repeated. A rate is set only after it, and the original quota, are recorded.
-"""
-
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Event
 
@@ -18,23 +13,23 @@ from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
-from connectors.kafka.quotas import FAILURES
+from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings
 from connectors.throttle.quotas.client import QuotaApi, QuotaConnection, connect
-from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles
-from connectors.throttle.quotas.recent_writes import SETTLE_SECONDS, RecentWrites
-from connectors.throttle.quotas.records import QuotaJournalError, QuotaRecords, Write
+from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read_broker_settings
+from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaReports
 from policies.errors import UserError
-from policies.throttle.quota_events import AppliedQuota
+from policies.throttle.quota_coverage import Coverage, find_coverage
+from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import (
     QuotaOrder,
     QuotaPlan,
     QuotaReason,
     QuotaSituation,
     QuotaVerdict,
-    Rate,
     WantedFactor,
     choose_factor,
+    may_be_ours,
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
@@ -42,9 +37,15 @@ from policies.throttle.settings import ThrottleSettings
 
 _AGAIN_SECONDS = 5.0
 """Pause after a series of attempts that failed."""
+_THROTTLED_LOOK_SECONDS = 5.0
+"""The longest time between two looks at the quotas below factor 1.0: somebody else may open the gate."""
+_UNCERTAIN_LOOK_SECONDS = 1.0
+_BROKERS_AGAIN_SECONDS = 600.0
+"""Below factor 1.0, how often the brokers' settings are read again; at 1.0 it is with each look."""
 _ATTEMPTS_TO_RELEASE = 5
 _MOST_CHANGES_A_MINUTE = 60
-_RELEASED = WantedFactor(1.0, 1.0, QuotaReason.RELEASED)
+_MOST_FACTORS = 100
+_RELEASED = WantedFactor(1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
 
@@ -61,10 +62,20 @@ class WatchedQuotas:
     """The cluster's; it decides the factor after a decision has expired."""
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The result of a release."""
+
+    restored: Mapping[str, Rate]
+    """The original quota that was put back, by entity; None: there was none."""
+    left: Mapping[str, str]
+    """The reason why a quota could not be restored, by entity or for `all quotas`."""
+
+
 class AlterError(Exception):
     """Kafka refused to alter some quotas."""
 
-    def __init__(self, refused: dict[Entity, Exception], plans: dict[Entity, QuotaPlan]) -> None:
+    def __init__(self, refused: Mapping[Entity, Exception], plans: Mapping[Entity, QuotaPlan]) -> None:
         super().__init__(", ".join(f"{entity}: {detail_of(error)}" for entity, error in refused.items()))
         self.refused = refused
         self.plans = plans
@@ -74,22 +85,23 @@ class NotOursError(Exception):
     """The cluster may belong to another process now, so nothing was done."""
 
 
-_RETRIED: tuple[type[Exception], ...] = (*FAILURES, QuotaJournalError, AlterError)
+_RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
 class QuotaWorker(Worker[QuotaOrder]):
     """Carries out one cluster's decisions.
 
     Args:
-        journal: writes the records of applied quotas.
+        publish: publishes reports to the audit topic.
+        publish_applied: publishes the records of applied quotas.
         connect: makes a client of the cluster.
     """
 
     def __init__(
         self,
         watched: WatchedQuotas,
-        journal: Write,
         publish: PublishAudit,
+        publish_applied: PublishAudit,
         metrics: QuotaMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -97,28 +109,34 @@ class QuotaWorker(Worker[QuotaOrder]):
     ) -> None:
         super().__init__(watched.cluster, clock)
         self._watched = watched
-        self._records = QuotaRecords(watched.cluster, journal)
-        self._reports = QuotaReports(watched.cluster, publish, metrics)
+        self._reports = QuotaReports(watched.cluster, publish, publish_applied, metrics)
         self._connection = QuotaConnection(watched.kafka, connect)
         settings = watched.settings
-        self._recent = RecentWrites(settings)
+        self._own = OwnQuotas(watched.cluster, settings)
         self._series = stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE)
         self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
         self._releasing = False
         self._carried_out: WantedFactor | None = None
         self._look_at = 0.0
         self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
-        self._obstacles: Obstacles | None = None
+        self._brokers: Mapping[int, BrokerQuotaSettings] | None = None
+        self._brokers_read_at = 0.0
+        self._factors: set[float] = set()
+        """Factors of decisions from before this start, which an earlier process may have carried out."""
+        self._plans: Mapping[Entity, QuotaPlan] = {}
+        """The plans of the last look."""
+        self._problem: str | None = None
+        """Why the last attempt failed."""
         self._measured_from: datetime | None = None
         """Append time of the decision in force; None once its latency is not to be measured (any more)."""
 
     # --- before the start, and at the end
 
-    def recall_applied(self, applied: AppliedQuota, appended_at: datetime) -> None:
-        """Process a record from before this start, and the decision that it was written under."""
-        self._records.recall(applied)
-        if (order := applied.order()) is not None:
-            self.recall(order, appended_at)
+    def recall(self, decision: QuotaOrder, appended_at: datetime) -> None:
+        """Process a decision from before this start."""
+        super().recall(decision, appended_at)
+        if len(self._factors) < _MOST_FACTORS:
+            self._factors |= {decision.factor, self._watched.throttle.choose_expired(decision.factor)}
 
     def preflight(self) -> None:
         """Check whether the settings fit the cluster. A cluster that does not answer is checked later.
@@ -127,7 +145,7 @@ class QuotaWorker(Worker[QuotaOrder]):
             UserError: they do not fit; all problems, one per line.
         """
         try:
-            problems = self._find_problems(self._connection.client())
+            problems = list(self._find_problems(self._connection.client()))
         except UserError:
             raise
         except FAILURES as error:
@@ -139,45 +157,58 @@ class QuotaWorker(Worker[QuotaOrder]):
             place = f"clusters.{self._cluster}.quotas"
             raise UserError("\n".join(f"{place}: {problem}." for problem in problems))
 
-    def _find_problems(self, client: QuotaApi) -> list[str]:
+    def _find_problems(self, client: QuotaApi) -> Iterator[str]:
         if self._watched.settings is None:
-            return []
-        self._obstacles = find_obstacles(client, self._watched.settings)
-        stop = WantedFactor(0.0, 0.0, QuotaReason.DECIDED)
-        found = client.rates(list(self._recent.bases))
-        without = [e for e, rate in found.items() if plan(self._situation(e, stop, rate)).reason is QuotaReason.NO_BASE]
+            return
+        self._read_brokers(client)
+        seen, stop = client.read(), WantedFactor(0.0, QuotaReason.DECIDED)
+        obstacles = self._find_obstacles(seen)
+        yield from obstacles.explain()
         remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
-        return [*self._obstacles.explain(), *(f"entity {entity} {remedy} Set one of the two" for entity in without)]
+        for entity in self._own.bases:
+            if plan(self._situation(entity, stop, seen, obstacles)).reason is QuotaReason.NO_BASE:
+                yield f"entity {entity} {remedy} Set one of the two"
 
-    def release(self, stop: Event) -> list[Entity]:
-        """Restore all original quotas. Returns the entities for which that failed."""
+    def release(self, stop: Event, forget: Entity | None = None) -> Released:
+        """Restore all original quotas.
+
+        Args:
+            stop: ends the attempts.
+            forget: an entity whose present quota an operator declares to be the original.
+        """
         self._releasing = True
         try:
-            if self._records.held:
-                self._try(stop)
+            if forget is not None:
+                self._forget(forget)
+            self._try(stop)
+        except _RETRIED as error:
+            self._problem = detail_of(error)
         finally:
             self._close()
-        return self._records.held
+        left = {str(e): p.reason.meaning for e, p in self._plans.items() if p.verdict is QuotaVerdict.REFUSE}
+        restored = {str(e): p.rate for e, p in self._plans.items() if p.verdict is QuotaVerdict.RESTORE}
+        if self._problem is not None:
+            restored, left = {}, {"all quotas": self._problem}
+        return Released(restored, left)
+
+    def _forget(self, entity: Entity) -> None:
+        client = self._connection.client()
+        rate = client.read().rates.get(entity)
+        original = None if rate is None else Original(rate, rate)
+        if refused := client.alter({}, {entity: original}):
+            raise AlterError(refused, {})
+        self._reports.report_forgotten(entity, rate, self._clock.now())
 
     def _close(self) -> None:
         self._connection.close()
 
-    # --- incoming decisions and records
-
-    def receive_applied(self, event_id: str, applied: AppliedQuota) -> None:
-        """Queue a new record of the topic; from any thread."""
-        self._records.receive(event_id, applied)
-        self.wake()
+    # --- incoming decisions
 
     def _accept(self, decision: QuotaOrder, appended_at: datetime) -> None:  # noqa: ARG002
         self._measured_from = appended_at
 
     def _reject(self, decision: QuotaOrder, in_force: QuotaOrder) -> None:
         self._reports.report_fenced(decision, in_force, self._clock.now())
-
-    def _read(self) -> None:
-        self._queue.read()
-        self._records.read()
 
     # --- due work
 
@@ -192,31 +223,23 @@ class QuotaWorker(Worker[QuotaOrder]):
             return None
         return choose_factor(self._order, now, self._watched.throttle)
 
-    def _targets(self) -> dict[Entity, WantedFactor]:
-        """Return the factor of each entity; entities that left the settings are to be put back."""
-        wanted = self._wanted()
-        targets = dict.fromkeys(self._recent.bases, wanted) if wanted is not None else {}
-        left = (entity for entity in self._records.held if self._releasing or entity not in self._recent.bases)
-        return {**dict.fromkeys(left, _RELEASED), **targets}
-
     def _is_due(self) -> bool:
         # A new factor does not wait for the pause after a series of failed attempts.
-        is_time = self._clock.monotonic() >= self._look_at
-        return bool(self._targets()) and (is_time or self._wanted() != self._carried_out)
+        return self._clock.monotonic() >= self._look_at or self._wanted() != self._carried_out
 
     def pause_seconds(self) -> float:
         """Return the time until the next look at the quotas, or until the decision in force expires."""
         if self._is_due():
             return 0.0
-        left_seconds = max(0.0, self._look_at - self._clock.monotonic()) if self._targets() else self._verify_seconds
+        left_seconds = max(0.0, self._look_at - self._clock.monotonic())
         now, order = self._clock.now(), self._order
         if order is None or order.is_stale(now):
             return left_seconds
         return min(left_seconds, (order.valid_until - now).total_seconds())
 
     def reconcile(self, stop: Event) -> None:
-        """Process received decisions and records, and set the quotas if that is due."""
-        self._read()
+        """Process received decisions, and set the quotas if that is due."""
+        self._queue.read()
         if self._is_due():
             self._try(stop)
         else:
@@ -242,26 +265,91 @@ class QuotaWorker(Worker[QuotaOrder]):
             self._report_failure(error, number)
 
     def _attempt(self, number: int) -> None:
-        self._read()
-        wanted, targets = self._wanted(), self._targets()
+        self._queue.read()
+        wanted = self._wanted()
         try:
             client = self._connection.client()
-            found = client.rates(list(targets))
-            self._update_obstacles(client, wanted)
-            plans = {entity: plan(self._situation(entity, targets[entity], found[entity])) for entity in targets}
+            if self._must_read_brokers(wanted):
+                self._read_brokers(client)
+            seen = client.read()
+            coverage = self._find_coverage(seen)
+            targets = self._targets(wanted, seen, coverage)
+            for entity in targets:
+                self._own.confirm(entity, seen, self._connection.brokers, self._clock.monotonic())
+            plans = self._plan(client, targets, seen)
             if self._must_wait(plans, wanted):
                 return
             self._carry_out(client, plans, AttemptContext(self._order, wanted, number, self._clock.now()))
         except BaseException:
             self._connection.close()
             raise
+        self._plans = plans
+        self._reports.show_escapes(coverage.escaping)
         self._conclude(wanted, acted=any(planned.acts for planned in plans.values()))
-        self._schedule_next_step(plans)
+        self._schedule_next_look(plans)
+
+    def _must_read_brokers(self, wanted: WantedFactor | None) -> bool:
+        """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
+        if self._watched.settings is None or self._releasing or wanted != self._carried_out:
+            return self._brokers is None and not self._releasing
+        pause = _BROKERS_AGAIN_SECONDS if _throttles(wanted) else self._verify_seconds
+        return self._brokers is None or self._clock.monotonic() - self._brokers_read_at >= pause
+
+    def _read_brokers(self, client: QuotaApi) -> None:
+        self._brokers_read_at = self._clock.monotonic()
+        try:
+            self._brokers = read_broker_settings(client)
+        except KafkaError:
+            if self._brokers is None:
+                raise
+            return  # the answers from before still count
+        windows = (each.window_seconds for each in self._brokers.values())
+        self._own.window_seconds = max(windows, default=self._own.window_seconds)
+
+    def _find_obstacles(self, seen: BrokerQuotas) -> Obstacles:
+        if self._watched.settings is None or self._releasing:
+            return Obstacles()
+        return find_obstacles(self._watched.settings, seen.rates.keys(), self._brokers or {})
+
+    def _find_coverage(self, seen: BrokerQuotas) -> Coverage:
+        if self._watched.settings is None or self._releasing:
+            return Coverage()
+        return find_coverage(self._watched.settings, self._own.without_ours(seen))
+
+    def _targets(
+        self, wanted: WantedFactor | None, seen: BrokerQuotas, coverage: Coverage
+    ) -> dict[Entity, WantedFactor]:
+        """Return the factor of each entity; the others that are held are to be put back."""
+        held = self._own.held(seen, of_others=self._releasing)
+        targets = dict.fromkeys(held, _RELEASED)
+        if self._releasing:
+            return {**dict.fromkeys(self._own.bases, _RELEASED), **targets}
+        if wanted is None:
+            # Without a decision the quotas stay; those that no setting asks for are put back.
+            return {e: _RELEASED for e in held if e not in self._own.bases and e not in coverage.scaled}
+        scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
+        return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
+
+    def _plan(
+        self, client: QuotaApi, targets: Mapping[Entity, WantedFactor], seen: BrokerQuotas
+    ) -> dict[Entity, QuotaPlan]:
+        obstacles = self._find_obstacles(seen)
+        situations = {e: self._situation(e, wanted, seen, obstacles) for e, wanted in targets.items()}
+        plans = {entity: plan(situation) for entity, situation in situations.items()}
+        unsure = [entity for entity, planned in plans.items() if planned.reason is QuotaReason.UNCERTAIN]
+        if unsure:
+            everywhere, now = client.read_everywhere(), self._clock.monotonic()
+            for entity in unsure:
+                rate = situations[entity].found
+                is_shown = all(each.rates.get(entity) == rate for each in everywhere)
+                if is_shown and self._own.has_settled(entity, now):
+                    plans[entity] = plan(replace(situations[entity], is_certain=True))
+        return plans
 
     def _look_again(self, in_seconds: float, carried_out: WantedFactor | None) -> None:
         self._look_at, self._carried_out = self._clock.monotonic() + in_seconds, carried_out
 
-    def _must_wait(self, plans: dict[Entity, QuotaPlan], wanted: WantedFactor | None) -> bool:
+    def _must_wait(self, plans: Mapping[Entity, QuotaPlan], wanted: WantedFactor | None) -> bool:
         """Whether the limit of changes within a minute holds these back. A change that lowers a quota never waits."""
         acts = [planned for planned in plans.values() if planned.acts]
         wait_seconds = self._changes.wait_seconds()
@@ -272,72 +360,72 @@ class QuotaWorker(Worker[QuotaOrder]):
             self._look_again(wait_seconds, wanted)
         return waits
 
-    def _schedule_next_step(self, plans: dict[Entity, QuotaPlan]) -> None:
-        """Look again when a quota that goes down in steps may be lower."""
+    def _schedule_next_look(self, plans: Mapping[Entity, QuotaPlan]) -> None:
+        """Look earlier where a quota may be lower soon, may be put back soon, or is not certain."""
         now = self._clock.monotonic()
+        seconds = [c.look_seconds(now, _THROTTLED_LOOK_SECONDS) for c in self._own.contests().values()]
         for entity, planned in plans.items():
-            if planned.reason is QuotaReason.STEPPING:
-                step = self._recent.find_step(entity, planned.rate, self._records.find(entity), now)
+            if planned.reason is QuotaReason.UNCERTAIN:
+                seconds.append(_UNCERTAIN_LOOK_SECONDS)
+            elif planned.reason is QuotaReason.STEPPING:
+                step = self._own.find_step(entity, planned.rate, planned.record, now)
                 if step is not None:
-                    self._look_at = min(self._look_at, now + step.seconds)
+                    seconds.append(step.seconds)
+        self._look_at = min([self._look_at, *(now + each for each in seconds)])
 
-    def _update_obstacles(self, client: QuotaApi, wanted: WantedFactor | None) -> None:
-        if self._watched.settings is None or self._releasing:
-            return
-        if self._obstacles is None:
-            self._obstacles = find_obstacles(client, self._watched.settings)
-        elif wanted == self._carried_out:  # a new decision does not wait for these requests
-            with suppress(KafkaError):  # the obstacles found before still count
-                self._obstacles = find_obstacles(client, self._watched.settings)
-
-    def _situation(self, entity: Entity, wanted: WantedFactor, found: Rate) -> QuotaSituation:
-        settings, record, now = self._watched.settings, self._records.find(entity), self._clock.monotonic()
-        step = self._recent.find_step(entity, found, record, now)
+    def _situation(
+        self, entity: Entity, wanted: WantedFactor, seen: BrokerQuotas, obstacles: Obstacles
+    ) -> QuotaSituation:
+        settings, now = self._watched.settings, self._clock.monotonic()
+        quota = self._own.interpret(entity, seen, now)
+        step = self._own.find_step(entity, quota.found, quota.record, now)
+        floor, base = int(settings.floor_bytes_per_second) if settings else 0, self._own.bases.get(entity)
         return QuotaSituation(
             wanted=wanted,
-            record=record,
-            found=found,
-            base=self._recent.bases.get(entity),
-            floor=int(settings.floor_bytes_per_second) if settings else 0,
-            pending=self._recent.find_pending(entity, now),
-            obstacle=self._obstacles.find_reason(entity) if self._obstacles else None,
+            record=quota.record,
+            found=quota.found,
+            base=base,
+            floor=floor,
+            recorded=quota.recorded,
+            is_certain=False,
+            is_unknown=may_be_ours(quota.found, base, floor, self._factors),
+            obstacle=obstacles.find_reason(entity),
             least=step.least if step else None,
         )
 
-    def _carry_out(self, client: QuotaApi, plans: dict[Entity, QuotaPlan], context: AttemptContext) -> None:
-        self._require_ours()
-        self._write_records({e: p for e, p in plans.items() if p.verdict is QuotaVerdict.SET}, context)
-        changes = {e: p.rate for e, p in plans.items() if p.acts}
-        self._require_ours()
+    def _carry_out(self, client: QuotaApi, plans: Mapping[Entity, QuotaPlan], context: AttemptContext) -> None:
+        changes = {entity: planned for entity, planned in plans.items() if planned.acts}
+        refused: dict[Entity, Exception] = {}
         if changes:
+            if not self.may_act():
+                raise NotOursError
             self._changes.count_action()
-        refused = dict(client.alter(changes)) if changes else {}
-        written = {e: rate for e, rate in changes.items() if e not in refused}
-        self._recent.note(written, {e: p.found for e, p in plans.items()}, self._clock.monotonic())
-        done = {e: p for e, p in plans.items() if e not in refused}
-        for entity, planned in done.items():
-            self._reports.report_done(entity, planned, context)
-        self._write_records({e: p for e, p in done.items() if p.verdict is not QuotaVerdict.SET}, context)
+            self._own.note(changes, self._clock.monotonic(), is_unsure=True)
+            rates = {entity: planned.rate for entity, planned in changes.items()}
+            refused = dict(
+                client.alter(rates, {entity: self._own.find_original(planned) for entity, planned in changes.items()})
+            )
+            done = {entity: planned for entity, planned in changes.items() if entity not in refused}
+            self._own.note(done, self._clock.monotonic(), is_unsure=False)
+        for entity, planned in plans.items():
+            if entity not in refused:
+                self._reports.report_done(entity, planned, context)
         if refused:
             raise AlterError(refused, plans)
 
-    def _require_ours(self) -> None:
-        if not self.may_act():
-            raise NotOursError
-
-    def _write_records(self, plans: dict[Entity, QuotaPlan], context: AttemptContext) -> None:
-        self._records.write({e: p.record for e, p in plans.items()}, context.order, context.at)
-
     def _conclude(self, wanted: WantedFactor | None, *, acted: bool) -> None:
+        seconds = min(self._verify_seconds, _THROTTLED_LOOK_SECONDS) if _throttles(wanted) else self._verify_seconds
         # Quotas that were just set are verified soon.
-        self._look_again(min(self._verify_seconds, SETTLE_SECONDS) if acted else self._verify_seconds, wanted)
+        self._look_again(min(seconds, SETTLE_SECONDS) if acted else seconds, wanted)
         took_seconds = None
         if acted and self._measured_from is not None:
             took_seconds = max(0.0, (self._clock.now() - self._measured_from).total_seconds())
         self._measured_from = None
+        self._problem = None
         self._reports.report_success(took_seconds)
 
     def _report_failure(self, error: Exception, number: int) -> None:
+        self._problem = detail_of(error)
         self._look_again(_AGAIN_SECONDS, self._wanted())
         context = AttemptContext(self._order, self._carried_out, number, self._clock.now())
         if isinstance(error, AlterError):
@@ -345,3 +433,7 @@ class QuotaWorker(Worker[QuotaOrder]):
                 self._reports.report_failure(entity, error.plans[entity], context, detail_of(refusal))
         else:
             self._reports.report_failure(None, None, context, detail_of(error))
+
+
+def _throttles(wanted: WantedFactor | None) -> bool:
+    return wanted is not None and wanted.applies and wanted.factor < 1.0

@@ -16,7 +16,8 @@ from kafka.protocol.admin import (
 )
 
 from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
-from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, QuotaClient
+from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient
+from policies.throttle.quota_originals import Original, record_entity
 from policies.throttle.quota_settings import DEFAULT, Entity
 
 ALICE, ALICE_APP = Entity("alice"), Entity("alice", "app")
@@ -32,13 +33,15 @@ class Client(QuotaClient):
         self._timeout_seconds = 30.0
         self._answers_of = answers
         self._members = brokers
+        self._turn, self._tokens = 0, None
+        self._silent: set[NodeId] = set()
         self.asked: list[tuple[NodeId, Any]] = []
 
     def describe(self) -> tuple[KafkaBroker, ...]:
         return self._members
 
     def _candidates(self) -> list[NodeId]:
-        return [7, 8]
+        return [broker.broker for broker in self._members] or [7, 8]
 
     def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         on_the_wire = type(request).decode(bytes(request.encode(version=1)), version=1)
@@ -80,10 +83,15 @@ def altered(*codes: tuple[Entity, int]) -> Any:
     return AlterClientQuotasResponse(throttle_time_ms=0, entries=entries)
 
 
-def configured(value: str | None, error_code: int = 0) -> Any:
+def configured(value: str | None, error_code: int = 0, window: tuple[str, str] | None = None) -> Any:
     result = DescribeConfigsResponse.DescribeConfigsResult
     entry = result.DescribeConfigsResourceResult
-    configs = [entry(name=CALLBACK_KEY, value=value, read_only=True, is_sensitive=False, config_source=5, synonyms=[])]
+    sizes = dict(zip(("quota.window.num", "quota.window.size.seconds"), window or (), strict=False))
+    values = {CALLBACK_KEY: value, **sizes}
+    configs = [
+        entry(name=key, value=each, read_only=True, is_sensitive=False, config_source=5, synonyms=[])
+        for key, each in values.items()
+    ]
     return DescribeConfigsResponse(
         throttle_time_ms=0,
         results=[
@@ -92,41 +100,40 @@ def configured(value: str | None, error_code: int = 0) -> Any:
     )
 
 
-def test_each_entity_is_asked_for_exactly_and_at_the_broker_that_answered_last() -> None:
-    client = Client(lambda node, request: described())
-    client.rates([ALICE_APP, EVERYONE])
-    asked = [
-        (node, [(c.entity_type, c.match_type, c.match) for c in r.components], r.strict) for node, r in client.asked
-    ]
-    assert asked == [
-        (7, [("user", 0, "alice"), ("client-id", 0, "app")], True),
-        (7, [("user", 1, None)], True),
-    ]
-
-
-def test_a_rate_that_is_inherited_or_of_another_kind_does_not_count() -> None:
-    found = {RATE_KEY: 1024.0, "consumer_byte_rate": 7.0}
-    answers = {"alice": described((ALICE, found)), None: described((EVERYONE, {"consumer_byte_rate": 7.0}))}
-    client = Client(lambda node, request: answers[request.components[0].match])
+def test_one_request_reads_all_quotas_and_the_records_of_the_originals() -> None:
+    record = {RATE_KEY: 4096.0, "consumer_byte_rate": 512.0}
+    answer = described(
+        (ALICE, {RATE_KEY: 1024.0, "consumer_byte_rate": 7.0}), (EVERYONE, {"consumer_byte_rate": 7.0}),
+        (record_entity(ALICE), record), (record_entity(ALICE_APP), {"consumer_byte_rate": 9.0}),
+    )  # fmt: skip
+    client = Client(lambda node, request: answer)
+    seen = client.read()
+    assert (seen.rates, seen.originals) == ({ALICE: 1024}, {ALICE: Original(4096, 512), ALICE_APP: Original(None, 9)})
+    assert [(len(request.components), request.strict) for _, request in client.asked] == [(0, False)]
     assert client.rates([ALICE, EVERYONE]) == {ALICE: 1024, EVERYONE: None}
 
 
-def test_all_entities_of_a_user_that_have_a_rate_are_found() -> None:
-    bob = Entity("alice", DEFAULT)
-    rate = {RATE_KEY: 1.0}
-    answer = described((ALICE, rate), (ALICE_APP, rate), (bob, rate), (Entity("alice", "other"), {"request_pct": 1.0}))
-    client = Client(lambda node, request: answer)
-    assert client.entities_of("alice") == {ALICE, ALICE_APP, bob}
-    assert [request.strict for _, request in client.asked] == [False]
+def test_each_reading_asks_another_broker_and_one_that_is_silent_no_more() -> None:
+    silent = errors.KafkaTimeoutError("no answer")
+    client = Client(lambda node, request: silent if node == 2 else described(), BROKERS)
+    for _ in range(6):
+        client.read()
+    nodes = [node for node, _ in client.asked]
+    assert (nodes.count(2), {*nodes}) == (1, {1, 2, 3})
+    assert [seen.broker for seen in client.read_everywhere()] == [1, 3]
 
 
-def test_rates_are_set_and_taken_away_and_what_was_refused_is_told() -> None:
-    client = Client(lambda node, request: altered((ALICE, 0), (EVERYONE, UNAUTHORIZED)))
-    refused = client.alter({ALICE: 2048, EVERYONE: None})
+def test_a_rate_and_its_record_change_in_one_request_and_refusals_name_the_entity() -> None:
+    client = Client(lambda node, request: altered((ALICE, 0), (record_entity(EVERYONE), UNAUTHORIZED)))
+    refused = client.alter({ALICE: 2048, EVERYONE: None}, {ALICE: Original(None, 2048, 7), EVERYONE: None})
     ((_, request),) = client.asked
     assert not request.validate_only
     operations = [[(op.key, op.value, op.remove) for op in entry.ops] for entry in request.entries]
-    assert operations == [[(RATE_KEY, 2048.0, False)], [(RATE_KEY, 0.0, True)]]
+    assert operations == [
+        [(RATE_KEY, 2048.0, False)], [(RATE_KEY, 0.0, True)],
+        [(RATE_KEY, 0.0, True), ("consumer_byte_rate", 2048.0, False), ("controller_mutation_rate", 7.0, False)],
+        [(RATE_KEY, 0.0, True), ("consumer_byte_rate", 0.0, True), ("controller_mutation_rate", 0.0, True)],
+    ]  # fmt: skip
     assert list(refused) == [EVERYONE]
     assert isinstance(refused[EVERYONE], errors.ClusterAuthorizationFailedError)
 
@@ -141,7 +148,7 @@ def test_rates_are_set_and_taken_away_and_what_was_refused_is_told() -> None:
 )
 def test_what_was_not_answered_is_an_error_and_not_an_empty_answer(answer: Any, kind: type[Exception]) -> None:
     client = Client(lambda node, request: answer)
-    for ask in (lambda: client.rates([ALICE]), lambda: client.entities_of("alice")):
+    for ask in (lambda: client.rates([ALICE]), client.read):
         with pytest.raises(kind):
             ask()
 
@@ -155,13 +162,20 @@ def by_broker(**answers: Any) -> Client:
 
 def test_brokers_with_a_quota_callback_of_their_own_are_found_and_fenced_ones_not_asked() -> None:
     client = by_broker(b1=configured("io.strimzi.StaticQuotaCallback"), b2=configured(None))
-    assert client.callback_classes() == {1: "io.strimzi.StaticQuotaCallback"}
+    assert {n: each.callback for n, each in client.broker_settings().items()} == {
+        1: "io.strimzi.StaticQuotaCallback", 2: None,
+    }  # fmt: skip
     assert [(node, request.resources[0].resource_name) for node, request in client.asked] == [(1, "1"), (2, "2")]
 
 
 def test_a_broker_that_does_not_answer_is_left_out() -> None:
     client = by_broker(b1=errors.KafkaTimeoutError("no answer"), b2=configured("Callback"))
-    assert client.callback_classes() == {2: "Callback"}
+    assert client.broker_settings() == {2: BrokerQuotaSettings("Callback")}
+
+
+def test_the_window_of_each_broker_is_read() -> None:
+    client = by_broker(b1=configured(None, window=("61", "2")), b2=configured(None))
+    assert {n: each.window_seconds for n, each in client.broker_settings().items()} == {1: 122.0, 2: 11.0}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +190,7 @@ def test_what_brokers_heed_is_not_known_when_none_answers_or_it_may_not_be_read(
     answers: dict[str, Any], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
-        by_broker(**answers).callback_classes()
+        by_broker(**answers).broker_settings()
 
 
 def test_the_requests_are_those_of_the_admin_protocol() -> None:
@@ -190,7 +204,7 @@ def test_the_requests_are_those_of_the_admin_protocol() -> None:
     )
     client.rates([ALICE])
     client.alter({ALICE: 1})
-    client.callback_classes()
+    client.broker_settings()
     assert [type(request).__name__ for _, request in client.asked] == [
         "DescribeClientQuotasRequest",
         "AlterClientQuotasRequest",

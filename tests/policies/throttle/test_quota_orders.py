@@ -19,12 +19,10 @@ def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> Qu
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(order(1), WantedFactor(0.5, 0.2, QuotaReason.DECIDED), id="decided"),
-        pytest.param(order(1, valid=0), WantedFactor(0.2, 0.2, QuotaReason.STALE), id="expired"),
-        pytest.param(order(1, mode=Mode.SHADOW), WantedFactor(0.5, 0.2, QuotaReason.SHADOW), id="shadow"),
-        pytest.param(
-            order(1, valid=0, mode=Mode.SHADOW), WantedFactor(0.5, 0.2, QuotaReason.SHADOW), id="expired shadow"
-        ),
+        pytest.param(order(1), WantedFactor(0.5, QuotaReason.DECIDED), id="decided"),
+        pytest.param(order(1, valid=0), WantedFactor(0.2, QuotaReason.STALE), id="expired"),
+        pytest.param(order(1, mode=Mode.SHADOW), WantedFactor(0.5, QuotaReason.SHADOW), id="shadow"),
+        pytest.param(order(1, valid=0, mode=Mode.SHADOW), WantedFactor(0.5, QuotaReason.SHADOW), id="expired shadow"),
     ],
 )
 def test_what_it_means(given: QuotaOrder, expected: WantedFactor) -> None:

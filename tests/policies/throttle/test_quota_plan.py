@@ -1,21 +1,21 @@
 """What is done about one quota: tables of cases, and an actuator that is interrupted anywhere."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.throttle.quota_originals import Original
 from policies.throttle.quota_plan import (
-    PendingWrite,
     QuotaPlan,
     QuotaReason,
     QuotaRecord,
     QuotaSituation,
     QuotaVerdict,
     WantedFactor,
+    may_be_ours,
     plan,
 )
 
@@ -30,17 +30,20 @@ factors = st.floats(0.0, 1.0)
 
 def situation(**given: Any) -> QuotaSituation:
     defaults = {
-        "wanted": WantedFactor(0.5, 1.0, QuotaReason.DECIDED),
+        "wanted": WantedFactor(0.5, QuotaReason.DECIDED),
         "record": UNHELD,
         "found": None,
         "base": BASE,
         "floor": FLOOR,
     }
-    return QuotaSituation(**{**defaults, **given})
+    it = QuotaSituation(**{**defaults, **given})
+    held = it.record is not None and it.record.held
+    original = Original(it.record.baseline, it.found) if it.record and held and it.found in it.record.rates else None
+    return replace(it, recorded=it.recorded or original)
 
 
-def decided(factor: float, expired: float = 1.0) -> WantedFactor:
-    return WantedFactor(factor, expired, QuotaReason.DECIDED)
+def decided(factor: float) -> WantedFactor:
+    return WantedFactor(factor, QuotaReason.DECIDED)
 
 
 CASES: list[Any] = [
@@ -69,18 +72,18 @@ CASES: list[Any] = [
         {"base": None, "record": QuotaRecord(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
         "set", "changed_by_hand", 40_000,
     ),
-    ("shadow keeps and tells", {"wanted": WantedFactor(0.5, 1.0, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
+    ("shadow keeps and tells", {"wanted": WantedFactor(0.5, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
     (
         "shadow takes back what was set",
-        {"wanted": WantedFactor(0.5, 1.0, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
+        {"wanted": WantedFactor(0.5, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
         "restore", "shadow", None,
     ),
     (
         "release puts back",
-        {"wanted": WantedFactor(1.0, 1.0, QuotaReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
+        {"wanted": WantedFactor(1.0, QuotaReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
         "restore", "released", None,
     ),
-    ("stale is told", {"wanted": WantedFactor(0.2, 0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
+    ("stale is told", {"wanted": WantedFactor(0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
     ("no beginning with an obstacle", {"obstacle": QuotaReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
     (
         "but not from going on",
@@ -93,14 +96,29 @@ CASES: list[Any] = [
         "restore", "decided", None,
     ),
     (
-        "a broker that lags shows what was there: put back all the same",
-        {"wanted": decided(1.0), "record": HELD, "found": None, "pending": PendingWrite(50_000)},
-        "restore", "decided", None,
+        "a foreign value that not every broker shows is looked at again",
+        {"record": HELD, "found": 90_000, "is_certain": False}, "keep", "uncertain", 50_000,
     ),
     (
-        "a broker that lags shows ours: it is no change by hand",
-        {"record": replace(HELD, held=False), "found": 50_000, "pending": PendingWrite(None), "wanted": decided(0.3)},
-        "set", "decided", 30_000,
+        "but a lower factor does not wait for it",
+        {"record": HELD, "found": 90_000, "is_certain": False, "wanted": decided(0.3)}, "set", "decided", 30_000,
+    ),
+    (
+        "and it is not overwritten at one",
+        {"record": HELD, "found": 90_000, "is_certain": False, "wanted": decided(1.0)}, "keep", "uncertain", None,
+    ),
+    ("a record that is gone is set again", {"record": HELD, "found": 50_000, "recorded": Original(7, 7)}, "set",
+     "decided", 50_000),
+    ("what may be ours without a record is no original", {"found": 1000, "is_unknown": True}, "refuse",
+     "unknown_original", 1000),
+    ("nor at one", {"found": 1000, "is_unknown": True, "wanted": decided(1.0)}, "refuse", "unknown_original", 1000),
+    (
+        "unless an operator has confirmed it",
+        {
+            "found": 1000, "is_unknown": True, "wanted": decided(1.0),
+            "record": QuotaRecord(held=False, baseline=1000, base=None), "recorded": Original(1000, 1000),
+        },
+        "keep", "decided", 1000,
     ),
 ]  # fmt: skip
 
@@ -111,13 +129,21 @@ def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: i
     assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
 
 
-def test_the_rate_after_expiry_is_remembered_with_each_other() -> None:
-    planned = plan(situation(wanted=decided(0.5, expired=0.2)))
-    assert planned.record is not None
-    assert set(planned.record.rates) == {50_000, 20_000}
-    stale = plan(situation(record=planned.record, found=50_000, wanted=WantedFactor(0.2, 0.2, QuotaReason.STALE)))
-    assert stale.record is not None
-    assert set(stale.record.rates) == set(planned.record.rates)  # so nothing needs to be written
+@pytest.mark.parametrize(
+    ("found", "base", "factors", "expected"),
+    [
+        pytest.param(FLOOR, None, (), True, id="the floor"),
+        pytest.param(50_000, BASE, (0.5,), True, id="the base times a known factor"),
+        pytest.param(50_000, BASE, (0.4,), False, id="times no known factor"),
+        pytest.param(BASE, BASE, (1.0,), False, id="the base itself"),
+        pytest.param(50_000, None, (0.5,), False, id="no base"),
+        pytest.param(None, BASE, (0.5,), False, id="no quota"),
+    ],
+)
+def test_which_quotas_may_be_ours(
+    found: int | None, base: int | None, factors: tuple[float, ...], expected: bool
+) -> None:
+    assert may_be_ours(found, base, FLOOR, factors) is expected
 
 
 def test_a_change_by_hand_becomes_what_is_put_back() -> None:
@@ -141,74 +167,65 @@ def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
     assert _or_unlimited(lower.rate) <= _or_unlimited(higher.rate) <= _or_unlimited(found)
 
 
-@given(found=rates, base=rates, factor=factors, expired=factors, floor=st.integers(1, BASE))
-def test_no_rate_is_set_below_the_floor(
-    found: int | None, base: int | None, factor: float, expired: float, floor: int
-) -> None:
-    planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor, expired)))
+@given(found=rates, base=rates, factor=factors, floor=st.integers(1, BASE))
+def test_no_rate_is_set_below_the_floor(found: int | None, base: int | None, factor: float, floor: int) -> None:
+    planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor)))
     if planned.verdict is QuotaVerdict.SET:
         assert planned.rate is not None
         assert planned.rate >= floor
 
 
 class World:
-    """Kafka's quota, what is written down, and an actuator that may be cut short between any two of its acts."""
+    """Kafka's quota with its record, which change together, and an actuator that may be killed before or after that."""
 
     def __init__(self, quota: int | None, base: int | None) -> None:
         self.quota, self.base = quota, base
+        self.original: Original | None = None
         self.record: QuotaRecord | None = None
 
-    def attempt(self, wanted: WantedFactor, cut_after: int) -> QuotaPlan:
-        it = QuotaSituation(wanted, self.record, self.quota, self.base, FLOOR)
-        planned = plan(it)
-        acts: list[Callable[[QuotaPlan], None]] = [self._write, self._alter]
-        if planned.verdict is not QuotaVerdict.SET:
-            acts.reverse()
-        for act in acts[:cut_after]:
-            act(planned)
-        return planned
-
-    def _write(self, planned: QuotaPlan) -> None:
-        self.record = planned.record or self.record
-
-    def _alter(self, planned: QuotaPlan) -> None:
+    def attempt(self, wanted: WantedFactor, *, is_killed: bool) -> QuotaPlan:
+        known = self.record
+        if known is None and self.original is not None:
+            known = QuotaRecord(held=True, baseline=self.original.baseline, base=None, rates=(self.original.latest,))
+        planned = plan(QuotaSituation(wanted, known, self.quota, self.base, FLOOR, self.original))
         if planned.acts:
-            self.quota = planned.rate
+            self.quota, self.original = planned.rate, None
+            if planned.holds and planned.record is not None and planned.rate is not None:
+                self.original = Original(planned.record.baseline, planned.rate)
+        self.record = None if is_killed else planned.record
+        return planned
 
 
 reasons = st.sampled_from([QuotaReason.DECIDED, QuotaReason.STALE, QuotaReason.SHADOW, QuotaReason.RELEASED])
-wants = st.builds(WantedFactor, factors, factors, reasons)
-steps = st.lists(st.tuples(wants, st.integers(0, 2)), max_size=12)
+wants = st.builds(WantedFactor, factors, reasons)
+steps = st.lists(st.tuples(wants, st.booleans()), max_size=12)
 
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps)
-@example(  # later rates, written down but never set, must not push the one in place out of memory
-    quota=None, base=8 * FLOOR, steps=[(decided(0.75), 2), (decided(0.25, 0.5), 1), (decided(0.375, 0.875), 1)]
-)  # fmt: skip
-def test_cut_short_anywhere_any_number_of_times_it_restores_exactly(
-    quota: int | None, base: int, steps: list[tuple[WantedFactor, int]]
+def test_killed_any_number_of_times_it_restores_exactly_and_leaves_no_record(
+    quota: int | None, base: int, steps: list[tuple[WantedFactor, bool]]
 ) -> None:
     world = World(quota, base)
-    for wanted, cut_after in steps:
-        world.attempt(wanted, cut_after)
+    for wanted, is_killed in steps:
+        world.attempt(wanted, is_killed=is_killed)
     for _ in range(2):
-        world.attempt(decided(1.0), 2)
-    assert world.quota == quota
+        world.attempt(decided(1.0), is_killed=False)
+    assert (world.quota, world.original) == (quota, None)
     assert world.record is None or not world.record.held
 
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps, by_hand=st.integers(20 * BASE, 30 * BASE))
 def test_what_an_operator_sets_meanwhile_is_what_stays_in_the_end(
-    quota: int | None, base: int, steps: list[tuple[WantedFactor, int]], by_hand: int
+    quota: int | None, base: int, steps: list[tuple[WantedFactor, bool]], by_hand: int
 ) -> None:
     world = World(quota, base)
-    for wanted, cut_after in steps:
-        world.attempt(wanted, cut_after)
+    for wanted, is_killed in steps:
+        world.attempt(wanted, is_killed=is_killed)
     world.quota = by_hand
-    for wanted, cut_after in steps:
-        world.attempt(wanted, cut_after)
+    for wanted, is_killed in steps:
+        world.attempt(wanted, is_killed=is_killed)
     for _ in range(2):
-        world.attempt(decided(1.0), 2)
+        world.attempt(decided(1.0), is_killed=False)
     assert world.quota == by_hand
 
 

@@ -13,6 +13,7 @@ ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 def test_defaults_are_pinned() -> None:
     settings = QuotaSettings.model_validate({"entities": [ANY_CLIENT]})
     assert settings.model_dump(mode="json", exclude={"entities"}) == {
+        "cover": "all",
         "exclude": [],
         "floor_bytes_per_second": 65_536,
         "max_told_wait": "30s",

@@ -6,42 +6,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_steps import WINDOW_SECONDS, QuotaStep, RatesInForce
+from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, QuotaStep, RatesInForce, descent_seconds
 
-BASE, FLOOR, WAIT = 10_000_000, 65_536, 30.0
+BASE, FLOOR, WAIT, WINDOW = 10_000_000, 65_536, 30.0, DEFAULT_WINDOW_SECONDS
 
 
-def descent(base: int, floor: int, wait: float = WAIT) -> list[tuple[float, int]]:
+def descent(base: int, floor: int, wait: float = WAIT, window: float = WINDOW) -> list[tuple[float, int]]:
     """(second, rate) of each step of a sudden stop, each as soon as it may be."""
     now, rate, known = 0.0, base, RatesInForce()
     steps: list[tuple[float, int]] = []
     while rate > floor:
-        step = known.step(now, rate, wait)
+        step = known.step(now, rate, wait, window)
         assert step is not None
         lower = max(step.least, floor)
         if lower < rate:
             steps.append((now, lower))
-            known, rate = known.changed(now, rate), lower
-        step = known.step(now, rate, wait)
+            known, rate = known.changed(now, rate, window), lower
+        step = known.step(now, rate, wait, window)
         assert step is not None
         now += step.seconds if rate > floor else 0.0
     return steps
 
 
-def test_a_stop_from_ten_megabytes_a_second_takes_six_steps_and_less_than_a_minute() -> None:
+def test_a_stop_from_ten_megabytes_a_second_takes_five_steps_and_less_than_a_minute() -> None:
     """docs/quotas.md quotes them."""
     steps = descent(BASE, FLOOR)
-    assert [round(rate / 1000) for _, rate in steps] == [3667, 1344, 493, 181, 66, 66]
-    assert steps[-1] == (5 * WINDOW_SECONDS, FLOOR)
+    assert [round(rate / 1000) for _, rate in steps] == [3284, 1078, 354, 116, 66]
+    assert steps[-1] == (4 * WINDOW, FLOOR)
+    assert descent_seconds(BASE, FLOOR, WAIT, WINDOW) == 4 * WINDOW
+    assert descent_seconds(BASE, FLOOR, None, WINDOW) == 0.0
 
 
-@given(st.integers(10**5, 10**9), st.integers(1000, 10**5), st.sampled_from([12.0, 20.0, 30.0, 120.0]))
-def test_no_step_tells_a_producer_that_wrote_all_it_might_to_wait_longer(base: int, floor: int, wait: float) -> None:
-    steps = descent(base, floor, wait)
+@given(
+    st.integers(10**5, 10**9),
+    st.integers(1000, 10**5),
+    st.sampled_from([12.0, 20.0, 30.0, 120.0]),
+    st.sampled_from([2.0, 11.0, 61.0, 600.0]),
+)
+def test_no_step_tells_a_producer_that_wrote_all_it_might_to_wait_longer(
+    base: int, floor: int, wait: float, window: float
+) -> None:
+    steps = descent(base, floor, wait, window)
     rates = [(float("-inf"), base), *steps]
     for (began, before), (at, rate) in pairwise(rates):
-        assert at - began >= WINDOW_SECONDS
-        assert before * WINDOW_SECONDS / rate <= wait + 1e-6
+        assert at - began >= window
+        assert before * window / rate - window <= wait + 1e-6
     assert rates[-1][1] == min(floor, base)
 
 
@@ -50,15 +59,15 @@ def test_what_was_in_force_within_the_window_counts(changes: list[tuple[float, i
     now, known, history = 0.0, RatesInForce(), list[tuple[float, int]]()
     for pause, rate in changes:
         now += pause
-        known = known.changed(now, rate)
+        known = known.changed(now, rate, WINDOW)
         history.append((now, rate))
-        step = known.step(now, present, WAIT)
-        highest = max([present, *(r for until, r in history if until > now - WINDOW_SECONDS)])
+        step = known.step(now, present, WAIT, WINDOW)
+        highest = max([present, *(r for until, r in history if until > now - WINDOW)])
         assert step is not None
-        assert step.least == pytest.approx(highest * WINDOW_SECONDS / WAIT, abs=1)
+        assert step.least == pytest.approx(highest * WINDOW / (0.75 * WAIT + WINDOW), abs=1)
         assert len(known.until) <= len(history)
 
 
 def test_where_nothing_is_known_to_have_been_let_through_there_is_no_step() -> None:
-    assert RatesInForce().changed(0.0, None).step(1.0, None, WAIT) is None
-    assert RatesInForce().step(0.0, 3000, WAIT) == QuotaStep(1100, float("inf"))
+    assert RatesInForce().changed(0.0, None, WINDOW).step(1.0, None, WAIT, WINDOW) is None
+    assert RatesInForce().step(0.0, 3350, WAIT, WINDOW) == QuotaStep(1100, float("inf"))

@@ -1,15 +1,17 @@
-"""A watched cluster's quotas, and the topic of applied quotas, in memory."""
+"""A watched cluster's quotas in memory; each of its brokers may be late."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
 from connectors.throttle.quotas.client import QuotaApi
-from connectors.throttle.quotas.records import QuotaJournalError
 from policies.decisions import Mode
 from policies.throttle.quota_events import AppliedQuota
+from policies.throttle.quota_originals import Original
 from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity
 from policies.wire import EventReader
@@ -19,7 +21,7 @@ CLUSTER = "payments"
 ANY, ALICE = Entity(client_id="default"), Entity(user="alice")
 KAFKA = WatchedKafka(bootstrap_servers="nowhere:9092")
 
-_NOTES = EventReader((AppliedQuota,))
+NOTES = EventReader((AppliedQuota,))
 
 
 def order(factor: float, sequence: int = 1, *, valid_seconds: float = 180.0, at: datetime = NOON) -> QuotaOrder:
@@ -32,21 +34,48 @@ def order(factor: float, sequence: int = 1, *, valid_seconds: float = 180.0, at:
 class Kafka:
     """A cluster that does as asked, unless it `fails` or `refuses`. Clients come and go; it stays."""
 
-    acts: list[str] = field(default_factory=list)
+    acts: list[dict[Entity, int | None]] = field(default_factory=list)
+    """The rates of each request."""
     rates: dict[Entity, int] = field(default_factory=dict)
+    originals: dict[Entity, Original] = field(default_factory=dict)
     fails: list[Exception] = field(default_factory=list)
-    """For the next requests, one each."""
+    """For the next readings, one each."""
+    loses: list[Exception] = field(default_factory=list)
+    """For the next requests, whose change arrives all the same."""
     refuses: dict[Entity, Exception] = field(default_factory=dict)
-    own: dict[str, set[Entity]] = field(default_factory=dict)
-    callbacks: dict[int, str] = field(default_factory=dict)
+    brokers: dict[int, BrokerQuotaSettings] = field(default_factory=lambda: {1: BrokerQuotaSettings()})
+    late_seconds: dict[int, float] = field(default_factory=dict)
+    """By broker, how old its answers are."""
+    now: Callable[[], float] = lambda: 0.0
     looks: int = 0
+    asked: list[int] = field(default_factory=list)
+    """The broker of each reading."""
     clients: int = 0
     """The number of open clients."""
+    _past: list[tuple[float, BrokerQuotas]] = field(default_factory=list)
 
     def connect(self, kafka: WatchedKafka) -> QuotaApi:
         assert kafka is KAFKA
         self.clients += 1
         return KafkaClient(self)
+
+    def set_by_hand(self, entity: Entity, rate: int | None) -> None:
+        """Set a quota as an operator does, without a record."""
+        self.keep_past()
+        self.rates.pop(entity, None)
+        if rate is not None:
+            self.rates[entity] = rate
+
+    def keep_past(self) -> None:
+        """Keep the present state for late brokers; call it before each change."""
+        self._past.append((self.now(), BrokerQuotas(0, dict(self.rates), dict(self.originals))))
+
+    def shown_by(self, broker: int) -> BrokerQuotas:
+        """What a broker shows: the state before the first change that it has not received yet."""
+        since = self.now() - self.late_seconds.get(broker, 0.0)
+        missed = (state for at, state in self._past if at > since)
+        present = BrokerQuotas(0, dict(self.rates), dict(self.originals))
+        return replace(next(missed, present), broker=broker)
 
 
 class KafkaClient:
@@ -55,58 +84,44 @@ class KafkaClient:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
-    def describe(self) -> None:
-        if self._kafka.fails:
-            raise self._kafka.fails.pop(0)
+    def describe(self) -> list[KafkaBroker]:
+        return [KafkaBroker(number, "h", 9092, None, fenced=False) for number in sorted(self._kafka.brokers)]
 
-    def rates(self, entities: Sequence[Entity]) -> Mapping[Entity, int | None]:
-        self._kafka.looks += 1
-        return {entity: self._kafka.rates.get(entity) for entity in entities}
+    def read(self) -> BrokerQuotas:
+        kafka = self._kafka
+        if kafka.fails:
+            raise kafka.fails.pop(0)
+        kafka.looks += 1
+        numbers = sorted(kafka.brokers)
+        kafka.asked.append(numbers[kafka.looks % len(numbers)])
+        return kafka.shown_by(kafka.asked[-1])
 
-    def entities_of(self, user: str) -> set[Entity]:
-        return self._kafka.own.get(user, set())
+    def read_everywhere(self) -> list[BrokerQuotas]:
+        return [self._kafka.shown_by(number) for number in self._kafka.brokers]
 
-    def alter(self, rates: Mapping[Entity, int | None]) -> Mapping[Entity, Exception]:
-        self._kafka.acts.append("set")
-        for entity in rates.keys() - self._kafka.refuses:
-            self._kafka.rates.pop(entity, None)
-            if (rate := rates[entity]) is not None:
-                self._kafka.rates[entity] = rate
-        return {entity: error for entity, error in self._kafka.refuses.items() if entity in rates}
+    def alter(
+        self, rates: Mapping[Entity, int | None], originals: Mapping[Entity, Original | None]
+    ) -> Mapping[Entity, Exception]:
+        kafka = self._kafka
+        kafka.acts.append(dict(rates))
+        kafka.keep_past()
+        for entity in {*rates, *originals} - kafka.refuses.keys():
+            if entity in rates:
+                kafka.rates.pop(entity, None)
+            if (rate := rates.get(entity)) is not None:
+                kafka.rates[entity] = rate
+            kafka.originals.pop(entity, None)
+            if (original := originals.get(entity)) is not None:
+                kafka.originals[entity] = original
+        if kafka.loses:
+            raise kafka.loses.pop(0)
+        return {entity: error for entity, error in kafka.refuses.items() if entity in rates}
 
-    def callback_classes(self) -> Mapping[int, str]:
-        return self._kafka.callbacks
+    def broker_settings(self) -> Mapping[int, BrokerQuotaSettings]:
+        return self._kafka.brokers
 
     def close(self) -> None:
         self._kafka.clients -= 1
-
-
-@dataclass
-class Journal:
-    """The applied quotas, in the order of their records."""
-
-    acts: list[str]
-    notes: list[tuple[str, AppliedQuota]] = field(default_factory=list)
-    """(event id, applied quota)."""
-    fails: int = 0
-    """The number of further writes that fail."""
-
-    def write(self, entries: Sequence[tuple[str, bytes]]) -> None:
-        if not entries:
-            return
-        if self.fails:
-            self.fails -= 1
-            raise QuotaJournalError("no answer in time")
-        self.acts.append("write")
-        for key, value in entries:
-            event = _NOTES.read(value)
-            assert key == event.subject
-            self.notes.append((event.id, event.data))
-
-    @property
-    def held(self) -> dict[str, bool]:
-        """By entity, as a reader of the compacted topic sees it."""
-        return {str(note.entity): note.held for _, note in self.notes}
 
 
 def applied(**fields: Any) -> AppliedQuota:

@@ -5,12 +5,14 @@ from kafka.errors import ClusterAuthorizationFailedError, NodeNotReadyError
 from pydantic import ByteSize
 from structlog.testing import capture_logs
 
-from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles
+from connectors.kafka.quotas import BrokerQuotaSettings
+from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read_broker_settings
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.quota_settings import Entity, QuotaEntity, QuotaSettings
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, Kafka, KafkaClient
 
 EVERY_USER = Entity(user="default")
+CALLBACK = BrokerQuotaSettings("com.example.Own")
 
 
 def settings(*entities: Entity, exclude: tuple[str, ...] = ()) -> QuotaSettings:
@@ -18,15 +20,14 @@ def settings(*entities: Entity, exclude: tuple[str, ...] = ()) -> QuotaSettings:
     return QuotaSettings(entities=given, exclude=exclude)
 
 
-def test_where_nothing_stands_in_the_way_nothing_is_said() -> None:
-    found = find_obstacles(KafkaClient(Kafka()), settings(ANY, ALICE))
+def test_without_an_obstacle_there_is_no_reason_and_no_sentence() -> None:
+    found = find_obstacles(settings(ANY, ALICE), (), {1: BrokerQuotaSettings()})
     assert found == Obstacles()
     assert (found.find_reason(ANY), list(found.explain())) == (None, [])
 
 
-def test_brokers_with_a_callback_heed_no_quota_whatever_the_entity() -> None:
-    kafka = Kafka(callbacks={2: "com.example.Own", 1: "com.example.Own"})
-    found = find_obstacles(KafkaClient(kafka), settings(ANY))
+def test_brokers_with_a_callback_ignore_every_entity() -> None:
+    found = find_obstacles(settings(ANY), (), {2: CALLBACK, 1: CALLBACK, 3: BrokerQuotaSettings()})
     assert (found.find_reason(ANY), found.find_reason(ALICE)) == (QuotaReason.QUOTA_CALLBACK,) * 2
     (sentence,) = found.explain()
     assert sentence.startswith("broker 1, 2 has client.quota.callback.class=com.example.Own")
@@ -34,7 +35,7 @@ def test_brokers_with_a_callback_heed_no_quota_whatever_the_entity() -> None:
 
 
 def test_an_excluded_user_without_a_quota_of_their_own_would_be_caught() -> None:
-    found = find_obstacles(KafkaClient(Kafka()), settings(EVERY_USER, ALICE, exclude=("carol",)))
+    found = find_obstacles(settings(EVERY_USER, ALICE, exclude=("carol",)), (), {})
     assert found.find_reason(EVERY_USER) is QuotaReason.EXCLUDED_USER
     assert found.find_reason(ALICE) is None
     (sentence,) = found.explain()
@@ -43,8 +44,7 @@ def test_an_excluded_user_without_a_quota_of_their_own_would_be_caught() -> None
 
 
 def test_an_excluded_user_with_a_quota_of_their_own_is_not() -> None:
-    kafka = Kafka(own={"carol": {Entity(user="carol")}})
-    found = find_obstacles(KafkaClient(kafka), settings(EVERY_USER, exclude=("carol",)))
+    found = find_obstacles(settings(EVERY_USER, exclude=("carol",)), {Entity(user="carol")}, {})
     assert found.find_reason(EVERY_USER) is None
 
 
@@ -55,17 +55,16 @@ class Guarded(KafkaClient):
         super().__init__(Kafka())
         self._error = error
 
-    def callback_classes(self) -> dict[int, str]:
+    def broker_settings(self) -> dict[int, BrokerQuotaSettings]:
         raise self._error
 
 
-def test_what_may_not_be_asked_is_no_obstacle_and_is_said() -> None:
+def test_a_refused_question_is_no_obstacle_and_is_logged() -> None:
     with capture_logs() as logs:
-        found = find_obstacles(Guarded(ClusterAuthorizationFailedError()), settings(ANY))
-    assert found.find_reason(ANY) is None
+        assert read_broker_settings(Guarded(ClusterAuthorizationFailedError())) == {}
     assert ["a quota callback would not be noticed" in entry["event"] for entry in logs] == [True]
 
 
 def test_brokers_that_do_not_answer_are_no_verdict() -> None:
     with pytest.raises(NodeNotReadyError):
-        find_obstacles(Guarded(NodeNotReadyError()), settings(ANY))
+        read_broker_settings(Guarded(NodeNotReadyError()))

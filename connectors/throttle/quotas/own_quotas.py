@@ -1,0 +1,180 @@
+"""The quotas that one cluster's worker has set, and what a broker's answer means in their light.
+
+KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_originals`). So a
+broker that shows the record of the last change shows that change, and one that has shown it once never goes back: if
+it then shows another rate, somebody else has set it. A broker that shows an earlier record of ours is behind, however
+late it is, and its answer is no news.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from connectors.kafka.cluster_client import NodeId
+from connectors.kafka.quotas import BrokerQuotas
+from policies.throttle.quota_contest import Contest, note_put_back
+from policies.throttle.quota_originals import Original, Rate, owner_number
+from policies.throttle.quota_plan import QuotaPlan, QuotaRecord
+from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, QuotaStep, RatesInForce
+
+SETTLE_SECONDS = 5.0
+"""Time after which every broker should show an altered quota."""
+_MOST_RATES = 1000
+_UNKNOWN = QuotaRecord(held=False, baseline=None, base=None)
+
+
+@dataclass(slots=True)
+class OwnQuota:
+    """The last change of one entity's quota."""
+
+    record: QuotaRecord
+    original: Original | None
+    """The record that is on the cluster since."""
+    rate: Rate
+    at: float
+    """The time of the change, in seconds of a monotonic clock."""
+    is_unsure: bool = False
+    """Whether the request got no answer: the change may be there or not."""
+    confirmed: set[NodeId] = field(default_factory=set)
+    """The brokers that have shown it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQuota:
+    """One entity's quota by one broker's answer."""
+
+    found: Rate
+    record: QuotaRecord | None
+    """The known state of the entity; None if there is none."""
+    recorded: Original | None
+    """The record on the cluster."""
+
+
+class OwnQuotas:
+    """Remembers one cluster's changes. All times are seconds of one monotonic clock.
+
+    Args:
+        cluster: its name in the settings.
+        settings: its settings; None: quotas are only put back.
+    """
+
+    def __init__(self, cluster: str, settings: QuotaSettings | None) -> None:
+        self._owner = owner_number(cluster)
+        self.bases = {spec.entity: spec.base for spec in settings.entities} if settings else {}
+        """The configured rate for factor 1.0, by entity; None: the entity's own quota in Kafka."""
+        self.window_seconds = DEFAULT_WINDOW_SECONDS
+        """The longest window over which a broker measures a rate."""
+        self._max_told_wait = settings.max_told_wait if settings else None
+        self._own: dict[Entity, OwnQuota] = {}
+        self._in_force: dict[Entity, RatesInForce] = {}
+        self._contests: dict[Entity, Contest] = {}
+
+    def held(self, seen: BrokerQuotas, *, of_others: bool = False) -> list[Entity]:
+        """Return the entities whose quota may be one of ours; `of_others`: or one of another Headgate."""
+        own = [entity for entity, own in self._own.items() if own.record.held]
+        shown = (e for e, o in seen.originals.items() if o.is_held and (of_others or o.owner == self._owner))
+        return [*own, *(entity for entity in shown if entity not in self._own)]
+
+    def find_original(self, planned: QuotaPlan) -> Original | None:
+        """Return the record to keep on the cluster beside a quota; None: none."""
+        record = planned.record
+        if record is None or not record.held or planned.rate is None:
+            return None
+        return Original(record.baseline, planned.rate, self._owner)
+
+    def without_ours(self, seen: BrokerQuotas) -> dict[Entity, int]:
+        """Return the rates that entities would have without Headgate; without entities of another Headgate."""
+        before = {entity: original.baseline for entity, original in seen.originals.items() if original.is_held}
+        before |= {entity: own.record.baseline for entity, own in self._own.items() if own.record.held}
+        others = {e for e, original in seen.originals.items() if original.is_held and original.owner != self._owner}
+        rates = {e: rate for e, rate in {**seen.rates, **before}.items() if e not in others - self.bases.keys()}
+        return {entity: rate for entity, rate in rates.items() if rate is not None}
+
+    def interpret(self, entity: Entity, seen: BrokerQuotas, now: float) -> SeenQuota:
+        """Return what a broker's answer means for an entity."""
+        found, recorded, own = seen.rates.get(entity), seen.originals.get(entity), self._own.get(entity)
+        if own is None:
+            return SeenQuota(found, _read_record(recorded, ()), recorded)
+        if self._is_behind(own, seen.broker, recorded, now):
+            return SeenQuota(own.rate, own.record, own.original)
+        if recorded is None or recorded == own.original:
+            return SeenQuota(found, own.record, recorded)
+        return SeenQuota(found, _read_record(recorded, own.record.rates), recorded)
+
+    def _is_behind(self, own: OwnQuota, broker: NodeId, recorded: Original | None, now: float) -> bool:
+        if own.is_unsure or recorded == own.original or broker in own.confirmed:
+            return False
+        return now - own.at < SETTLE_SECONDS or (recorded is not None and recorded.latest in own.record.rates)
+
+    def has_settled(self, entity: Entity, now: float) -> bool:
+        """Whether time enough has passed since our last change of an entity's quota."""
+        own = self._own.get(entity)
+        return own is None or now - own.at >= SETTLE_SECONDS
+
+    def confirm(self, entity: Entity, seen: BrokerQuotas, brokers: int, now: float) -> None:
+        """Note that a broker shows our quota, or that somebody else has put back another one.
+
+        Args:
+            entity: the target of the quota.
+            seen: the broker's answer.
+            brokers: the number of brokers in service.
+            now: the time of the answer.
+        """
+        own, found = self._own.get(entity), seen.rates.get(entity)
+        if own is None or not own.record.held:
+            self._contests.pop(entity, None)
+            return
+        if found == own.rate and seen.originals.get(entity) == own.original:
+            own.is_unsure = False
+            own.confirmed.add(seen.broker)
+            if len(own.confirmed) >= brokers and own.rate is not None:
+                own.record = replace(own.record, rates=(own.rate,))
+        elif seen.broker in own.confirmed and found != own.rate:
+            self._contests[entity] = note_put_back(self._contests.get(entity), now, found)
+        contest = self._contests.get(entity)
+        if contest is not None and contest.is_over(now):
+            del self._contests[entity]
+
+    def contests(self) -> Mapping[Entity, Contest]:
+        """Return who sets the same quotas, by entity."""
+        return self._contests
+
+    def confirmed(self, entity: Entity) -> int:
+        """Return how many brokers have shown our last change."""
+        own = self._own.get(entity)
+        return len(own.confirmed) if own is not None else 0
+
+    def note(self, planned: Mapping[Entity, QuotaPlan], now: float, *, is_unsure: bool) -> None:
+        """Remember changes that were made just now, or may have been made."""
+        for entity, plan in planned.items():
+            window, known = self.window_seconds, self._in_force.get(entity, RatesInForce())
+            self._in_force[entity] = known.changed(now, self._allowed_rate(entity, plan.found), window)
+            before, record = self._own.get(entity), plan.record or _UNKNOWN
+            rates = dict.fromkeys((*record.rates, *(before.record.rates if before else ())))
+            record = replace(record, rates=tuple(rates)[:_MOST_RATES])
+            self._own[entity] = OwnQuota(record, self.find_original(plan), plan.rate, now, is_unsure)
+
+    def find_step(self, entity: Entity, rate: Rate, record: QuotaRecord | None, now: float) -> QuotaStep | None:
+        """Return how far an entity's quota may be lowered now; None: without limit."""
+        if self._max_told_wait is None:
+            return None
+        if entity not in self._in_force:
+            # A rate from before this start may still fill the brokers' window: at most the one before Headgate.
+            before = (record.baseline or self.bases.get(entity)) if record is not None and record.held else None
+            self._in_force[entity] = RatesInForce().changed(now, before, self.window_seconds)
+        allowed, wait_seconds = self._allowed_rate(entity, rate), self._max_told_wait.total_seconds()
+        return self._in_force[entity].step(now, allowed, wait_seconds, self.window_seconds)
+
+    def _allowed_rate(self, entity: Entity, quota: Rate) -> Rate:
+        """Return the rate that a quota allows producers; without a quota, the rate for factor 1.0."""
+        return self.bases.get(entity) if quota is None else quota
+
+
+def _read_record(recorded: Original | None, rates: Iterable[int]) -> QuotaRecord | None:
+    if recorded is None:
+        return None
+    if not recorded.is_held:
+        return QuotaRecord(held=False, baseline=recorded.baseline, base=None)
+    return QuotaRecord(
+        held=True, baseline=recorded.baseline, base=None, rates=tuple(dict.fromkeys((recorded.latest, *rates)))
+    )
