@@ -1,7 +1,7 @@
 """The present state of the whole loop: folds records of its topics and returns samples. Pure; time is an argument."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from prometheus_client.metrics_core import Metric
@@ -79,6 +79,14 @@ EFFECTS = (EFFECT_VALUE, EFFECT_SINCE, EFFECT_FAILING, PAUSED_UNTIL)
 MOST_TARGETS = 50
 """Limit of the targets of one policy and cluster that have series of their own."""
 
+SERIES_LEFT_OUT = Family(
+    "headgate_exporter_series_left_out",
+    "Series of a policy about a cluster that are not shown, because it has more than 50,000.",
+    ("policy", "cluster"),
+)
+
+MOST_SERIES = 50_000
+"""Series of one policy about one cluster that are shown; the others are counted. The largest real fleets have fewer."""
 MOST_CLUSTERS = 1000
 """Limit of the clusters shown if the settings name none, because every writer of readings can invent names."""
 OTHER = "other"
@@ -181,7 +189,7 @@ class LoopView:
         unwatched = self._in_force.unwatched(from_millis(now_ms))
         stale = {about: float(about in unwatched) for about in self._in_force.watched()}
         for name, view in self._views.items():
-            for sample in view.samples(now_ms):
+            for sample in _within_bounds(name, view.samples(now_ms)):
                 if sample.family is DECISION_STALE:
                     about = (sample.labels[0], sample.labels[1])
                     stale[about] = max(sample.value, stale.get(about, 0.0))
@@ -235,7 +243,16 @@ class LoopView:
     def families(self) -> list[Metric]:
         """Return every possible family, without samples."""
         of_views = [family for view in self._views.values() for family in view.families]
-        common = (DECISION_STALE, OBSERVATION_AGE, ALERTS, DEAD_LETTER_COUNT, BAD_RECORDS, DECISIONS, *EFFECTS)
+        common = (
+            DECISION_STALE,
+            OBSERVATION_AGE,
+            ALERTS,
+            DEAD_LETTER_COUNT,
+            BAD_RECORDS,
+            DECISIONS,
+            SERIES_LEFT_OUT,
+            *EFFECTS,
+        )
         histograms = (histogram.metric() for histogram in self._histograms)
         return [*(family.metric() for family in (*of_views, *common)), *histograms]
 
@@ -336,3 +353,16 @@ def _effect_samples(each: InForce) -> Iterator[Sample]:
         yield Sample(EFFECT_FAILING, about, each.failing_since.timestamp())
     if each.pause is not None and each.pause.quiet_until is not None:
         yield Sample(PAUSED_UNTIL, about, each.pause.quiet_until.timestamp())
+
+
+def _within_bounds(policy: str, samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yield the first samples of each cluster, and the number of those left out."""
+    counts: Counter[str] = Counter()
+    for sample in samples:
+        cluster = _cluster_label(sample) if "cluster" in sample.family.labels else ""
+        counts[cluster] += 1
+        if counts[cluster] <= MOST_SERIES:
+            yield sample
+    for cluster, count in sorted(counts.items()):
+        if count > MOST_SERIES:
+            yield Sample(SERIES_LEFT_OUT, (policy, cluster), count - MOST_SERIES)

@@ -17,6 +17,7 @@ from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Observation
+from policies.throttle.bounds import keep_within_bounds
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
     LimitingVolume,
@@ -139,7 +140,7 @@ class ThrottleView:
         """Fold readings as a step of the policy does."""
         for name, readings in by_cluster(observations):
             cluster = self._cluster(name)
-            cluster.known = fold(cluster.known, readings)
+            cluster.known = fold(cluster.known, keep_within_bounds(cluster.known, readings)[0])
             # At the time of the readings, so that old readings expire as they did live.
             cluster.known = cluster.judge(max(r.at for r in readings)).known
 

@@ -37,6 +37,8 @@ class EmittedIsolation:
     orders: tuple[QuarantineOrder, ...]
     """The orders in force after this step, by bookie."""
     sequence: int
+    has_more: bool
+    """Whether more placements are to be published as soon as possible."""
 
 
 def emit(
@@ -44,14 +46,15 @@ def emit(
 ) -> EmittedIsolation:
     """Compare the verdicts with the last publications, and return what to publish."""
     publication = Publication(facts.now_ms, before.sequence)
-    placements, published = emit_placements(judgement, facts, before.published, issuer, publication)
+    placements = emit_placements(judgement, facts, before.published, issuer, publication)
     orders, changed = _update_orders(judgement, facts)
     known = {order.bookie for order in before.orders}
     quarantines = [
         _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known))
         for order in changed
     ]
-    return EmittedIsolation((*placements, *quarantines), published, orders, publication.sequence)
+    decisions = (*placements.decisions, *quarantines)
+    return EmittedIsolation(decisions, placements.published, orders, publication.sequence, placements.has_more)
 
 
 def _update_orders(

@@ -6,6 +6,7 @@ A mass change is published as one summary; only the namespaces whose verdict cha
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 
 from policies.decisions import Decision, Issuer
 from policies.isolation.counterfactuals import derive_placement_counterfactuals
@@ -17,6 +18,12 @@ from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placem
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import PublishedPlacements
 from policies.publication import Publication, RepeatSchedule
+
+MOST_STEP_BYTES = 16_000_000
+"""A step publishes placements of about this size, and the others follow in later steps: the names of bookies multiply
+by the namespaces that may use them."""
+_PLACEMENT_BYTES, _NAME_BYTES = 4000, 60
+"""The size of a placement and its audit entry without its bookies, and what each of those adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,23 @@ class _Compared:
     due: bool
     """Whether it must be repeated even if it did not change."""
 
+    @property
+    def size_bytes(self) -> int:
+        """About the size of its decision and its audit entry."""
+        names = len(self.judged.candidates) + len(self.judged.promised_candidates) + len(self.judged.leak)
+        return _PLACEMENT_BYTES + _NAME_BYTES * names
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedPlacements:
+    """The placements that one step publishes."""
+
+    decisions: tuple[Decision, ...]
+    published: tuple[PublishedPlacements, ...]
+    """Those in force after it."""
+    has_more: bool = False
+    """Whether others are to be published as soon as possible."""
+
 
 def emit_placements(
     judgement: IsolationJudgement,
@@ -41,22 +65,31 @@ def emit_placements(
     published: tuple[PublishedPlacements, ...],
     issuer: Issuer,
     publication: Publication,
-) -> tuple[tuple[Decision, ...], tuple[PublishedPlacements, ...]]:
+) -> EmittedPlacements:
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.is_fresh:
-        return (), published
+        return EmittedPlacements((), published)
     compared = list(_compare(judgement, facts, published))
     changed = [each.namespace for each in compared if each.changed]
     is_mass = len(changed) > MOST_SINGLY
     chosen = [each for each in compared if each.due or each.core_changed or (each.changed and not is_mass)]
     if not changed and not chosen:
-        return (), published
+        return EmittedPlacements((), published)
+    chosen, later = _split(chosen)
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
         decisions.append(_make_summary(judgement, changed, facts, issuer, publication))
     explained = {id(judged): explain_placement(judged) for judged in {id(c.judged): c.judged for c in chosen}.values()}
     decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
-    return tuple(decisions), _remember(compared, {c.namespace for c in chosen}, published, facts)
+    names, late = ({each.namespace for each in part} for part in (chosen, later))
+    return EmittedPlacements(tuple(decisions), _remember(compared, names, late, published, facts), bool(later))
+
+
+def _split(chosen: list[_Compared]) -> tuple[list[_Compared], list[_Compared]]:
+    """Return those for which a step has room, at least one, and the others."""
+    sizes = accumulate(each.size_bytes for each in chosen)
+    count = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))
+    return chosen[:count], chosen[count:]
 
 
 def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
@@ -91,12 +124,16 @@ def _core(mark: str) -> tuple[str, str]:
 
 
 def _remember(
-    compared: Iterable[_Compared], chosen: Set[str], published: Iterable[PublishedPlacements], facts: IsolationFacts
+    compared: Iterable[_Compared],
+    chosen: Set[str],
+    later: Set[str],
+    published: Iterable[PublishedPlacements],
+    facts: IsolationFacts,
 ) -> tuple[PublishedPlacements, ...]:
     """Return the published placements after this step.
 
     A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
-    it is due.
+    it is due. One that is published later keeps its last decision, which shows that it is still to be published.
     """
     schedule = placement_schedule(facts.settings)
     now = (facts.now_ms, schedule.due_ms(facts.now_ms))
@@ -105,7 +142,10 @@ def _remember(
     }
     alike: dict[tuple[str, int, int], list[str]] = {}
     for each in compared:
-        if each.mark:
+        if each.namespace in later:
+            if each.last is not None:
+                alike.setdefault((each.last.fingerprint, *before[id(each.last)]), []).append(each.namespace)
+        elif each.mark:
             when = now if each.last is None or each.namespace in chosen else before[id(each.last)]
             alike.setdefault((each.mark, *when), []).append(each.namespace)
     return tuple(

@@ -20,6 +20,8 @@ from policies.policy import Step
 from policies.units import from_millis, to_millis
 
 NAME = "isolation"
+_NEXT_PLACEMENTS_MS = 1000
+"""When placements for which a step had no room are published."""
 
 
 class IsolationPolicy:
@@ -69,6 +71,8 @@ def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
     schedule = order_schedule(facts.settings)
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
+    if emitted.has_more:
+        yield facts.now_ms + _NEXT_PLACEMENTS_MS
     if facts.is_fresh:
         schedule = placement_schedule(facts.settings)
         yield from (schedule.due_ms(each.published_ms, each.repeat_at_ms) for each in emitted.published)

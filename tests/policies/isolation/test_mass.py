@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from policies.decisions import Decision
+from policies.isolation import emit_placements
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
 from tests.policies.isolation.scenario import GROUPS, LONG, NAMESPACES, ON, Run, bookies, everything, racks
@@ -165,3 +166,16 @@ def test_no_record_is_too_large_for_its_topic_however_many_bookies_there_are(let
     placement = next(d for d in said if isinstance(d, Placement))
     assert placement.candidate_count == placement.leak_count == 2_000
     assert 100 <= len(placement.candidates) <= 1_000
+
+
+def test_placements_of_many_namespaces_are_spread_over_steps_and_each_is_published_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(emit_placements, "MOST_STEP_BYTES", 50_000)
+    run = Run(LONG).see(*everything(0, BASE, GROUPS, MANY)).until(60)
+    assert max(Counter(each.decided_at for each in run.placements()).values()) <= 12
+    assert Counter(each.namespace for each in run.placements()) == dict.fromkeys(MANY, 1)
+    before = {run.placement(namespace).verdict for namespace in MANY}
+    run.see(*everything(100, f"{BASE} bk9", {**GROUPS, "default": "bk1"}, MANY)).until(200)
+    after = {run.placement(namespace).verdict for namespace in MANY}
+    assert (len(before), len(after), before & after) == (1, 1, set())
