@@ -28,6 +28,7 @@ class Volume(BaseModel):
     used_ratio: float = Field(description="From 0 to 1.")
     soft_ratio: float | None = Field(description="The used ratio from which producers are slowed; null: no limit.")
     hard_ratio: float | None = Field(description="The used ratio from which they are stopped; null: no limit.")
+    cordoned: bool = Field(description="Its broker places no new partitions on it.")
     seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
 
 
@@ -70,7 +71,7 @@ def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
 
 def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:
     settings, left = snapshot.settings, snapshot.values(metrics.SECONDS_TO_FULL)
-    totals = snapshot.values(metrics.TOTAL)
+    totals, cordoned = snapshot.values(metrics.TOTAL), snapshot.values(metrics.CORDONED)
     soft, hard = (settings.soft, settings.hard) if isinstance(settings, ThrottleSettings) else (None, None)
     for key, usable in snapshot.values(metrics.USABLE).items():
         total = totals[key]
@@ -82,6 +83,7 @@ def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:
             used_ratio=_used_ratio(usable, total),
             soft_ratio=_limit_ratio(soft, total),
             hard_ratio=_limit_ratio(hard, total),
+            cordoned=key in cordoned,
             seconds_to_full=left.get(key),
         )
 

@@ -24,6 +24,7 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
+from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaWorker, WatchedQuotas
 from connectors.throttle.view import ThrottleView
@@ -81,6 +82,9 @@ _NO_LIMIT = (
 
 def _probes(context: ProbeContext) -> Iterator[Probe]:
     kafka, quotas = context.cluster.kafka, context.cluster.setting(QuotaSettings)
+    throttle: ThrottleSettings = context.settings
+    if kafka is not None and throttle.limited:
+        yield Probe(f"{context.name}: Kafka", "cordons", lambda: check_cordons(context.name, kafka, throttle))
     if kafka is not None and quotas is not None:
         yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
         yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))

@@ -76,6 +76,11 @@ SECONDS_TO_FULL = Family(
     "if its reading is stale.",
     _VOLUME_LABELS,
 )
+CORDONED = Family(
+    "headgate_volume_cordoned",
+    "1 while a broker places no new partitions on a volume, because it is cordoned (KIP-1066); else absent.",
+    _VOLUME_LABELS,
+)
 BROKERS = Family(
     "headgate_kafka_brokers",
     "Brokers by state: counted (with a valid reading), stale, departed (gone, but its volumes still count). "
@@ -122,6 +127,7 @@ class ThrottleView:
 
     families: tuple[Family, ...] = (
         FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, SECONDS_TO_FULL, BROKERS, LOG_DIRS,
+        CORDONED,
     )  # fmt: skip
     of_decisions: tuple[Family, ...] = (RAW_FACTOR, THROTTLING, BROKERS, LOG_DIRS)
     histograms: tuple[Histogram, ...] = ()
@@ -180,6 +186,8 @@ class ThrottleView:
             for volume in cluster.judge(from_millis(now_ms)).volumes():
                 if volume.freshness is not Freshness.NEVER_READ:
                     yield from _volume_samples(name, volume, now_ms)
+            for broker in cluster.known.brokers:
+                yield from (Sample(CORDONED, (name, str(broker.broker), d), 1.0) for d in broker.cordoned)
 
     def _cluster(self, name: str) -> _ThrottledCluster:
         if name not in self._clusters:

@@ -51,6 +51,7 @@ class LimitingVolume(BaseModel):
     limit_value: float = Field(description="The limit as set: bytes, or a share of the volume.")
     limit_bytes: int = Field(description="The limit in bytes of this volume.")
     read_at: Instant | None = Field(description="When its usable bytes were read; null if never.")
+    cordoned: bool = Field(default=False, description="Its broker places no new partitions on it.")
 
 
 class FreshnessCounts(BaseModel):

@@ -115,7 +115,7 @@ def _make_decision(
         factor=verdict.move.gate.factor,
         previous_factor=last.factor if last else None,
         raw_factor=verdict.raw.factor,
-        limiting=_describe_limiting(verdict.decisive, settings) if verdict.decisive else None,
+        limiting=_describe_limiting(verdict.decisive, brokers) if verdict.decisive else None,
         volumes=_count_volumes(volume.freshness for volume in brokers.volumes()),
         brokers=_count_brokers(broker.facts.freshness for broker in brokers.brokers.values()),
         seconds_to_full=full.seconds if full else None,
@@ -161,8 +161,9 @@ def _find_newest(brokers: BrokerVerdicts) -> list[str]:
     return [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
 
 
-def _describe_limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> LimitingVolume | None:
+def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> LimitingVolume | None:
     """Describe the limiting volume; None if no limit is set."""
+    settings = brokers.settings
     hit = LimitHit.HARD if decisive.hit is LimitHit.HARD or settings.soft is None else LimitHit.SOFT
     limit = settings.hard if hit is LimitHit.HARD else settings.soft
     if limit is None:
@@ -178,6 +179,7 @@ def _describe_limiting(decisive: VolumeVerdict, settings: ThrottleSettings) -> L
         limit_value=limit.value,
         limit_bytes=round(limit.in_bytes(max(decisive.state.total_bytes, 0))),
         read_at=_read_at(decisive),
+        cordoned=log_dir in brokers.brokers[broker].facts.state.cordoned,
     )
 
 

@@ -61,9 +61,11 @@ def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> B
         return known
     if outcome is not Outcome.OK:
         return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=outcome.value)
+    attempt = (at_ms, seen.id, outcome.value)
     volumes = fold_volumes(known.volumes, reading.volumes, at_ms)
+    cordoned = tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned}))
     return BrokerState(
-        known.broker, known.seen_ms, at_ms, seen.id, at_ms, seen.id, outcome.value, known.left_ms, volumes, known.usage
+        known.broker, known.seen_ms, at_ms, seen.id, *attempt, known.left_ms, volumes, known.usage, cordoned
     )
 
 

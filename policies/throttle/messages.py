@@ -17,9 +17,8 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains what is carried out."""
     settings = verdict.brokers.settings
     about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
-    why = (
-        _explain_reason(decision, about, settings) + _explain_full(decision, about) + _explain_filling(decision, about)
-    )
+    details = _explain_full(decision, about) + _explain_filling(decision, about) + _explain_cordon(decision)
+    why = _explain_reason(decision, about, settings) + details
     return f"Producers of {decision.cluster} {_request(decision.factor)}: {why}{_explain_inaction(decision, settings)}."
 
 
@@ -57,6 +56,11 @@ def _explain_filling(decision: ThrottleFactor, about: VolumeVerdict | None) -> s
     key = (filling.broker, filling.log_dir)
     which = "" if about is not None and about.key == key else f"{name_volume(key)} is "
     return f"; {which}{growth}"
+
+
+def _explain_cordon(decision: ThrottleFactor) -> str:
+    is_cordoned = decision.limiting is not None and decision.limiting.cordoned
+    return "; it is cordoned, so it gets no new partitions" if is_cordoned else ""
 
 
 def _explain_inaction(decision: ThrottleFactor, settings: ThrottleSettings) -> str:

@@ -48,6 +48,8 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     """When a membership first lacked it."""
     volumes: tuple[VolumeState, ...] = ()
     usage: BrokerUsage | None = None
+    cordoned: tuple[str, ...] = ()
+    """The log dirs on which it places no new partitions (KIP-1066), by its last good reading; in order."""
 
 
 class BrokerMembership(Struct, array_like=True, frozen=True):

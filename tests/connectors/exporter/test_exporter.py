@@ -22,7 +22,10 @@ from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
 from connectors.version import VERSION
 from policies.decisions import Decision
+from policies.observations import Outcome
+from policies.throttle import LogDirs
 from policies.throttle.quota_events import QuotaOutcome
+from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
 from tests.connectors.exporter.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics, paused, quota, reported
 
@@ -168,6 +171,8 @@ def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Sce
 def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) -> None:
     loop = Loop(min_hold="0s")
     loop.step(log_dirs(900))
+    cordoned = VolumeReading(log_dir="/a", total_bytes=1000, usable_bytes=900, cordoned=True)
+    loop.step(LogDirs(cluster="payments", broker=3, outcome=Outcome.OK, volumes=(cordoned,)))
     for free, filling in ((890, 800), (880, 790), (300, 780), (50, 770)):
         loop.step(log_dirs(free), log_dirs(filling, broker=2), after=10)
     bad = [Record(DECIDED, b'"\\\n', b"?", 0)]

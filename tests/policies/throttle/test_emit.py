@@ -52,6 +52,7 @@ def test_what_a_decision_carries() -> None:
             "limit_value": 5e9,
             "limit_bytes": 5 * GB,
             "read_at": "2026-11-21T08:00:00.000Z",
+            "cordoned": False,
         },
         "volumes": {"counted": 1, "stale": 0, "departed": 0, "never_read": 0},
         "brokers": {"counted": 1, "stale": 1, "departed": 0},

@@ -8,6 +8,7 @@ from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import FALLBACK_REASONS, ThrottleReason
+from policies.throttle.readings import LogDirs, VolumeReading
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -283,3 +284,15 @@ def test_observations_of_another_kind_are_ignored() -> None:
     reading = log_dirs(0, 1, 0).reading
     other = Observation("other", at(0), type(reading).__mro__[1](cluster=CLUSTER, outcome=Outcome.OK))
     assert Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB), other).published == alone.published
+
+
+def test_a_limiting_volume_that_is_cordoned_is_reported_as_such() -> None:
+    volumes = (VolumeReading(log_dir=A, total_bytes=100 * GB, usable_bytes=4 * GB, cordoned=True),)
+    reading = LogDirs(cluster=CLUSTER, outcome=Outcome.OK, broker=1, volumes=volumes)
+    run = Run(throttle(SOFT_AND_HARD)).see(members(0, 1), Observation("cordoned", at(0), reading))
+    assert run.last.limiting is not None
+    assert run.last.limiting.cordoned
+    assert "; it is cordoned, so it gets no new partitions" in run.last.explanation
+    run.see(log_dirs(60, 1, 3 * GB))
+    assert run.last.limiting is not None
+    assert not run.last.limiting.cordoned

@@ -1,0 +1,62 @@
+"""Cordons of log dirs (KIP-1066, Kafka 4.3): which volumes at a limit still get new partitions, and the remedy."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from shlex import quote
+
+from connectors.collection.probe import ProbeResult
+from connectors.kafka.cluster_client import ClusterClient
+from connectors.kafka.log_dirs import WatchedKafka, log_dirs_reading
+from connectors.kafka.outcomes import detail_of, outcome_of
+from connectors.kafka.quotas import FAILURES
+from policies.free_space.limits import Limit
+from policies.observations import Outcome
+from policies.throttle import LogDirs, ThrottleSettings
+from policies.throttle.readings import VolumeReading
+from policies.throttle.state import name_volume
+from policies.units import counted
+
+CONFIG_KEY = "cordoned.log.dirs"
+
+
+def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) -> ProbeResult:
+    """Check whether a volume at its soft limit (without one, its hard limit) still gets new partitions.
+
+    Args:
+        name: the cluster's name in the settings.
+        kafka: the cluster.
+        settings: its limits.
+    """
+    try:
+        with closing(ClusterClient(kafka, kafka.timeout_seconds)) as client:
+            readings = {b: log_dirs_reading(name, b, answer) for b, answer in client.log_dirs(client.describe())}
+    except FAILURES as error:
+        return ProbeResult(outcome_of(error), detail_of(error))
+    return judge_cordons(kafka.bootstrap_servers, readings, settings.soft or settings.hard)
+
+
+def judge_cordons(servers: str, readings: Mapping[int, LogDirs], limit: Limit | None) -> ProbeResult:
+    """Return the result for readings of brokers, with one command for each broker that needs one."""
+    filling = {broker: list(_list_filling(reading, limit)) for broker, reading in sorted(readings.items())}
+    open_ = [(b, volume.log_dir) for b, volumes in filling.items() for volume in volumes if not volume.cordoned]
+    if not open_:
+        count = sum(volume.cordoned for reading in readings.values() for volume in reading.volumes)
+        return ProbeResult(Outcome.OK, f"{counted(count, 'volume')} cordoned; none at a limit gets new partitions")
+    remedies = []
+    for broker in dict.fromkeys(broker for broker, _ in open_):
+        cordoned = [volume.log_dir for volume in readings[broker].volumes if volume.cordoned]
+        wanted = ",".join(sorted({*cordoned, *(log_dir for number, log_dir in open_ if number == broker)}))
+        remedies.append(
+            f"kafka-configs.sh --bootstrap-server {servers} --alter --entity-type brokers --entity-name {broker} "
+            f"--add-config {quote(f'{CONFIG_KEY}=[{wanted}]')} (Kafka 4.3 or newer)"
+        )
+    more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
+    return ProbeResult(
+        Outcome.ERROR, f"{name_volume(open_[0])} is at its limit and still gets new partitions{more}", tuple(remedies)
+    )
+
+
+def _list_filling(reading: LogDirs, limit: Limit | None) -> Iterator[VolumeReading]:
+    for volume in reading.volumes:
+        if limit is not None and volume.readable and limit.reached(volume.usable_bytes, volume.total_bytes):
+            yield volume
