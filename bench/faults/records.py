@@ -49,7 +49,8 @@ class Reader:
         options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         self._options = {"bootstrap.servers": servers, **options}
         self._consumer = Consumer(self._options)
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self._servers = servers
+        self._admin = self._new_admin()
         self._prefix = prefix
         self._next = dict.fromkeys(topics, 0)
         self.of: dict[str, list[Kept]] = defaultdict(list)
@@ -77,6 +78,9 @@ class Reader:
     def _assign(self, topics: Sequence[str]) -> None:
         self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in topics])
 
+    def _new_admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+
     def _ends(self) -> dict[str, int] | None:
         """By topic, the offset after its last record; None while a partition has no leader."""
         last: Any = OffsetSpec.latest  # has no types
@@ -85,6 +89,8 @@ class Reader:
         try:
             found = {partition.topic: future.result().offset for partition, future in asked.items()}
         except KafkaException:
+            # The client goes on asking the leaders that it knows, also when their broker is gone for good.
+            self._admin = self._new_admin()
             return None
         return {topic.removeprefix(f"{self._prefix}."): offset for topic, offset in found.items()}
 
