@@ -1,0 +1,194 @@
+"""The adversarial matrix: a principal does its worst within its rights, and every other cluster is decided as before.
+
+A principal's reach ends at its own policy and cluster (docs/design/threats.md).
+"""
+
+import json
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from policies.bookie_readings import (
+    BookieAffinity,
+    BookieRacks,
+    BookieRegistration,
+    Bookies,
+    NamespaceAffinity,
+    RackInfo,
+)
+from policies.observations import Outcome, Reading
+from policies.registry import observed_topic
+from policies.throttle import LogDirs
+from policies.throttle.readings import VolumeReading
+from policies.wire import observation_event
+from tests.eager import EAGER, TOTAL_BYTES
+from tests.system.loop import (
+    UNHURRIED,
+    Headgate,
+    Topic,
+    await_ready,
+    http_get,
+    make_topics,
+    produce,
+    series,
+    write_settings,
+)
+from tests.system.waiting import eventually
+from tests.system.zookeeper import free_port
+
+HIT, OTHER = "hit", "other"
+"""The cluster that the attacker's readings name, and one that it has nothing to do with."""
+
+
+@dataclass
+class World:
+    """A query, and what its topics have."""
+
+    servers: str
+    prefix: str
+    port: int
+    headgate: Headgate
+    decided: Topic
+    alerts: Topic
+    dead: Topic
+    probes: int = 0
+
+    def observe(self, *values: bytes, topic: str) -> None:
+        produce(self.servers, f"{self.prefix}.{topic}", *((HIT, value) for value in values))
+
+    def read(self, reading: Reading) -> None:
+        self.observe(event(reading), topic=observed_topic(type(reading)))
+
+    def require_other_decided(self) -> None:
+        """A reading of the other cluster is decided on, by the same run of the query."""
+        self.probes += 1
+        usable_bytes = 1000 * self.probes
+        produce(self.servers, f"{self.prefix}.observed.log-dirs", (OTHER, event(log_dirs(OTHER, 1, 1, usable_bytes))))
+        factor = (usable_bytes - 1) / (TOTAL_BYTES - 2)
+        eventually("the other cluster is decided on", lambda: any(abs(f - factor) < 1e-9 for f in self._factors()))
+        assert self.metric("headgate_query_restarts_total") == 0
+
+    def _factors(self) -> list[float]:
+        return [each["factor"] for each in self.decided.data() if each["cluster"] == OTHER]
+
+    def metric(self, name: str) -> float:
+        answer = eventually("metrics", lambda: http_get(self.port, "/metrics"))
+        ((_, value),) = series(answer[1], name)
+        return value
+
+    def reasons(self) -> set[str]:
+        return {letter["reason"] for letter in self.dead.data()}
+
+    def firing(self) -> set[tuple[str, str]]:
+        return {(each["policy"], each["alert"]) for each in self.alerts.data() if each["cluster"] == HIT}
+
+
+def event(reading: Reading) -> bytes:
+    return observation_event(reading, id=str(uuid.uuid4()), source="attacker", time=datetime.now(UTC))
+
+
+def log_dirs(cluster: str, broker: int, count: int, usable_bytes: int = 1) -> LogDirs:
+    volumes = tuple(
+        VolumeReading(log_dir=f"/data/{n}", total_bytes=TOTAL_BYTES, usable_bytes=usable_bytes) for n in range(count)
+    )
+    return LogDirs(cluster=cluster, outcome=Outcome.OK, broker=broker, volumes=volumes)
+
+
+@pytest.fixture(scope="module")
+def world(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder, prefix, port = tmp_path_factory.mktemp("attacks"), f"t{uuid.uuid4().hex[:8]}", free_port()
+    settings: dict[str, Any] = {
+        "kafka": {"bootstrap_servers": loop_kafka},
+        "topics": {"prefix": prefix},
+        "data_dir": str(folder / "data"),
+        "http": {"port": port},
+        "clusters": {HIT: {}, OTHER: {}},
+        "policies": {"throttle": EAGER, "isolation": {"confirm_after": "0s"}},
+        "stream": {**UNHURRIED, "restart_limit": 2},
+    }
+    file = write_settings(folder / "headgate.yaml", **settings)
+    make_topics(file)
+    with ExitStack() as stack:
+        headgate = stack.enter_context(Headgate(["decide", "-s", str(file)], folder / "decide.log"))
+        await_ready(headgate, port)
+        decided, alerts, dead = (stack.enter_context(Topic(loop_kafka, f"{prefix}.{name}")) for name in _TOPICS)
+        yield World(loop_kafka, prefix, port, headgate, decided, alerts, dead)
+        assert headgate.stop() == 0, headgate.output()
+
+
+_TOPICS = ("decided.throttle", "decided.alerts", "dead-letters")
+
+
+def flood(world: World) -> None:
+    """950 readings of different brokers, each of 1,000 log dirs: 65 MB, several times."""
+    template = event(log_dirs(HIT, 987654321, 1000))
+    for burst in range(2):
+        world.observe(
+            *(template.replace(b"987654321", b"%d" % (950 * burst + n)) for n in range(950)), topic="observed.log-dirs"
+        )
+
+
+def flood_was_told(world: World) -> bool:
+    return "too-many" in world.reasons() and ("throttle", "readings-refused") in world.firing()
+
+
+def amplify(world: World) -> None:
+    """A megabyte of affinity, of which each namespace may use hundreds of bookies."""
+    names = [f"bookie-{n}:3181" for n in range(300)]
+    groups = {f"g{n}": {name: RackInfo(rack=f"/r{n}") for name in names[n::60]} for n in range(60)}
+    spread = {
+        f"tenant/namespace-{n:04}": NamespaceAffinity(primary=tuple(f"g{(n * 7 + k * 3) % 60}" for k in range(20)))
+        for n in range(1000)
+    }
+    registered = tuple(BookieRegistration(bookie=name, session="0x1", czxid=n) for n, name in enumerate(names))
+    world.read(BookieAffinity(cluster=HIT, outcome=Outcome.OK, namespaces=spread))
+    world.read(BookieRacks(cluster=HIT, outcome=Outcome.OK, groups=groups))
+    world.read(Bookies(cluster=HIT, outcome=Outcome.OK, writable=registered))
+
+
+def write_unwritable_times(world: World) -> None:
+    """Instants that are out of range once they are in UTC."""
+    registered = BookieRegistration(bookie="b:3181", session="0x1", czxid=1, registered_at=datetime.now(UTC))
+    good = json.loads(event(Bookies(cluster=HIT, outcome=Outcome.OK, writable=(registered,))))
+    for text in ("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"):
+        good["id"] = str(uuid.uuid4())
+        good["data"]["writable"][0]["registered_at"] = text
+        world.observe(json.dumps(good).encode(), topic=observed_topic(Bookies))
+
+
+def starve_probes(world: World) -> None:
+    """200 clients that never finish their request; health checks are answered all the same."""
+    with ExitStack() as stack:
+        for _ in range(200):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", world.port)))
+            client.sendall(b"GET /metr")
+        for _ in range(20):
+            answer = http_get(world.port, "/-/healthy")
+            assert answer is not None
+            assert answer[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("attack", "is_told"),
+    [
+        (flood, flood_was_told),
+        (amplify, lambda world: True),
+        (write_unwritable_times, lambda world: "invalid" in world.reasons()),
+        (starve_probes, lambda world: True),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_every_other_cluster_is_decided_as_before(
+    world: World, attack: Callable[[World], None], is_told: Callable[[World], bool]
+) -> None:
+    world.require_other_decided()
+    attack(world)
+    world.require_other_decided()
+    eventually("it is told", lambda: is_told(world) or None)
+    world.require_other_decided()
