@@ -30,7 +30,7 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import QuotaClient
-from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
@@ -140,6 +140,10 @@ def java(servers: str, jars: tuple[Path, ...]) -> Iterator[Client]:
         thread.join()
 
 
+def _ignore(*_: object) -> None:
+    """This program reads Kafka itself."""
+
+
 class Actuator:
     """The quota actuator's worker for this broker, on a thread."""
 
@@ -149,7 +153,7 @@ class Actuator:
         )
         watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), settings, ThrottleSettings())
         metrics = QuotaMetrics(CollectorRegistry())
-        self._worker = QuotaWorker(watched, lambda *_: None, lambda *_: None, metrics)
+        self._worker = QuotaWorker(watched, QuotaOutlets(_ignore, _ignore, _ignore), metrics)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._worker.run, args=(self._stop,))
         self._sequence = 0

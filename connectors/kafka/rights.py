@@ -23,6 +23,7 @@ from policies.registry import (
 )
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.throttle import LogDirs
+from policies.throttle.quota_state import QuotaState
 from policies.timers import TICKS, TIMERS
 
 _ALL = ""
@@ -73,7 +74,7 @@ def _member(topic: str, group: str) -> tuple[Grant, ...]:
 def _collectors() -> Mapping[str, tuple[Grant, ...]]:
     topics: dict[str, list[str]] = {}
     for topic, policy in observed_topics().items():
-        if topic != COMMANDS:
+        if topic not in (COMMANDS, observed_topic(QuotaState)):
             topics.setdefault(policy, []).append(topic)
     # A collector reads its own topics at its start, so that it knows its last readings.
     member = _member(SHARES_TOPIC, "collect.")
@@ -102,6 +103,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
                 AUDIT,
                 APPLIED_QUOTAS,
                 REPORTS,
+                observed_topic(QuotaState),
                 *(topic for topic in observed if observed_topics()[topic] == "switching"),
             ),
             *_member(SHARES_TOPIC, "act"),

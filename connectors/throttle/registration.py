@@ -1,7 +1,9 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import partial
 from threading import Event
 
@@ -26,17 +28,19 @@ from connectors.registration import (
 )
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
-from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaOutlets, QuotaWorker, WatchedQuotas
 from connectors.throttle.view import ThrottleView
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
-from policies.registry import APPLIED_QUOTAS, AUDIT
+from policies.registry import APPLIED_QUOTAS, observed_topic
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_coverage import find_coverage
 from policies.throttle.quota_originals import parse_entity
 from policies.throttle.quota_plan import may_be_ours
 from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaSettings
+from policies.throttle.quota_state import QuotaState
 from policies.units import counted, human_bytes
+from policies.wire import observation_event
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
@@ -147,6 +151,7 @@ def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:
     return ProbeResult(Outcome.OK, "quotas may be set")
 
 
+_QUOTA_SOURCE = "headgate/actuator/quotas"
 _QUOTA_RIGHTS = ("DescribeConfigs", "AlterConfigs")
 
 
@@ -174,8 +179,19 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
     if watched:
         topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
         metrics = QuotaMetrics(context.registry)
-        actuator = QuotaActuator(topics, applied, watched, context.publish, metrics, elsewhere=context.elsewhere)
+        actuator = QuotaActuator(topics, applied, watched, _outlets(context), metrics, elsewhere=context.elsewhere)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
+
+
+def _outlets(context: ActuatorContext) -> QuotaOutlets:
+    topic = context.topic(observed_topic(QuotaState))
+
+    def observe(reading: QuotaState) -> None:
+        event = observation_event(reading, id=str(uuid.uuid4()), source=_QUOTA_SOURCE, time=datetime.now(UTC))
+        context.publish(topic, reading.cluster, event)
+
+    report = context.loop_topics(ThrottleFactor).reporter(context.publish)
+    return QuotaOutlets(report, partial(context.publish, context.topic(APPLIED_QUOTAS)), observe)
 
 
 def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
@@ -200,10 +216,9 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
     entity = None if forget is None else parse_entity(forget)
     if forget is not None and entity is None:
         raise UserError(f"--forget {forget}: not an entity such as user=alice,client-id=<default>")
-    audit, applied = (partial(context.publish, context.topic(name)) for name in (AUDIT, APPLIED_QUOTAS))
-    metrics, left = QuotaMetrics(context.registry), list[str]()
+    outlets, metrics, left = _outlets(context), QuotaMetrics(context.registry), list[str]()
     for watched in _list_watched(context):
-        result = QuotaWorker(watched, audit, applied, metrics).release(Event(), entity)
+        result = QuotaWorker(watched, outlets, metrics).release(Event(), entity)
         left += (f"Not put back on {watched.cluster}: {name}: {why}" for name, why in result.left.items())
         for name, rate in result.restored.items():
             yield f"{watched.cluster}: {name} has {_render_rate(rate)} again, as before Headgate."

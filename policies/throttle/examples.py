@@ -9,6 +9,7 @@ from policies.observations import Outcome, Reading
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
 from policies.throttle.quota_plan import QuotaOrder, QuotaSituation, choose_factor, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import (
     BrokerMember,
     KafkaCluster,
@@ -57,10 +58,28 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
     )
     sizes = ReplicaSizes(cluster=_CLUSTER, outcome=Outcome.OK, broker=3, volumes=(usage,))
     return (
+        ("quotas-3", minutes(3), _quota_state()),
         ("sizes-3", minutes(3), sizes),
         ("members-3", minutes(3), KafkaCluster(cluster=_CLUSTER, outcome=Outcome.OK, brokers=members)),
         *reversed(filling),
         *((f"roomy-{broker}", minutes(3), _log_dirs(broker, 60)) for broker in (1, 2)),
+    )
+
+
+def _quota_state() -> QuotaState:
+    entity = NamedQuota(entity="user=<default>,client-id=app", bytes_per_second=50_000_000)
+    contested = NamedQuota(entity="client-id=<default>", bytes_per_second=10_000_000, period_seconds=120.0)
+    return QuotaState(
+        cluster=_CLUSTER,
+        outcome=Outcome.OK,
+        factor=0.75,
+        set_count=1,
+        is_settled=True,
+        brokers=3,
+        let_through_bytes_per_second=22_500_000,
+        escaping=(entity,),
+        escaping_count=1,
+        contested=(contested,),
     )
 
 

@@ -61,6 +61,10 @@ class QuotaApplication(ActuatorEvent):
     outcome: QuotaOutcome
     attempt: int = Field(ge=1, description="The number of this attempt; it is retried until Kafka accepts it.")
     detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
+    confirmed_brokers: int | None = Field(
+        default=None, description="Brokers that have shown the quota since it was set; null: it is not Headgate's."
+    )
+    broker_count: int | None = Field(default=None, description="Brokers in service; null as before.")
     explanation: str | None = Field(
         default=None, description="One plain sentence: what the actuator did and when, or why it did nothing."
     )
@@ -85,6 +89,8 @@ class QuotaApplication(ActuatorEvent):
             is_held=is_kept or (self.outcome is QuotaOutcome.APPLIED and self.verdict is QuotaVerdict.SET),
             number=rate,
             detail=why,
+            confirmed_brokers=self.confirmed_brokers,
+            broker_count=self.broker_count,
         )
 
     def explained(self, at: datetime) -> Self:

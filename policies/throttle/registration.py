@@ -11,10 +11,12 @@ from policies.throttle import (
     ThrottlePolicy,
     ThrottleSettings,
     ThrottleState,
+    effect,
 )
 from policies.throttle import alerts as named
 from policies.throttle.examples import examples
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
+from policies.throttle.quota_state import QuotaState
 from policies.throttle.runbooks import RUNBOOKS
 
 _ALERTS = (
@@ -41,6 +43,27 @@ _ALERTS = (
         (Severity.WARNING,),
         "A volume that limited the cluster left it, and its `departed_hold` is over: it no longer counts.",
     ),
+    AlertKind(
+        effect.ESCAPED,
+        (Severity.WARNING, Severity.CRITICAL),
+        "Quotas that are more specific than the configured entities are not scaled, so their clients escape; critical "
+        "while the factor is 0.",
+    ),
+    AlertKind(
+        effect.CONTESTED,
+        (Severity.WARNING,),
+        "Somebody else, such as an operator that reconciles it, puts a quota of Headgate's back again and again.",
+    ),
+    AlertKind(
+        effect.WITHOUT_EFFECT,
+        (Severity.CRITICAL,),
+        "The limiting volume grows more than twice as fast as the quotas let through, for two quota windows.",
+    ),
+    AlertKind(
+        effect.UNKNOWN_ORIGINAL,
+        (Severity.WARNING,),
+        "Headgate may have set a quota of which no record tells the original: an operator must decide.",
+    ),
 )
 
 _ONE_VOLUME = ("cluster", "subject")
@@ -51,7 +74,8 @@ _INHIBITIONS = (
 
 KIND = PolicyKind(
     name=NAME,
-    observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster)},
+    observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster), "observed.quotas": (QuotaState,)},
+    written_by={QuotaState: "the quota actuator"},
     decisions=(ThrottleFactor,),
     alerts=with_runbooks(_ALERTS, RUNBOOKS),
     inhibitions=_INHIBITIONS,

@@ -105,6 +105,24 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
         return (self.broker, self.log_dir)
 
 
+class EffectState(Struct, array_like=True, frozen=True):
+    """The quota actuator's last reading, and the growth of the limiting volume since its quotas are in force."""
+
+    at_ms: InstantMs = NEVER
+    id: str = ""
+    reading: str = ""
+    """The `QuotaState` as JSON."""
+    volume: VolumeKey | None = None
+    """The limiting volume."""
+    from_ms: InstantMs = NEVER
+    from_bytes: int = 0
+    """Free bytes at the beginning of the present window."""
+    exceeded: int = 0
+    """The number of windows, one after the other, in which the volume grew too fast."""
+    bytes_per_second: float = 0.0
+    """Its growth in the last of them."""
+
+
 class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
@@ -114,9 +132,12 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     last_published: LastPublishedFactor | None = None
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
+    effect: EffectState = EffectState()
 
 
 def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
     """Encode a state whose brokers are encoded already."""
     cluster = (state.cluster.membership, tuple(brokers), state.cluster.ever_read)
-    return encode((state.started_ms, state.gate, cluster, state.last_published, state.alerts, state.forgotten))
+    return encode(
+        (state.started_ms, state.gate, cluster, state.last_published, state.alerts, state.forgotten, state.effect)
+    )

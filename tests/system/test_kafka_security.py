@@ -575,7 +575,7 @@ PARTS: dict[str, set[str]] = {
     "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS, REPORTS},
     "export": set(),
     "canary": {"observed.log-dirs"},
-    "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.switches"},
+    "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.quotas", "observed.switches"},
     "command": {COMMANDS},
 }
 

@@ -4,15 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from threading import Event
 
 import structlog
 
-from connectors.actuation.actuator import Actuator, LoopTopics, Publish, read_data
-from connectors.actuation.reports import PublishAudit
+from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.kafka.tail import Record
-from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.errors import UserError
 from policies.throttle.decisions import ThrottleFactor
@@ -42,13 +40,12 @@ class QuotaActuator(Actuator[QuotaOrder]):
         topics: LoopTopics,
         applied: str,
         clusters: Sequence[WatchedQuotas],
-        publish: Publish,
+        outlets: QuotaOutlets,
         metrics: QuotaMetrics,
-        worker: Callable[[WatchedQuotas, PublishAudit, PublishAudit, QuotaMetrics], QuotaWorker] = QuotaWorker,
+        worker: Callable[[WatchedQuotas, QuotaOutlets, QuotaMetrics], QuotaWorker] = QuotaWorker,
         elsewhere: frozenset[str] = frozenset(),
     ) -> None:
-        audit, to_applied = topics.reporter(publish), partial(publish, applied)
-        self._own = {w.cluster: worker(w, audit, to_applied, metrics) for w in clusters}
+        self._own = {w.cluster: worker(w, outlets, metrics) for w in clusters}
         super().__init__("quota actuator", "headgate-actuator", topics, self._own)
         self._applied = applied
         self._decisions = EventReader((ThrottleFactor,))

@@ -1,9 +1,9 @@
 """Reports the outcome for each quota to the audit topic if it is new, and counts it."""
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 import structlog
@@ -14,10 +14,12 @@ from policies.throttle.quota_events import AppliedQuota, QuotaApplication, Quota
 from policies.throttle.quota_originals import Rate
 from policies.throttle.quota_plan import QuotaOrder, QuotaPlan, QuotaReason, QuotaVerdict, WantedFactor
 from policies.throttle.quota_settings import Entity
+from policies.throttle.quota_state import QuotaState
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
+_OBSERVED_AGAIN = timedelta(seconds=60)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _OUTCOMES = {
@@ -31,6 +33,18 @@ _UNKNOWN_REMEDY = (
 )
 _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
 """Reasons that are reported even if the quota is already right."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOutlets:
+    """The functions that publish what the actuator did and found, without blocking."""
+
+    report: PublishAudit
+    """Publishes a report to the audit topic, and as the last report of its subject."""
+    applied: PublishAudit
+    """Publishes the record of an entity (key, value)."""
+    observe: Callable[[QuotaState], None]
+    """Publishes a reading."""
 
 
 class QuotaMetrics(PacedMetric):
@@ -105,12 +119,19 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         QuotaOutcome.FAILED: "error",
     }
 
-    def __init__(
-        self, cluster: str, publish: PublishAudit, publish_applied: PublishAudit, metrics: QuotaMetrics
-    ) -> None:
-        super().__init__(cluster, publish, metrics)
-        self._publish_applied = publish_applied
+    def __init__(self, cluster: str, outlets: QuotaOutlets, metrics: QuotaMetrics) -> None:
+        super().__init__(cluster, outlets.report, metrics)
+        self._outlets = outlets
         self._escaping: tuple[Entity, ...] = ()
+        self._observed: QuotaState | None = None
+        self._observed_at: datetime | None = None
+
+    def observe(self, state: QuotaState, at: datetime) -> None:
+        """Publish a reading of the cluster's quotas if it is new, or the last one is a minute old."""
+        is_due = self._observed_at is None or at - self._observed_at >= _OBSERVED_AGAIN
+        if is_due or state != self._observed:
+            self._outlets.observe(state)
+            self._observed, self._observed_at = state, at
 
     def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
         """Show the quotas that escape, and log them when they change."""
@@ -120,18 +141,30 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             _log.warning("quotas that escape the configured entities", cluster=self._cluster, entities=names)
         self._escaping = escaping
 
-    def report_done(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
-        """Report that one entity's quota is as planned, or was refused by the plan."""
+    def report_done(
+        self, entity: Entity, plan: QuotaPlan, context: AttemptContext, confirmed: int, brokers: int
+    ) -> None:
+        """Report that one entity's quota is as planned, or was refused by the plan.
+
+        Args:
+            entity: the target of the quota.
+            plan: what was done.
+            context: the decision and the attempt.
+            confirmed: the number of brokers that have shown the quota.
+            brokers: the number of brokers in service.
+        """
         self._metrics.show_rate(self._cluster, entity, plan.rate if plan.holds else None)
         outcome = _OUTCOMES[plan.verdict]
-        content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None)
+        is_confirmed = plan.holds and confirmed >= brokers
+        content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None, is_confirmed)
         if outcome is QuotaOutcome.REFUSED:
             content = (outcome, plan.reason, plan.rate)
         if plan.acts:
             self._write_applied(entity, plan, context)
         if self._is_new(entity, content) or outcome is QuotaOutcome.APPLIED:
             unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
-            self._emit(entity, plan, outcome, context, _UNKNOWN_REMEDY.format(entity) if unknown else None)
+            detail = _UNKNOWN_REMEDY.format(entity) if unknown else None
+            self._emit(entity, plan, outcome, context, detail, (confirmed, brokers) if plan.holds else None)
 
     def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
         """Report that an operator has declared a quota to be the original."""
@@ -142,7 +175,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         """Publish the record of an entity whose quota was changed."""
         if plan.record is not None:
             applied = AppliedQuota.build(self._cluster, entity, plan.record, context.order)
-            self._publish_applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
+            self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
 
     def report_failure(
         self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str
@@ -180,6 +213,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         outcome: QuotaOutcome,
         context: AttemptContext,
         detail: str | None = None,
+        confirmed: tuple[int, int] | None = None,
     ) -> None:
         event = QuotaApplication(
             cluster=self._cluster,
@@ -194,6 +228,8 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             outcome=outcome,
             attempt=context.attempt,
             detail=detail,
+            confirmed_brokers=confirmed[0] if confirmed else None,
+            broker_count=confirmed[1] if confirmed else None,
         )
         self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
         self._write("quota", outcome, event.explained(context.at), context.at)

@@ -9,7 +9,6 @@ import structlog
 from kafka.errors import KafkaError
 from tenacity import retry_if_exception_type, stop_after_attempt
 
-from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
@@ -17,8 +16,9 @@ from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings
 from connectors.throttle.quotas.client import QuotaApi, QuotaConnection, connect
 from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read_broker_settings
 from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
-from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaReports
+from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
 from policies.errors import UserError
+from policies.observations import Outcome
 from policies.throttle.quota_coverage import Coverage, find_coverage
 from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import (
@@ -33,7 +33,9 @@ from policies.throttle.quota_plan import (
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_state import MOST_NAMED, NamedQuota, QuotaState
 from policies.throttle.settings import ThrottleSettings
+from policies.units import MAX_INT64
 
 _AGAIN_SECONDS = 5.0
 """Pause after a series of attempts that failed."""
@@ -92,16 +94,14 @@ class QuotaWorker(Worker[QuotaOrder]):
     """Carries out one cluster's decisions.
 
     Args:
-        publish: publishes reports to the audit topic.
-        publish_applied: publishes the records of applied quotas.
+        outlets: publish reports, records and readings.
         connect: makes a client of the cluster.
     """
 
     def __init__(
         self,
         watched: WatchedQuotas,
-        publish: PublishAudit,
-        publish_applied: PublishAudit,
+        outlets: QuotaOutlets,
         metrics: QuotaMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -109,7 +109,7 @@ class QuotaWorker(Worker[QuotaOrder]):
     ) -> None:
         super().__init__(watched.cluster, clock)
         self._watched = watched
-        self._reports = QuotaReports(watched.cluster, publish, publish_applied, metrics)
+        self._reports = QuotaReports(watched.cluster, outlets, metrics)
         self._connection = QuotaConnection(watched.kafka, connect)
         settings = watched.settings
         self._own = OwnQuotas(watched.cluster, settings)
@@ -285,8 +285,46 @@ class QuotaWorker(Worker[QuotaOrder]):
             raise
         self._plans = plans
         self._reports.show_escapes(coverage.escaping)
+        self._observe(wanted, plans, seen, coverage)
         self._conclude(wanted, acted=any(planned.acts for planned in plans.values()))
         self._schedule_next_look(plans)
+
+    def _observe(
+        self, wanted: WantedFactor | None, plans: Mapping[Entity, QuotaPlan], seen: BrokerQuotas, coverage: Coverage
+    ) -> None:
+        """Publish what is set on the cluster, who escapes it, and who sets it, too."""
+        held = {entity: planned for entity, planned in plans.items() if planned.holds}
+        brokers = self._connection.brokers
+        is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
+        rates = sum(planned.rate or 0 for planned in held.values())
+        settings, callbacks = self._watched.settings, self._find_obstacles(seen).callbacks
+        contests = {entity: each for entity, each in self._own.contests().items() if each.is_contested}
+        state = QuotaState(
+            cluster=self._cluster,
+            outcome=Outcome.OK,
+            factor=wanted.factor if wanted is not None and wanted.applies else None,
+            set_count=len(held),
+            is_settled=is_confirmed and not any(p.reason is QuotaReason.STEPPING for p in held.values()),
+            brokers=brokers,
+            let_through_bytes_per_second=min(rates * brokers, MAX_INT64),
+            window_seconds=self._own.window_seconds,
+            escaping=tuple(
+                NamedQuota(entity=str(e), bytes_per_second=seen.rates.get(e)) for e in coverage.escaping[:MOST_NAMED]
+            ),
+            escaping_count=len(coverage.escaping),
+            contested=tuple(
+                NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
+                for e, c in list(contests.items())[:MOST_NAMED]
+            ),
+            unknown=tuple(
+                NamedQuota(entity=str(e), bytes_per_second=p.found)
+                for e, p in list(plans.items())[:MOST_NAMED]
+                if p.reason is QuotaReason.UNKNOWN_ORIGINAL
+            ),
+            callback_brokers=tuple(sorted(callbacks))[:MOST_NAMED],
+            excluded_users=settings.exclude[:MOST_NAMED] if settings is not None else (),
+        )
+        self._reports.observe(state, self._clock.now())
 
     def _must_read_brokers(self, wanted: WantedFactor | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
@@ -409,7 +447,8 @@ class QuotaWorker(Worker[QuotaOrder]):
             self._own.note(done, self._clock.monotonic(), is_unsure=False)
         for entity, planned in plans.items():
             if entity not in refused:
-                self._reports.report_done(entity, planned, context)
+                confirmed = 0 if planned.acts else self._own.confirmed(entity)
+                self._reports.report_done(entity, planned, context, confirmed, self._connection.brokers)
         if refused:
             raise AlterError(refused, plans)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -10,11 +11,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from connectors.actuation.actuator import LoopTopics
-from connectors.actuation.reports import PublishAudit
 from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.kafka.tail import Record
 from connectors.throttle.quotas.actuator import QuotaActuator
-from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.decisions import Mode
 from policies.errors import UserError
@@ -68,12 +68,12 @@ class MemoryActuator(QuotaActuator):
         watched = [WatchedQuotas(CLUSTER, KAFKA, SETTINGS, ThrottleSettings())]
         metrics = QuotaMetrics(CollectorRegistry())
 
-        def worker(
-            watched: WatchedQuotas, audit: PublishAudit, applied: PublishAudit, metrics: QuotaMetrics
-        ) -> QuotaWorker:
-            return QuotaWorker(watched, audit, applied, metrics, connect=kafka.connect)
+        outlets = QuotaOutlets(partial(self._hear, AUDIT), partial(self._hear, APPLIED), lambda _: None)
 
-        super().__init__(topics, APPLIED, watched, self._hear, metrics, worker)
+        def worker(watched: WatchedQuotas, outlets: QuotaOutlets, metrics: QuotaMetrics) -> QuotaWorker:
+            return QuotaWorker(watched, outlets, metrics, connect=kafka.connect)
+
+        super().__init__(topics, APPLIED, watched, outlets, metrics, worker)
 
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         assert histories == {DECIDED: None, APPLIED: None}

@@ -12,7 +12,7 @@ from kafka.errors import KafkaTimeoutError, PolicyViolationError
 from prometheus_client import CollectorRegistry
 
 from connectors.kafka.quotas import BrokerQuotaSettings
-from connectors.throttle.quotas.reports import QuotaMetrics
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released, WatchedQuotas
 from policies.decisions import Mode
 from policies.errors import UserError
@@ -20,6 +20,7 @@ from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_originals import Original, owner_number
 from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_state import QuotaState
 from policies.units import format_instant
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, NOTES, Kafka, order
@@ -41,6 +42,7 @@ class Bench:
         self.metrics = QuotaMetrics(self.registry)
         self.events: list[dict[str, Any]] = []
         self.notes: list[AppliedQuota] = []
+        self.states: list[QuotaState] = []
         self.settings: QuotaSettings | None = QuotaSettings.model_validate(
             {"entities": entities or (EVERYBODY,), "attempts": 2, "max_told_wait": "none", **settings}
         )
@@ -50,9 +52,8 @@ class Bench:
     def made(self) -> QuotaWorker:
         """A worker that knows nothing yet."""
         watched = WatchedQuotas(CLUSTER, KAFKA, self.settings, self.throttle)
-        return QuotaWorker(
-            watched, self._publish, self._note, self.metrics, clock=self.clock, connect=self.kafka.connect
-        )
+        outlets = QuotaOutlets(self._publish, self._note, self.states.append)
+        return QuotaWorker(watched, outlets, self.metrics, clock=self.clock, connect=self.kafka.connect)
 
     def _note(self, key: str, value: bytes) -> None:
         event = NOTES.read(value)
@@ -293,6 +294,30 @@ def test_below_one_the_quotas_are_read_twelve_times_a_minute_and_else_at_the_int
     assert bench.kafka.looks - before <= 10
 
 
+def test_the_report_names_the_brokers_that_show_the_quota_and_another_one_when_all_do() -> None:
+    bench = Bench()
+    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench.reconcile(order(0.5, valid_seconds=3600))
+    bench.look(30)
+    reported = [(e["outcome"], e["confirmed_brokers"], e["broker_count"]) for e in bench.events]
+    assert reported == [("applied", 0, 3), ("unchanged", 3, 3)]
+    assert [(s.set_count, s.is_settled) for s in bench.states] == [(1, False), (1, True)]
+    assert bench.states[-1].let_through_bytes_per_second == 3 * 500_000
+
+
+def test_a_rival_is_named_with_the_value_and_the_period() -> None:
+    bench = Bench()
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.0, valid_seconds=36_000))
+    for number in range(5):
+        bench.look(24)
+        assert len(bench.states[-1].contested) == (number > 2), "after the third time"
+        bench.kafka.set_by_hand(ANY, 900_000)
+    (rival,) = bench.states[-1].contested
+    assert (rival.entity, rival.bytes_per_second) == (str(ANY), 900_000)
+    assert rival.period_seconds == pytest.approx(24, abs=5)
+
+
 # --- more specific quotas
 
 MORE_SPECIFIC = [
@@ -328,6 +353,7 @@ def test_with_cover_listed_more_specific_quotas_are_left_alone_and_shown() -> No
     bench.reconcile(order(0.0))
     assert bench.kafka.rates == {ANY: 65_536, ALICE: 9_000_000}
     assert bench.metric("escapes", entity=str(ALICE)) == 1
+    assert [each.entity for each in bench.states[-1].escaping] == [str(ALICE)]
     bench.kafka.set_by_hand(ALICE, None)
     bench.look(6)
     assert bench.metric("escapes", entity=str(ALICE)) is None
@@ -512,7 +538,7 @@ def test_after_a_failure_it_connects_anew_and_leaves_nothing_open(bench: Bench) 
 def test_one_entity_that_is_refused_does_not_keep_the_others_back() -> None:
     bench = Bench(EVERYBODY, {"user": "alice", "base": 400_000})
     bench.kafka.refuses[ALICE] = PolicyViolationError()
-    assert [outcome for outcome, _ in bench.reconcile(order(0.5))] == ["applied", "failed"]
+    assert {outcome for outcome, _ in bench.reconcile(order(0.5))} == {"applied", "unchanged", "failed"}
     assert bench.events[-1]["entity"] == str(ALICE)
     assert bench.kafka.rates == {ANY: 500_000}
     bench.kafka.refuses.clear()
@@ -644,7 +670,8 @@ def test_a_sudden_stop_goes_down_in_steps_that_tell_nobody_to_wait_too_long(befo
     assert steps[-1][0] <= 4 * 11 + 5
     assert all(b * 11 / a - 11 <= 30.0 for b, a in pairwise(rates))
     assert all(after - at >= 11.0 for (at, _), (after, _) in pairwise(steps))
-    assert [e["reason"] for e in bench.events] == ["stepping"] * (len(steps) - 1) + ["decided"]
+    applied = [e for e in bench.events if e["outcome"] == "applied"]
+    assert [e["reason"] for e in applied] == ["stepping"] * (len(steps) - 1) + ["decided"]
     bench.reconcile(order(1.0, 2, valid_seconds=3600))
     assert bench.kafka.rates.get(ANY) == before
 

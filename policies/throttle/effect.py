@@ -1,0 +1,139 @@
+"""Whether a throttle has the expected effect: the limiting volume's growth, compared with what the quotas let through.
+
+The quotas let through at most (the sum over all entities) x (brokers), and a volume holds at most one replica of each
+partition. So the limiting volume grows no faster, unless something escapes. Growth beyond twice that, in two quota
+windows one after the other, is an alert.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from policies.alerts import Condition
+from policies.decisions import Severity
+from policies.free_space.volumes import NEVER, Freshness
+from policies.observations import Observation
+from policies.throttle.judge.volumes import VolumeVerdict
+from policies.throttle.quota_state import NamedQuota, QuotaState
+from policies.throttle.readings import VolumeUsage
+from policies.throttle.state import EffectState, name_volume
+from policies.throttle.usage import describe_growth
+from policies.units import counted, human_bytes, human_rate, human_seconds, name_some
+
+ESCAPED = "quota-escaped"
+CONTESTED = "quota-contested"
+WITHOUT_EFFECT = "throttle-without-effect"
+UNKNOWN_ORIGINAL = "quota-original-unknown"
+
+_TOLERATED = 2.0
+"""Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
+_WINDOWS = 2
+
+
+def follow_effect(
+    state: EffectState,
+    observations: Sequence[Observation],
+    limiting: VolumeVerdict | None,
+    now_ms: int,
+    validity_ms: int,
+) -> tuple[EffectState, QuotaState | None]:
+    """Return the next state, and the actuator's last reading if it is valid.
+
+    Args:
+        state: before this step.
+        observations: those of this step.
+        limiting: the volume that decides the factor; None if none does.
+        now_ms: the time of this step.
+        validity_ms: how long a reading counts.
+    """
+    for seen in observations:
+        if isinstance(seen.reading, QuotaState) and (seen.at_ms, seen.id) > (state.at_ms, state.id):
+            state = replace(state, at_ms=seen.at_ms, id=seen.id, reading=seen.reading.model_dump_json())
+    if state.at_ms == NEVER or now_ms >= state.at_ms + validity_ms:
+        return EffectState(), None
+    quotas = QuotaState.model_validate_json(state.reading)
+    return _follow_growth(state, quotas, limiting), quotas
+
+
+def _follow_growth(state: EffectState, quotas: QuotaState, limiting: VolumeVerdict | None) -> EffectState:
+    is_judged = quotas.is_settled and quotas.set_count > 0 and quotas.factor is not None and quotas.factor < 1.0
+    if limiting is None or not is_judged or limiting.freshness is not Freshness.FRESH:
+        return EffectState(state.at_ms, state.id, state.reading)
+    read_ms, free = limiting.state.read_ms, limiting.state.usable_bytes
+    if state.volume != limiting.key or read_ms < state.from_ms:
+        return EffectState(state.at_ms, state.id, state.reading, limiting.key, read_ms, free)
+    seconds = (read_ms - state.from_ms) / 1000
+    if seconds < quotas.window_seconds:
+        return state
+    growth = (state.from_bytes - free) / seconds
+    is_expected = growth <= _TOLERATED * quotas.let_through_bytes_per_second
+    exceeded = 0 if is_expected else min(state.exceeded + 1, _WINDOWS)
+    return replace(state, from_ms=read_ms, from_bytes=free, exceeded=exceeded, bytes_per_second=growth)
+
+
+def find_effect_conditions(
+    cluster: str, state: EffectState, quotas: QuotaState | None, usage: VolumeUsage | None
+) -> Iterator[Condition]:
+    """Find the alert conditions of the quotas of a cluster.
+
+    Args:
+        cluster: its name.
+        state: after this step.
+        quotas: the actuator's last reading.
+        usage: of the limiting volume.
+    """
+    if quotas is None:
+        return
+    labels = {"cluster": cluster}
+    if quotas.escaping_count:
+        severity = Severity.CRITICAL if quotas.factor == 0.0 else Severity.WARNING
+        summary = f"{counted(quotas.escaping_count, 'quota')} of {cluster} decide in place of the configured entities "
+        summary += f"and are not scaled, so their clients escape: {_list(quotas.escaping)}"
+        yield Condition(ESCAPED, cluster, severity, "escaped", summary, labels, (state.id,), quotas.escaping_count)
+    for each in quotas.contested:
+        period = "again and again" if each.period_seconds is None else f"every {human_seconds(each.period_seconds)}"
+        summary = f"somebody else sets the quota {each.entity} of {cluster} to {_render(each)} {period}: "
+        summary += "take it out of the hands of that operator"
+        subject = f"{cluster}/{each.entity}"
+        yield Condition(CONTESTED, subject, Severity.WARNING, "contested", summary, labels, (state.id,))
+    for each in quotas.unknown:
+        summary = (
+            f"the quota {each.entity} of {cluster} is {_render(each)}, which Headgate may have set, and no record "
+        )
+        summary += f"tells the original: set it, or keep it with headgate act --release --forget '{each.entity}'"
+        subject = f"{cluster}/{each.entity}"
+        yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
+    if state.exceeded >= _WINDOWS and state.volume is not None:
+        where = name_volume(state.volume)
+        summary = (
+            f"{cluster} is slowed to {quotas.factor:.2f}, but {where} fills by {human_rate(state.bytes_per_second)} "
+        )
+        summary += f"where its quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
+        yield Condition(
+            WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary + _find_cause(quotas, usage), labels
+        )
+
+
+def _find_cause(quotas: QuotaState, usage: VolumeUsage | None) -> str:
+    """Name the likely cause."""
+    if quotas.escaping:
+        return f"clients escape by {_list(quotas.escaping)}"
+    if quotas.callback_brokers:
+        brokers = ", ".join(map(str, quotas.callback_brokers))
+        return f"broker {brokers} ignores quotas, because it has a client.quota.callback.class"
+    if usage is not None and (usage.other_share or 0.0) >= 0.5:
+        return f"a user of the disk that is not Kafka ({describe_growth(usage)})"
+    growing = [each for each in usage.topics if (each.share or 0.0) >= 0.5] if usage is not None else []
+    if growing and growing[0].topic.startswith("__"):
+        return f"the internal topic {growing[0].topic}"
+    excluded = f"excluded users ({name_some(quotas.excluded_users)}), " if quotas.excluded_users else ""
+    known = f" ({describe_growth(usage)})" if usage is not None else ""
+    return f"{excluded}a partition that is being moved here, or more clients than entities with a default quota{known}"
+
+
+def _list(named: Sequence[NamedQuota]) -> str:
+    return name_some([f"{each.entity} ({_render(each)})" for each in named])
+
+
+def _render(quota: NamedQuota) -> str:
+    return "no quota" if quota.bytes_per_second is None else f"{human_bytes(quota.bytes_per_second)}/s"

@@ -1,0 +1,114 @@
+"""Whether a throttle has an effect, and what keeps it from having one."""
+
+from typing import Any
+
+import pytest
+
+from policies.decisions import Alert, AlertStatus, Severity
+from policies.observations import Observation, Outcome
+from policies.throttle.effect import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
+from policies.throttle.quota_state import NamedQuota, QuotaState
+from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
+from tests.policies.scenario import CLUSTER, HARD, Run, at, log_dirs, members, throttle
+
+FREE = 900
+"""Free bytes at the beginning: below the hard limit of 1,000."""
+ALICE = NamedQuota(entity="user=alice", bytes_per_second=50_000_000)
+
+
+def quotas(seconds: float, **more: Any) -> Observation:
+    """The actuator's reading: two bytes a second may be written, window ten seconds."""
+    fields = {"factor": 0.0, "set_count": 1, "is_settled": True, "brokers": 1, "let_through_bytes_per_second": 2,
+              "window_seconds": 10.0, **more}  # fmt: skip
+    return Observation(f"q@{seconds:g}", at(seconds), QuotaState(cluster=CLUSTER, outcome=Outcome.OK, **fields))
+
+
+def fill(rate: float, *, seconds: int = 60, every: int = 5) -> list[Observation]:
+    """Readings of the only volume, which fills at a rate."""
+    return [log_dirs(t, 1, round(FREE - rate * t)) for t in range(0, seconds + 1, every)]
+
+
+def firing(*observations: Observation) -> dict[str, Alert]:
+    run = Run(throttle(HARD))
+    ordered = sorted(observations, key=lambda seen: seen.at)
+    alerts = {each.alert: each for each in run.feed([members(0, 1), *ordered]).alerts}
+    return {name: alert for name, alert in alerts.items() if alert.status is AlertStatus.FIRING}
+
+
+@pytest.mark.parametrize(
+    ("rate", "more", "expected"),
+    [
+        pytest.param(3.0, {}, False, id="what the quotas let through, and some more"),
+        pytest.param(6.0, {}, True, id="three times what they let through"),
+        pytest.param(6.0, {"is_settled": False}, False, id="quotas that go down in steps"),
+        pytest.param(6.0, {"factor": 1.0}, False, id="no throttle"),
+        pytest.param(6.0, {"set_count": 0}, False, id="no quota is set"),
+    ],
+)
+def test_growth_beyond_twice_what_the_quotas_let_through_is_an_alert(
+    rate: float, more: dict[str, Any], expected: bool
+) -> None:
+    assert (WITHOUT_EFFECT in firing(quotas(0, **more), *fill(rate))) is expected
+
+
+def test_one_window_alone_is_none() -> None:
+    assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0, seconds=15))
+
+
+def test_it_ends_when_the_growth_does() -> None:
+    calm = [log_dirs(t, 1, 500) for t in range(65, 100, 5)]
+    assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *calm)
+
+
+def usage(**more: Any) -> Observation:
+    fields = {"log_dir": "/data/a", "kafka_bytes": 1, "kafka_bytes_per_second": 1.0, "other_bytes": 1,
+              "other_bytes_per_second": 0.0, "other_share": 0.0, "topics": (), **more}  # fmt: skip
+    volume = VolumeUsage(**fields)
+    return Observation("u", at(1), ReplicaSizes(cluster=CLUSTER, outcome=Outcome.OK, broker=1, volumes=(volume,)))
+
+
+OFFSETS = TopicUsage(topic="__consumer_offsets", size_bytes=9, bytes_per_second=6.0, share=0.9)
+
+
+@pytest.mark.parametrize(
+    ("reading", "more", "cause"),
+    [
+        pytest.param((), {"escaping": (ALICE,), "escaping_count": 1}, "clients escape by user=alice", id="escape"),
+        pytest.param((), {"callback_brokers": (1, 2)}, "broker 1, 2 ignores quotas", id="callback"),
+        pytest.param((), {"excluded_users": ("carol",)}, "excluded users (carol), a partition", id="excluded"),
+        pytest.param(
+            (usage(other_bytes_per_second=6.0, other_share=1.0),), {}, "a user of the disk that is not Kafka",
+            id="other",
+        ),
+        pytest.param((usage(topics=(OFFSETS,)),), {}, "the internal topic __consumer_offsets", id="internal"),
+    ],
+)  # fmt: skip
+def test_the_sentence_names_the_likely_cause(
+    reading: tuple[Observation, ...], more: dict[str, Any], cause: str
+) -> None:
+    summary = firing(quotas(0, **more), *reading, *fill(6.0))[WITHOUT_EFFECT].summary
+    assert (
+        f"{CLUSTER} is slowed to 0.00, but broker 1 /data/a fills by 6 B/s where its quotas let through 2 B/s"
+        in summary
+    )
+    assert cause in summary
+
+
+@pytest.mark.parametrize(("factor", "severity"), [(0.0, Severity.CRITICAL), (0.5, Severity.WARNING)])
+def test_a_quota_that_escapes_is_an_alert_critical_in_a_stop(factor: float, severity: Severity) -> None:
+    alert = firing(quotas(0, factor=factor, escaping=(ALICE,), escaping_count=1), *fill(0.0))[ESCAPED]
+    assert alert.severity is severity
+    assert "user=alice (50.0 MB/s)" in alert.summary
+
+
+def test_a_rival_and_an_unknown_original_are_alerts_with_the_remedy() -> None:
+    rival = NamedQuota(entity="client-id=app", bytes_per_second=3_000_000, period_seconds=120.0)
+    unknown = NamedQuota(entity="client-id=b", bytes_per_second=65_536)
+    alerts = firing(quotas(0, contested=(rival,), unknown=(unknown,)), *fill(0.0))
+    assert "sets the quota client-id=app of payments to 3.0 MB/s every 2 min" in alerts[CONTESTED].summary
+    assert "headgate act --release --forget 'client-id=b'" in alerts[UNKNOWN_ORIGINAL].summary
+
+
+def test_an_actuator_that_is_silent_for_validity_says_nothing_any_more() -> None:
+    later = [log_dirs(t, 1, FREE) for t in range(0, 600, 60)]
+    assert ESCAPED not in firing(quotas(0, escaping=(ALICE,), escaping_count=1), *later)
