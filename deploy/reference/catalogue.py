@@ -132,8 +132,10 @@ class _Schemas(GenerateJsonSchema):
         return False
 
     def field_is_required(self, field: Any, total: bool) -> bool:
-        """Require every field in written events, because Headgate always writes all of them."""
-        return self.mode == "serialization" or super().field_is_required(field, total)
+        """Require every field in written events, because Headgate writes all of them, except where it says so."""
+        if self.mode == "serialization":
+            return "serialization_exclude_if" not in field
+        return super().field_is_required(field, total)
 
     def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
         """Leave out the discriminator, whose meaning in AsyncAPI differs; the constants have the same information."""

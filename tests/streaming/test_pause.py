@@ -7,6 +7,7 @@ import pytest
 
 from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
+from policies.registry import POLICIES
 from policies.wire import observation_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
@@ -117,7 +118,7 @@ def test_a_pause_of_what_was_never_read_is_kept_for_its_first_reading() -> None:
 @pytest.mark.parametrize(
     ("policy", "detail"),
     [
-        ("no-such", "data.policy: 'no-such' is no policy: isolation, sessions, switching, throttle are"),
+        ("no-such", f"data.policy: 'no-such' is no policy: {', '.join(sorted(POLICIES))} are"),
         ("switching", "data.policy: policy switching is paused by `headgate switch pause`"),
     ],
 )
