@@ -26,6 +26,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
     "switch": ("--ledgers", "200", "--alone", "100"),
     "throttle_step": (),
     "isolation_step": (),
+    "sessions_step": (),
     "switch_step": (),
     "collect_rate": (),
 }

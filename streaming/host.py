@@ -229,8 +229,9 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
     # A step may see and decide thousands, and all of them may rest on the same few observations.
     evidence = {each for decision in audited for each in decision.evidence}
     named = [each for each in seen if each.id in evidence]
+    encoded: dict[str, str] = {}
     for decision in audited:
-        yield Output(AUDIT, decision.cluster, audit_event(decision, named))
+        yield Output(AUDIT, decision.cluster, audit_event(decision, named, encoded))
 
 
 def _require_registered(kind: PolicyKind, step: Step[Any]) -> None:
