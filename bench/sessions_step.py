@@ -1,7 +1,7 @@
 """What a step of the sessions policy costs in CPU seconds, at 300 brokers of 30 bundles each, against any commit.
 
 In each case a host steps the policy as the query does: state decoded, stepped, state and records encoded. A step takes
-one reading of each session and of both trees. The whole fleet loses its sessions, gets others, and owns its bundles again.
+one reading of each session and of both trees. The fleet loses its sessions, gets others, and owns its bundles again.
 
     python bench/sessions_step.py
     python bench/sessions_step.py --against 5e721fb

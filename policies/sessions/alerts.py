@@ -147,8 +147,9 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
         yield from _check_registration(context, member)
         yield from _check_session(context, member)
     yield from _check_claims(context)
+    oldest_ms = facts.now_ms - facts.validity_ms
     for node in facts.bundles():
-        if facts.now_ms - node.read_ms <= facts.validity_ms:
+        if not (node.exists and node.ephemeral) and node.read_ms >= oldest_ms:
             yield from _check_bundle(context, node)
 
 
@@ -270,8 +271,8 @@ def _is_fresh(node: NodeRecord | None, facts: Facts) -> bool:
 
 
 def _check_bundle(context: AlertContext, node: NodeRecord) -> Iterator[Condition]:
-    evidence = unique_ids(node.read_id)
-    if node.exists and not node.ephemeral:
+    evidence = (node.read_id,)
+    if node.exists:
         names = node.owner or "no member"
         what = f"has a node that is not ephemeral, so the end of a session does not free it (it names {names})"
         yield _report_bundle(context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, evidence)

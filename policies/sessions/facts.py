@@ -20,6 +20,8 @@ from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
 from policies.units import millis_of
 
+_NO_RIVALS: Mapping[str, str | None] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
@@ -126,7 +128,7 @@ class Facts:
         trees = (s for name, s in self.sources.items() if name and NAMESPACES.startswith(name.rstrip("/")))
         return any(tree.read_ms != NEVER and tree.outcome == Outcome.OK.value for tree in trees)
 
-    @property
+    @cached_property
     def validity_ms(self) -> int:
         """How long a reading counts."""
         return millis_of(self.settings.validity)
@@ -144,13 +146,15 @@ class Facts:
         """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled."""
         if node.exists or node.prior is None or node.path in self.replaced.covered:
             return None
+        since_ms, owner = node.changed_ms, self.members.get(node.prior)
+        if owner is not None and owner.track is not None and not owner.is_settled:
+            return None
         # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
         if node.prior in node.path.split("/"):
             return None
-        since_ms, owner = node.changed_ms, self.members.get(node.prior)
         if owner is not None and owner.track is not None:
             ends_ms = self.orphan_ends_ms(node)
-            if not owner.is_settled or (ends_ms is not None and ends_ms <= owner.track.read_ms):
+            if ends_ms is not None and ends_ms <= owner.track.read_ms:
                 return None
             since_ms = max(since_ms, owner.track.reestablished_ms or NEVER)
         return since_ms + millis_of(self.settings.orphan_after)
@@ -223,8 +227,8 @@ def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: in
 
     A claim to a bundle that was split or merged is over.
     """
-    held = (claim for claim in cluster.claims.by_key.values() if claim.path not in replaced.overlapped)
-    claims = sorted(held, key=lambda claim: claim.key)
+    by_key = cluster.claims.by_key
+    claims = [by_key[key] for key in sorted(by_key) if key[0] not in replaced.overlapped]
     claimants: dict[str, dict[str, str | None]] = {}
     for claim in claims:
         member = cluster.members.get(claim.member)
@@ -232,7 +236,8 @@ def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: in
     found: dict[str, list[ClaimFacts]] = {}
     for claim in claims:
         node = cluster.nodes.by_path.get(claim.path)
-        rivals = {name: session for name, session in claimants[claim.path].items() if name != claim.member}
+        several = claimants[claim.path]
+        rivals = {name: s for name, s in several.items() if name != claim.member} if len(several) > 1 else _NO_RIVALS
         is_stale = node is not None and node.read_ms < oldest_ms
         found.setdefault(claim.member, []).append(ClaimFacts(claim, node, is_stale, rivals))
     return found

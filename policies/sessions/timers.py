@@ -38,8 +38,8 @@ def _due_ms(facts: Facts, review_at: datetime | None) -> Iterator[int]:
             for claim in member.claims:
                 yield from _claim_due_ms(claim, member, member.track, facts)
     for node in facts.bundles():
-        if not node.exists:
-            yield from (ms for ms in (facts.orphan_ms(node), facts.orphan_ends_ms(node)) if ms is not None)
+        if not node.exists and (orphan_ms := facts.orphan_ms(node)) is not None:
+            yield orphan_ms
 
 
 def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> Iterator[int]:

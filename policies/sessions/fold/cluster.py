@@ -49,6 +49,7 @@ class ClusterState:
         self.timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
         self.members = {m.member: m for m in state.members}
         self._has_new_losses = False
+        self._moving = {m.member for m in state.members if m.track is not None and m.track.moves_with_time}
         self.nodes = OwnershipNodes(state.nodes, self.timeouts.validity_ms)
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
@@ -110,8 +111,10 @@ class ClusterState:
         good = reading.outcome is Outcome.OK
         if self._fold_attempt(reading.tree, seen, good=good) and good:
             self.nodes.fold_tree(seen, reading, map(registration_path, self.members))
-            for node in reading.nodes:
-                self.claims.follow_node(node.path, node.owner_member, seen.at_ms, self.members)
+            if self.claims.by_key:
+                at_ms = seen.at_ms
+                for node in reading.nodes:
+                    self.claims.follow_node(node.path, node.owner_member, at_ms, self.members)
 
     def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
@@ -129,8 +132,8 @@ class ClusterState:
             self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms)
 
     def _pass_time(self, to_ms: int) -> None:
-        moving = [m for m in self.members.values() if m.track is not None and m.track.moves_with_time]
-        for member in moving:
+        for name in sorted(self._moving & self.members.keys()):
+            member = self.members[name]
             after, events = members.pass_time(member, to_ms, self.timeouts)
             if after is not member:
                 self._update(after, events, to_ms)
@@ -140,6 +143,10 @@ class ClusterState:
             self._mark_fleet_wide(at_ms)
         self._has_new_losses = self._has_new_losses or not _BEGINS_LOSS.isdisjoint(events)
         self.members[member.member] = member
+        if member.track is not None and member.track.moves_with_time:
+            self._moving.add(member.member)
+        else:
+            self._moving.discard(member.member)
         self.claims.follow_session(member, events, self.nodes, self.members)
 
     def _mark_fleet_wide(self, at_ms: int) -> None:

@@ -37,34 +37,34 @@ class OwnershipNodes:
         """Fold in a reading of one node; a failed one changes nothing."""
         if reading.outcome is Outcome.OK:
             self._by_owner = None
-            self._record(reading, seen)
+            self._record(reading, seen.at_ms, seen.id)
 
     def fold_tree(self, seen: Observation, reading: Ownerships, expected: Iterable[str]) -> None:
         """Fold in a complete reading of a tree: known and `expected` paths that it does not list are absent."""
         self._by_owner = None
-        listed = set()
+        listed, at_ms, id_ = set(), seen.at_ms, seen.id  # the time is computed once, not for each of 9,000 nodes
         for node in reading.nodes:
             listed.add(node.path)
-            self._record(node, seen)
+            self._record(node, at_ms, id_)
         below = f"{reading.tree.rstrip('/')}/"
         for path in expected:
             if path not in listed and path.startswith(below):
-                self.by_path.setdefault(path, NodeRecord(path, NEVER, "", exists=False, changed_ms=seen.at_ms))
+                self.by_path.setdefault(path, NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms))
         for path, last in list(self.by_path.items()):
             if path not in listed and path.startswith(below):
-                self._record_absence(last, seen)
+                self._record_absence(last, at_ms, id_)
 
-    def _record(self, node: OwnedNode, seen: Observation) -> None:
+    def _record(self, node: OwnedNode, at_ms: int, id_: str) -> None:
         if find_kind(node) is NodeKind.LEADER:
             return
-        last = self.by_path.get(node.path)
-        if last is not None and (seen.at_ms, seen.id) <= (last.read_ms, last.read_id):
+        path, owner, changed_ms, prior, before_ms = node.path, node.owner_member, at_ms, None, NEVER
+        last = self.by_path.get(path)
+        if last is not None and at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         if not node.exists:
-            absent = NodeRecord(node.path, NEVER, "", exists=False, changed_ms=seen.at_ms)
-            self._record_absence(last or absent, seen)
+            absent = NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms)
+            self._record_absence(last or absent, at_ms, id_)
             return
-        owner, changed_ms, prior, unreadable_times = node.owner_member, seen.at_ms, None, 0
         if last is not None:
             last_owner = last.owner if last.exists else None
             if last.exists and owner in (None, last.owner):
@@ -73,44 +73,31 @@ class OwnershipNodes:
             prior = last.prior if last.prior != owner else None
             if last_owner is not None and last_owner != owner:
                 prior = last_owner
-        if owner is None:
-            unreadable_times = last.unreadable_times + 1 if last else 1
-        self.by_path[node.path] = NodeRecord(
-            node.path,
-            seen.at_ms,
-            seen.id,
-            exists=True,
-            ephemeral=node.ephemeral,
-            owner=owner,
-            session=node.session,
-            czxid=node.czxid,
-            version=node.version,
-            changed_ms=changed_ms,
-            prior=prior,
-            unreadable_times=unreadable_times,
-            before_ms=_previous_ms(last, seen),
-        )
+            before_ms = _previous_ms(last, at_ms)
+        unreadable_times = 0 if owner is not None else (last.unreadable_times if last else 0) + 1
+        # In the order of the fields: keywords cost a third of a step with 9,000 nodes.
+        self.by_path[path] = NodeRecord(
+            path, at_ms, id_, True, node.ephemeral, owner, node.session, node.czxid, node.version,  # noqa: FBT003
+            changed_ms, prior, unreadable_times, before_ms,
+        )  # fmt: skip
 
-    def _record_absence(self, last: NodeRecord, seen: Observation) -> None:
-        if (seen.at_ms, seen.id) <= (last.read_ms, last.read_id):
+    def _record_absence(self, last: NodeRecord, at_ms: int, id_: str) -> None:
+        if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         owner = last.owner if last.exists and last.owner is not None else last.prior
-        has_gap = last.read_ms != NEVER and seen.at_ms - last.read_ms > self._validity_ms and not is_bundle(last.path)
-        changed_ms = seen.at_ms if last.exists or has_gap else last.changed_ms
+        has_gap = last.read_ms != NEVER and at_ms - last.read_ms > self._validity_ms and not is_bundle(last.path)
         self.by_path[last.path] = NodeRecord(
             last.path,
-            seen.at_ms,
-            seen.id,
+            at_ms,
+            id_,
             exists=False,
-            changed_ms=changed_ms,
+            changed_ms=at_ms if last.exists or has_gap else last.changed_ms,
             prior=owner,
-            before_ms=_previous_ms(last, seen),
+            before_ms=_previous_ms(last, at_ms),
             existed_ms=last.read_ms if last.exists else last.existed_ms,
         )
 
 
-def _previous_ms(last: NodeRecord | None, seen: Observation) -> int:
+def _previous_ms(last: NodeRecord, at_ms: int) -> int:
     """The time of the reading before this one; two readings of one moment count as one."""
-    if last is None:
-        return NEVER
-    return last.read_ms if seen.at_ms > last.read_ms else last.before_ms
+    return last.read_ms if at_ms > last.read_ms else last.before_ms
