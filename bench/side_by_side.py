@@ -46,6 +46,7 @@ FULL = 0.9
 """Share of the load above which the producers count as released."""
 HOLD_SECONDS, CROSS_SECONDS, THROTTLE_SECONDS, RECOVER_SECONDS = 5.0, 30.0, 70.0, 75.0
 CALLBACK = "io.strimzi.kafka.quotas.StaticQuotaCallback"
+_NAMES = ("plugin", "headgate", "headgate+none", "headgate+quota", "neither")
 FATAL_SIGNS = ("No space left on device", "Shutdown broker because", "Exiting Kafka", "Halting")
 
 
@@ -61,10 +62,13 @@ class Contender:
 
     @classmethod
     def parse(cls, text: str) -> "Contender":
-        """``plugin:5``, ``headgate:1``, ``headgate+quota:5`` (the producers already have a quota) or ``neither``."""
+        """Read ``plugin:5``, ``headgate:1``, ``headgate+none:5``, ``headgate+quota:5`` or ``neither``.
+
+        With ``+none`` a stop is at once (`max_told_wait: none`); with ``+quota`` the producers already have a quota.
+        """
         name, _, interval = text.partition(":")
-        if name not in ("plugin", "headgate", "headgate+quota", "neither"):
-            raise argparse.ArgumentTypeError(f"{text}: not plugin, headgate, headgate+quota or neither")
+        if name not in _NAMES:
+            raise argparse.ArgumentTypeError(f"{text}: not one of {', '.join(_NAMES)}")
         return cls(name, int(interval or 0))
 
     def requests_per_minute(self, brokers: int) -> float:
@@ -104,7 +108,7 @@ class Field:
 def main() -> None:
     """Run all contenders and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    everything = ["neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "headgate+quota:5"]
+    everything = ["neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "headgate+none:5", "headgate+quota:5"]
     everything += ["plugin:60", "headgate:60"]
     parser.add_argument("--only", type=Contender.parse, nargs="+", default=[Contender.parse(c) for c in everything])
     parser.add_argument("--rounds", type=int, default=3, help="of each; one at 60 s, on a quota, with neither")
@@ -114,7 +118,7 @@ def main() -> None:
         raise SystemExit(why)
     rounds: list[Round] = []
     for contender in given.only:
-        many = contender.name in ("plugin", "headgate") and contender.interval_seconds < 60
+        many = contender.name in ("plugin", "headgate", "headgate+none") and contender.interval_seconds < 60
         count = given.rounds if many else 1
         for result in _contend(contender, count):
             rounds.append(result)
@@ -237,6 +241,7 @@ def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: Em
         limits={"hard": {"available_bytes_below": LIMIT}, "recovery_margin": MARGIN, "min_hold": "5s"},
         base=None if had_quota else LOAD,
         poll=f"{contender.interval_seconds}s",
+        max_told_wait="none" if contender.name == "headgate+none" else "30s",
     )
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
@@ -282,7 +287,7 @@ def _table(contenders: Sequence[Contender], rounds: Sequence[Round]) -> str:
 
 
 def _row(contender: Contender, rounds: Sequence[Round]) -> Iterator[str]:
-    name = contender.name.replace("+quota", " on top of a quota")
+    name = contender.name.replace("+quota", " on top of a quota").replace("+none", " with `max_told_wait: none`")
     yield f"{name}, {contender.interval_seconds} s" if contender.interval_seconds else name
     yield str(len(rounds))
     yield _spread([r.throttled_seconds for r in rounds], "never")

@@ -26,10 +26,12 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
+from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaOutlets, QuotaWorker, WatchedQuotas
 from connectors.throttle.view import ThrottleView
+from policies.decisions import Alert
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS, observed_topic
@@ -181,6 +183,23 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
         metrics = QuotaMetrics(context.registry)
         actuator = QuotaActuator(topics, applied, watched, _outlets(context), metrics, elsewhere=context.elsewhere)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
+    if workers := _make_cordon_workers(context, only_set=True):
+        cordons = CordonActuator(context.loop_topics(Alert), workers)
+        yield Component("cordon actuator", cordons.run, None, cordons.caught_up)
+
+
+def _make_cordon_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, CordonWorker]:
+    """Make a worker for each watched cluster; `only_set`: for each with `quotas.cordon`."""
+    throttle: ThrottleSettings = context.settings
+    publish = context.loop_topics(Alert).reporter(context.publish)
+    metrics = CordonMetrics(context.registry)
+    found = {}
+    for name, cluster in context.clusters.items():
+        quotas = cluster.setting(QuotaSettings)
+        if cluster.kafka is not None and (not only_set or (quotas is not None and quotas.cordon)):
+            watched = WatchedCordons(name, cluster.kafka, throttle.for_cluster(name))
+            found[name] = CordonWorker(watched, publish, metrics)
+    return found
 
 
 def _outlets(context: ActuatorContext) -> QuotaOutlets:
@@ -224,6 +243,11 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
             yield f"{watched.cluster}: {name} has {_render_rate(rate)} again, as before Headgate."
         if not result.restored and not result.left:
             yield f"{watched.cluster}: no quota there is one of Headgate's."
+    for name, worker in _make_cordon_workers(context, only_set=False).items():
+        try:
+            yield from worker.release()
+        except FAILURES as error:
+            left.append(f"Cordons were not put back on {name}: {detail_of(error)}")
     if left:
         raise UserError("\n".join(left))
 
@@ -261,5 +285,5 @@ CONNECTORS = PolicyConnectors(
     view=ThrottleView,
     detail=DETAIL,
     commands="deploy.policy_commands.throttle:app",
-    metrics={"The quota actuator": QuotaMetrics},
+    metrics={"The quota actuator": QuotaMetrics, "The cordon actuator": CordonMetrics},
 )

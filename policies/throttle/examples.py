@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.observations import Outcome, Reading
+from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonVerdict
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
 from policies.throttle.quota_plan import QuotaOrder, QuotaSituation, choose_factor, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
@@ -110,4 +111,16 @@ def _quotas_set() -> Sequence[ExampleReport]:
     ).explained(at)
     assert planned.record is not None  # noqa: S101 - a rate that is set is recorded
     note = AppliedQuota.build(_CLUSTER, entity, planned.record, order)
-    return (ExampleReport("application-1", at, said), ExampleReport("note-1", at, note))
+    cordon = CordonApplication(
+        cluster=_CLUSTER,
+        broker=3,
+        log_dir="/data/a",
+        verdict=CordonVerdict.CORDON,
+        outcome=CordonOutcome.APPLIED,
+        alert_id=decision_id,
+    )
+    return (
+        ExampleReport("application-1", at, said),
+        ExampleReport("note-1", at, note),
+        ExampleReport("cordon-1", at, cordon),
+    )

@@ -14,6 +14,7 @@ from policies.throttle import (
     effect,
 )
 from policies.throttle import alerts as named
+from policies.throttle.cordons import CordonApplication
 from policies.throttle.examples import examples
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_state import QuotaState
@@ -86,6 +87,7 @@ KIND = PolicyKind(
     examples=examples,
     reports=(
         ReportKind(QuotaApplication, "the quota actuator"),
+        ReportKind(CordonApplication, "the cordon actuator"),
         ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
     ),
     connectors="connectors.throttle.registration:CONNECTORS",

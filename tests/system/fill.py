@@ -196,7 +196,15 @@ def set_quota(servers: str, rate: Rate) -> None:
 
 
 def headgate_settings(
-    *, watched: str, loop: str, folder: Path, port: int, limits: Mapping[str, Any], base: int | None, poll: str
+    *,
+    watched: str,
+    loop: str,
+    folder: Path,
+    port: int,
+    limits: Mapping[str, Any],
+    base: int | None,
+    poll: str,
+    max_told_wait: str = "none",
 ) -> dict[str, Any]:
     """Settings of a whole loop that carries its decisions out with the quota of the default client id."""
     entity = {"client_id": "default", **({"base": base} if base is not None else {})}
@@ -208,7 +216,7 @@ def headgate_settings(
         "clusters": {
             CLUSTER: {
                 "kafka": {"bootstrap_servers": watched, "poll_interval": poll, "timeout": "3s"},
-                "quotas": {"entities": [entity], "max_told_wait": "none"},
+                "quotas": {"entities": [entity], "max_told_wait": max_told_wait},
             }
         },
         "policies": {"throttle": dict(limits)},

@@ -21,8 +21,14 @@ def with_examples(scenario: Examples) -> PolicyKind:
 @pytest.mark.parametrize(
     ("scenario", "missing"),
     [
-        (replace(SCENARIO, reports=()), "headgate.quota-application.v1, headgate.applied-quota.v1"),
-        (replace(SCENARIO, batches=()), "headgate.log-dirs.v1, headgate.kafka-cluster.v1, headgate.throttle-factor.v1"),
+        (
+            replace(SCENARIO, reports=()),
+            "headgate.quota-application.v1, headgate.cordon-application.v1, headgate.applied-quota.v1",
+        ),
+        (
+            replace(SCENARIO, batches=()),
+            "headgate.log-dirs.v1, headgate.replica-sizes.v1, headgate.kafka-cluster.v1, headgate.throttle-factor.v1",
+        ),
     ],
     ids=["no report", "no reading"],
 )
