@@ -1,16 +1,29 @@
-"""The bookie-disks policy's I/O: reads the disks of bookies over HTTP."""
+"""The bookie-disks policy's I/O: reads the disks of bookies over HTTP, and sets Pulsar's publish limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.publishing.actuator import PublishActuator
+from connectors.bookie_disks.publishing.limits import (
+    BrokerLimits,
+    NamespaceLimits,
+    PublishAdmin,
+    PublishLimits,
+    ResourceGroupLimits,
+)
+from connectors.bookie_disks.publishing.reports import PublishMetrics
+from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
 from connectors.bookie_disks.view import BookieDisksView
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.component import Component
+from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.registration import (
+    ActuatorContext,
     ClusterSetting,
     ClusterSources,
     CollectorContext,
@@ -19,8 +32,12 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
-from policies.bookie_disks import BookieDisks, BookieDisksSettings
+from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrottle
+from policies.bookie_disks.publish_settings import PublishBy, PublishSettings
+from policies.bookie_readings import BookieAffinity
+from policies.errors import UserError
 from policies.observations import Outcome, Reading
+from policies.registry import AUDIT, observed_topic
 from policies.units import counted, name_some
 
 
@@ -100,8 +117,77 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
         yield Component(f"bookie disks collector of {context.name}", collector.run)
 
 
+def _informed(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSources]) -> BookieDisksSettings:
+    """Add whether an actuator can carry the factor out, which the decisions' sentences state."""
+    return settings.with_defaults(
+        {name: {"has_actuator": _acts_on(settings, name, cluster)} for name, cluster in clusters.items()}
+    )
+
+
+_KINDS: Mapping[PublishBy, type[PublishLimits]] = {
+    PublishBy.BROKER: BrokerLimits,
+    PublishBy.NAMESPACE: NamespaceLimits,
+    PublishBy.RESOURCE_GROUP: ResourceGroupLimits,
+}
+
+
+def _make_worker(
+    context: ActuatorContext, name: str, settings: PublishSettings, metrics: PublishMetrics
+) -> PublishWorker | None:
+    pulsar, policy = context.clusters[name].pulsar, context.settings.for_cluster(name)
+    if pulsar is None:
+        return None
+    kinds = {by: make(PublishAdmin(pulsar)) for by, make in _KINDS.items()}
+    limits = kinds.pop(settings.by)
+    publish = partial(context.publish, context.topic(AUDIT))
+    return PublishWorker(WatchedPublishing(name, settings, policy), limits, publish, metrics, tuple(kinds.values()))
+
+
+def _actuators(context: ActuatorContext) -> Iterator[Component]:
+    metrics, workers = PublishMetrics(context.registry), dict[str, PublishWorker]()
+    for name, cluster in context.clusters.items():
+        settings = cluster.setting(PublishSettings)
+        if settings is not None and (worker := _make_worker(context, name, settings, metrics)) is not None:
+            workers[name] = worker
+    if workers:
+        topics, bookies = context.loop_topics(BookieThrottle), context.topic(observed_topic(BookieAffinity))
+        actuator = PublishActuator(topics, bookies, workers)
+        yield Component("publish actuator", actuator.run, None, actuator.caught_up)
+
+
+def _acts_on(settings: BookieDisksSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
+    return cluster.pulsar is not None and cluster.setting(PublishSettings) is not None
+
+
+def release_publishing(context: ActuatorContext) -> None:
+    """Put back the original publish limits of all three kinds on every cluster with `publish` or `bookie_disks`.
+
+    The records are on the clusters themselves, so it needs neither the loop nor its Kafka.
+
+    Raises:
+        UserError: some could not be put back.
+    """
+    metrics, left = PublishMetrics(context.registry), list[str]()
+    for name, cluster in context.clusters.items():
+        if cluster.setting(PublishSettings) is None and cluster.setting(WatchedBookieDisks) is None:
+            continue
+        worker = _make_worker(context, name, PublishSettings(by=PublishBy.NAMESPACE), metrics)
+        try:
+            left += [] if worker is None else [f"{name}: {target}" for target in worker.release()]
+        except READ_ERRORS.expected as error:
+            left.append(f"{name}: {READ_ERRORS.detail_of(error)}")
+    if left:
+        raise UserError(f"publish limits could not be put back: {'; '.join(left)}")
+
+
 CONNECTORS = PolicyConnectors(
     cluster_settings={
+        "publish": ClusterSetting(
+            PublishSettings,
+            "If present, `headgate run` or `headgate act` carries the factors of placement groups out with Pulsar's "
+            "own publish limits. Its token then needs a superuser's rights.",
+            needs=("pulsar.admin_url",),
+        ),
         "bookie_disks": ClusterSetting(
             WatchedBookieDisks,
             "If present, the disks of its bookies are read over HTTP. The groups of bookies and the namespaces come "
@@ -112,6 +198,11 @@ CONNECTORS = PolicyConnectors(
     warnings=_warnings,
     probes=_probes,
     remedies=_remedies,
+    informed=_informed,
     collectors=_collectors,
+    actuators=_actuators,
+    acts_on=_acts_on,
+    release=release_publishing,
+    metrics={"The publish actuator": PublishMetrics},
     view=BookieDisksView,
 )

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
+from policies.bookie_disks.publish_plan import FoundLimit, PublishReason, WantedShare, plan_publish
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.examples import Examples, make_readings, minutes
+from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.observations import Outcome, Reading
 
 _GIGABYTE = 10**9
@@ -18,7 +20,11 @@ def examples() -> Examples:
     return Examples(
         settings=BookieDisksSettings(ensemble=3),
         batches=(make_readings("headgate/collector/bookie-http", *_readings()),),
-        cluster={"bookie_disks": {"bookie_url": "http://bookie.example.org:8000"}},
+        reports=(ExampleReport("publish-1", minutes(3), _applied()),),
+        cluster={
+            "publish": {"by": "namespace", "base": "20MB"},
+            "bookie_disks": {"bookie_url": "http://bookie.example.org:8000"},
+        },
         block={"clusters": {"dev-*": {"mode": "shadow"}}},
     )
 
@@ -31,6 +37,23 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         *reversed(filling),
         *((f"other-{bookie}", minutes(3), _disks(bookie, free)) for bookie, free in others),
     )
+
+
+def _applied() -> PublishApplication:
+    """The rate of a namespace is set to the factor's share of 20 MB/s."""
+    wanted = WantedShare(0.5, PublishReason.DECIDED)
+    plan = plan_publish(wanted, None, FoundLimit(None, None), base=20_000_000, floor=65_536)
+    return PublishApplication(
+        cluster=_CLUSTER,
+        target="acme/orders",
+        by="namespace",
+        factor=wanted.factor,
+        verdict=plan.verdict,
+        reason=plan.reason,
+        rate_bytes_per_second=plan.rate,
+        previous_bytes_per_second=plan.found.rate,
+        outcome=PublishOutcome.APPLIED,
+    ).explained(minutes(3))
 
 
 def _disks(bookie: str, usable_gigabytes: float) -> BookieDisks:

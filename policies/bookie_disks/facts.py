@@ -13,7 +13,7 @@ from policies.free_space.volumes import NEVER, Freshness, VolumeState, judge_fre
 
 ALL_BOOKIES = "default"
 """The name of the group of all bookies."""
-_ALL_BOOKIES_BESIDE_DEFAULT = "*"
+ALL_BOOKIES_BESIDE_DEFAULT = "*"
 """Its name where the cluster has a group of bookies with the usual one."""
 MOST_GROUPS = 1000
 """The most placement groups that are decided on, in addition to that of all bookies."""
@@ -91,7 +91,7 @@ def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> t
     placed = {each.primary: each for each in cluster.placed or ()} if members else {}
     everywhere = _join(cluster.placed or ()) if not members else placed.pop((), None)
     named = [_make_group(each, members, settings) for each in placed.values()][:MOST_GROUPS]
-    name = _ALL_BOOKIES_BESIDE_DEFAULT if any(group.name == ALL_BOOKIES for group in named) else ALL_BOOKIES
+    name = ALL_BOOKIES_BESIDE_DEFAULT if any(group.name == ALL_BOOKIES for group in named) else ALL_BOOKIES
     ensemble = max(settings.ensemble, everywhere.ensemble if everywhere else 0)
     count, first = (everywhere.count, everywhere.first) if everywhere else (0, ())
     whole = PlacementGroup(name, ensemble, None, frozenset(), count, first)

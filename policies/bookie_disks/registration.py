@@ -10,10 +10,11 @@ from policies.bookie_disks import (
 )
 from policies.bookie_disks import alerts as named
 from policies.bookie_disks.examples import examples
+from policies.bookie_disks.publish_events import PublishApplication
 from policies.bookie_disks.runbooks import RUNBOOKS
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.decisions import Severity
-from policies.policy import AlertKind, Inhibition, PolicyKind, with_runbooks
+from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind, with_runbooks
 
 _ALERTS = (
     AlertKind(named.BELOW_HARD, (Severity.CRITICAL,), "A ledger dir of a bookie is at or below its hard limit."),
@@ -58,5 +59,6 @@ KIND = PolicyKind(
     state_version=1,
     build=BookieDisksPolicy,
     examples=examples,
+    reports=(ReportKind(PublishApplication, "the publish actuator"),),
     connectors="connectors.bookie_disks.registration:CONNECTORS",
 )

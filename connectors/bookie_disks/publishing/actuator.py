@@ -1,0 +1,56 @@
+"""Follows the decisions of the bookie-disks policy, and the groups of namespaces."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from connectors.actuation.actuator import Actuator, LoopTopics, read_data
+from connectors.bookie_disks.publishing.worker import PublishWorker
+from connectors.kafka.tail import Record
+from policies.bookie_disks.decisions import BookieThrottle
+from policies.bookie_disks.publish_plan import PublishOrder, make_publish_order
+from policies.bookie_readings import BookieAffinity
+from policies.observations import Outcome
+from policies.wire import EventReader
+
+_AFFINITY_HISTORY = timedelta(hours=1)
+
+
+class PublishActuator(Actuator[PublishOrder]):
+    """Passes each decision to its cluster's worker.
+
+    Args:
+        topics: the loop's.
+        bookies: the topic with the readings of the namespaces' groups.
+        workers: by cluster.
+    """
+
+    def __init__(self, topics: LoopTopics, bookies: str, workers: Mapping[str, PublishWorker]) -> None:
+        super().__init__("publish actuator", "headgate-publish-actuator", topics, workers)
+        self._bookies = bookies
+        self._publishing = workers
+        self._decisions = EventReader((BookieThrottle,))
+        self._affinities = EventReader((BookieAffinity,))
+
+    def _read_decision(self, record: Record) -> PublishOrder | None:
+        decision = read_data(self._decisions, record)
+        return None if decision is None else make_publish_order(decision)
+
+    def _histories(self) -> dict[str, timedelta | None]:
+        return {**super()._histories(), self._bookies: _AFFINITY_HISTORY}
+
+    def _recall(self, record: Record) -> None:
+        if record.topic != self._bookies:
+            super()._recall(record)
+        else:
+            self._place(record)
+
+    def _receive(self, record: Record) -> None:
+        if record.topic != self._bookies:
+            super()._receive(record)
+        else:
+            self._place(record)
+
+    def _place(self, record: Record) -> None:
+        affinity = read_data(self._affinities, record)
+        if affinity is not None and affinity.outcome is Outcome.OK and affinity.cluster in self._publishing:
+            self._publishing[affinity.cluster].place(affinity)

@@ -1,0 +1,102 @@
+"""Reports the outcome for each publish limit to the audit topic if it is new, and counts it."""
+
+from datetime import datetime
+from typing import ClassVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from connectors.actuation.reports import AuditLog, FailingMetric
+from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
+from policies.bookie_disks.publish_plan import PublishPlan, PublishReason, PublishVerdict, WantedShare
+
+_OUTCOMES = {
+    PublishVerdict.SET: PublishOutcome.APPLIED,
+    PublishVerdict.RESTORE: PublishOutcome.APPLIED,
+    PublishVerdict.KEEP: PublishOutcome.UNCHANGED,
+    PublishVerdict.REFUSE: PublishOutcome.REFUSED,
+}
+
+
+class PublishMetrics(FailingMetric):
+    """The metrics of the publish actuator, shared by all clusters. Make one per registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(
+            registry,
+            "headgate_publish_failing",
+            "1 while publish limits cannot be set as decided because requests to Pulsar fail.",
+        )
+        self.rate = Gauge(
+            "headgate_publish_bytes_per_second",
+            "The publish limit that Headgate has set; absent if it has set none.",
+            ("cluster", "target"),
+            registry=registry,
+        )
+        self.outcomes = Counter(
+            "headgate_publish_applications",
+            "Outcomes of decisions for each publish limit: applied, unchanged, refused or failed.",
+            ("cluster", "outcome"),
+            registry=registry,
+        )
+
+
+class PublishReports(AuditLog[PublishMetrics]):
+    """Reports the outcomes of one cluster's limits; an outcome that repeats the target's last one is left out."""
+
+    levels: ClassVar = {
+        PublishOutcome.UNCHANGED: "debug",
+        PublishOutcome.REFUSED: "warning",
+        PublishOutcome.FAILED: "error",
+    }
+
+    def report_done(self, by: str, target: str, plan: PublishPlan, wanted: WantedShare, at: datetime) -> None:
+        """Report that one limit is as planned, or was refused by the plan."""
+        if plan.record is not None and plan.rate is not None:
+            self._metrics.rate.labels(self._cluster, target).set(plan.rate)
+        else:
+            self._metrics.rate.remove(self._cluster, target)
+        outcome = _OUTCOMES[plan.verdict]
+        if self._is_new(target, (outcome, plan.rate, plan.reason)) or outcome is PublishOutcome.APPLIED:
+            self._emit(by, target, plan, outcome, wanted.factor, at)
+
+    def report_failure(self, by: str, target: str, detail: str, at: datetime) -> None:
+        """Report that one limit, or all of the cluster's (an empty target), could not be read or set."""
+        self.set_failing(yes=True)
+        if not self._is_new(target, (PublishOutcome.FAILED, detail)):
+            return
+        self._metrics.outcomes.labels(self._cluster, PublishOutcome.FAILED.value).inc()
+        event = PublishApplication(
+            cluster=self._cluster,
+            target=target,
+            by=by,
+            factor=None,
+            verdict=PublishVerdict.SET,
+            reason=PublishReason.DECIDED,
+            rate_bytes_per_second=None,
+            previous_bytes_per_second=None,
+            outcome=PublishOutcome.FAILED,
+            detail=detail,
+        )
+        self._write("publishing", PublishOutcome.FAILED, event.explained(at), at)
+
+    def report_success(self) -> None:
+        """Show that all limits of the cluster are right. The next failure is new."""
+        self.set_failing(yes=False)
+        self._last.pop("", None)
+
+    def _emit(
+        self, by: str, target: str, plan: PublishPlan, outcome: PublishOutcome, factor: float, at: datetime
+    ) -> None:
+        self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
+        event = PublishApplication(
+            cluster=self._cluster,
+            target=target,
+            by=by,
+            factor=factor,
+            verdict=plan.verdict,
+            reason=plan.reason,
+            rate_bytes_per_second=plan.rate,
+            previous_bytes_per_second=plan.found.rate,
+            outcome=outcome,
+        )
+        self._write("publishing", outcome, event.explained(at), at)

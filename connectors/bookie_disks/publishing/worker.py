@@ -1,0 +1,232 @@
+"""Keeps the publish limits of one watched cluster at the values that its decisions in force ask for.
+
+Each attempt is planned from the limits found (policies/bookie_disks/publish_plan.py), so an attempt that was
+interrupted anywhere is simply repeated. A rate is set only after it, and the original limit, are recorded on the
+cluster itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Event
+
+import structlog
+
+from connectors.actuation.reports import PublishAudit
+from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
+from connectors.bookie_disks.publishing.limits import BROKERS, PublishLimits
+from connectors.bookie_disks.publishing.reports import PublishMetrics, PublishReports
+from connectors.pulsar.outcomes import READ_ERRORS
+from policies.bookie_disks.facts import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
+from policies.bookie_disks.fold import name_primary
+from policies.bookie_disks.publish_plan import (
+    RELEASED_SHARE,
+    PublishOrder,
+    PublishPlan,
+    PublishRecord,
+    PublishVerdict,
+    WantedShare,
+    choose_share,
+    plan_publish,
+)
+from policies.bookie_disks.publish_settings import PublishSettings
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_readings import BookieAffinity
+
+_AGAIN_SECONDS = 5.0
+"""Pause after an attempt that failed, and until limits that were just set are verified."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class WatchedPublishing:
+    """A cluster whose decisions are carried out."""
+
+    cluster: str
+    settings: PublishSettings
+    policy: BookieDisksSettings
+
+
+class PublishWorker(Worker[PublishOrder]):
+    """Carries out one cluster's decisions.
+
+    Args:
+        limits: reads and sets the cluster's limits.
+        others: the other kinds of limits, which are put back if earlier settings used them.
+    """
+
+    def __init__(
+        self,
+        watched: WatchedPublishing,
+        limits: PublishLimits,
+        publish: PublishAudit,
+        metrics: PublishMetrics,
+        others: Sequence[PublishLimits] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(watched.cluster, clock)
+        self._watched = watched
+        self._limits = limits
+        self._others = others
+        self._reports = PublishReports(watched.cluster, publish, metrics)
+        self._subjects: dict[str, str] = {}
+        """The group of each subject that has had a decision."""
+        self._groups: Mapping[str, str] = {}
+        """The group of each namespace with affinity."""
+        self._records: dict[str, PublishRecord] | None = None
+        self._carried_out: Mapping[str, WantedShare] | None = None
+        self._look_at = 0.0
+
+    # --- incoming decisions and readings
+
+    def recall(self, decision: PublishOrder, appended_at: datetime) -> None:
+        """Process a decision from before this start, in order of the topic."""
+        self._subjects[decision.subject] = decision.group
+        super().recall(decision, appended_at)
+
+    def place(self, affinity: BookieAffinity) -> None:
+        """Note the groups of namespaces; from any thread."""
+        named = ((name, name_primary(each)) for name, each in affinity.namespaces.items())
+        self._groups = {name: ",".join(primary) for name, primary in named if primary}
+
+    def _accept(self, decision: PublishOrder, appended_at: datetime) -> None:  # noqa: ARG002
+        self._subjects[decision.subject] = decision.group
+
+    def _reject(self, decision: PublishOrder, in_force: PublishOrder) -> None:
+        _log.warning("a decision came too late", subject=decision.subject, in_force=in_force.sequence)
+
+    def _close(self) -> None:
+        for limits in (self._limits, *self._others):
+            limits.close()
+
+    # --- due work
+
+    def _orders(self) -> dict[str, PublishOrder]:
+        """Return the decisions in force, by group; without those of groups that have ended."""
+        found = ((group, self._queue.in_force(subject)) for subject, group in self._subjects.items())
+        return {group: order for group, order in found if order is not None and order.expires_at is not None}
+
+    def _wanted(self) -> dict[str, WantedShare]:
+        """Return the factor of each group; of none while the policy is paused and keeps what is set."""
+        now = self._clock.now()
+        orders = {group: each for group, each in self._orders().items() if not each.is_frozen(now)}
+        return {group: choose_share(order, now, self._watched.policy) for group, order in orders.items()}
+
+    def _is_due(self) -> bool:
+        if not self._subjects:
+            return False
+        return self._clock.monotonic() >= self._look_at or self._wanted() != self._carried_out
+
+    def pause_seconds(self) -> float | None:
+        """Return the time until the next look at the limits, or until a decision in force expires."""
+        if not self._subjects:
+            return None
+        if self._is_due():
+            return 0.0
+        now = self._clock.now()
+        expiries = (o.expires_at for o in self._orders().values() if o.expires_at is not None and o.expires_at > now)
+        left_seconds = ((at - now).total_seconds() for at in expiries)
+        return min(max(0.0, self._look_at - self._clock.monotonic()), *left_seconds, 3600.0)
+
+    def reconcile(self, stop: Event) -> None:  # noqa: ARG002 - one attempt is short, and the next is another call
+        """Process received decisions, and set the limits if that is due."""
+        self._queue.read()
+        if not self._is_due():
+            return
+        wanted = self._wanted()
+        try:
+            acted = self._attempt(wanted)
+        except Exception as error:  # this thread must survive any exception: later decisions need it
+            self._fail("", error)
+            acted = None
+        self._carried_out = wanted
+        if acted is None:
+            self._look_at = self._clock.monotonic() + _AGAIN_SECONDS
+            return
+        verify_seconds = self._watched.settings.verify_interval.total_seconds()
+        self._look_at = self._clock.monotonic() + (min(_AGAIN_SECONDS, verify_seconds) if acted else verify_seconds)
+
+    def release(self) -> list[str]:
+        """Put all original limits back, of all kinds. Returns the targets for which that failed."""
+        try:
+            return [target for limits in (self._limits, *self._others) for target in self._release(limits)]
+        finally:
+            self._close()
+
+    def _release(self, limits: PublishLimits) -> list[str]:
+        records = limits.records()
+        for target in sorted(records):
+            self._carry_out(limits, records, target, "", RELEASED_SHARE)
+        return sorted(records)
+
+    # --- attempts
+
+    def _attempt(self, wanted: Mapping[str, WantedShare]) -> bool | None:
+        """Bring all limits to their values. Returns whether any was changed; None if any failed."""
+        if not self.may_act():
+            self._look_at = self._clock.monotonic() + NOT_OURS_SECONDS
+            return False
+        if self._records is None:
+            if any(self._release(other) for other in self._others):
+                return None
+            self._records = self._limits.records()
+        frozen = self._orders().keys() - wanted.keys()
+        slowed = {group: share for group, share in wanted.items() if share.slows}
+        order = sorted(slowed, key=lambda group: (slowed[group].factor, group))
+        everywhere = ALL_BOOKIES_BESIDE_DEFAULT if ALL_BOOKIES_BESIDE_DEFAULT in self._orders() else ALL_BOOKIES
+        groups = {name: group if group in self._orders() else everywhere for name, group in self._groups.items()}
+        targets = self._limits.list_targets(groups, everywhere, order)
+        results = []
+        for target in sorted(targets.keys() | self._records.keys()):
+            group = targets.get(target, groups.get(target, everywhere))
+            if group in frozen or (frozen and target == BROKERS):
+                continue
+            share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
+            results.append(self._carry_out(self._limits, self._records, target, group, share))
+        if None in results:
+            return None
+        self._reports.report_success()
+        return any(results)
+
+    def _carry_out(
+        self, limits: PublishLimits, records: dict[str, PublishRecord], target: str, group: str, share: WantedShare
+    ) -> bool | None:
+        """Bring one limit to its value. Returns whether it was changed; None if that failed."""
+        settings = self._watched.settings
+        try:
+            found = limits.find(target)
+            base = None if settings.base is None else int(settings.base)
+            floor = int(settings.floor_bytes_per_second)
+            plan = plan_publish(share, records.get(target), found, base, floor)
+            if plan.acts:
+                if not self.may_act():
+                    return False
+                _execute(limits, records, target, group, plan)
+        except Exception as error:
+            self._fail(target, error)
+            return None
+        self._reports.report_done(settings.by.value, target, plan, share, self._clock.now())
+        return plan.acts
+
+    def _fail(self, target: str, error: Exception) -> None:
+        if not isinstance(error, READ_ERRORS.expected):
+            _log.exception("carrying out a decision failed", cluster=self._cluster)
+        detail = READ_ERRORS.detail_of(error)
+        self._reports.report_failure(self._watched.settings.by.value, target, detail, self._clock.now())
+
+
+def _execute(
+    limits: PublishLimits, records: dict[str, PublishRecord], target: str, group: str, plan: PublishPlan
+) -> None:
+    """Carry a plan out, and keep the records as they are on the cluster."""
+    if plan.verdict is PublishVerdict.SET and plan.record is not None and plan.rate is not None:
+        if plan.record != records.get(target):
+            limits.write_record(target, plan.record)
+            records[target] = plan.record
+        limits.set(target, group, plan.rate)
+        return
+    if plan.original is not None:
+        limits.restore(target, plan.original)
+    limits.delete_record(target)
+    records.pop(target, None)

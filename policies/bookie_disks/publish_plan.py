@@ -1,0 +1,198 @@
+"""The next operation on one publish limit, and the record to write first: from the wanted, recorded and found values.
+
+Pure. Invariants, asserted on each plan:
+- no rate that is set is below the floor, nor above the original limit: throttling never loosens, and never sets 0;
+- at factor 1.0 exactly the original limit is restored;
+- before a rate is set, it and the original limit are recorded.
+
+By the record, a found limit is one of ours, or the original, or else an operator's own change, which then becomes the
+limit to restore.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import Struct
+
+from policies.bookie_disks.decisions import BookieThrottle
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.closed_enum import ClosedEnum
+from policies.decisions import Mode
+
+_REMEMBERED_RATES = 4
+
+
+class PublishVerdict(ClosedEnum):
+    """The operation on a publish limit."""
+
+    SET = "set", "A rate is set, because the group is to be slowed down."
+    RESTORE = "restore", "The limit from before Headgate is put back: a rate, or none."
+    KEEP = "keep", "It is as it should be."
+    REFUSE = "refuse", "Nothing is done, for the reason given."
+
+
+class PublishReason(ClosedEnum):
+    """The cause of the operation."""
+
+    DECIDED = "decided", "By the decision in force."
+    STALE = "stale", "The decision in force has expired without a successor: what `expired_action` makes of it applies."
+    SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
+    RELEASED = "released", "By `headgate act --release`, or the group has no decision any more."
+    CHANGED_BY_HAND = "changed_by_hand", "An operator changed the limit: their value is put back in the end."
+    TIGHTER = "tighter", "The limit there is lower than the one that would be set: throttling never loosens."
+    NO_BASE = "no_base", "There is neither a `base` nor a limit, so a factor of it is nothing."
+    OTHER_GROUP = "other_group", "The namespace is in a resource group of its own, which is left alone."
+
+
+class FoundLimit(Struct, frozen=True):
+    """A limit as it was found."""
+
+    rate: int | None
+    """Bytes per second; None: no limit."""
+    document: str | None
+    """The limit as Pulsar has it, with which it is put back exactly; None: there is none."""
+    is_foreign: bool = False
+    """Whether it must not be touched."""
+    is_ours: bool = False
+    """Whether it can be no one else's, whatever its rate."""
+
+
+class PublishRecord(Struct, frozen=True):
+    """The record of one limit. It is kept in a property of a namespace, on the watched cluster itself."""
+
+    original: FoundLimit
+    rates: tuple[int, ...] = ()
+    """The rates that Headgate may have set, the latest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOrder:
+    """A decision, as far as the actuator is concerned."""
+
+    cluster: str
+    subject: str
+    group: str
+    decision_id: str
+    sequence: int
+    factor: float
+    mode: Mode
+    expires_at: datetime | None
+    frozen_until: datetime | None = None
+
+    def is_stale(self, now: datetime) -> bool:
+        """Return whether it should have had a successor by now."""
+        return self.expires_at is not None and now >= self.expires_at
+
+    def is_frozen(self, now: datetime) -> bool:
+        """Return whether limits stay as they are, because the policy is paused."""
+        return self.frozen_until is not None and (now < self.frozen_until or not self.is_stale(now))
+
+
+def make_publish_order(decision: BookieThrottle) -> PublishOrder:
+    """Turn a decision into an order."""
+    return PublishOrder(
+        decision.cluster,
+        decision.subject,
+        decision.group,
+        decision.decision_id,
+        decision.sequence,
+        decision.factor,
+        decision.mode,
+        decision.valid_until,
+        decision.frozen_until,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WantedShare:
+    """The factor that should be in force for a limit now."""
+
+    factor: float
+    reason: PublishReason
+
+    @property
+    def slows(self) -> bool:
+        """Whether it may slow producers down; otherwise the original limit is put back."""
+        return self.factor < 1.0 and self.reason not in (PublishReason.SHADOW, PublishReason.RELEASED)
+
+
+RELEASED_SHARE = WantedShare(1.0, PublishReason.RELEASED)
+
+
+def choose_share(order: PublishOrder | None, now: datetime, settings: BookieDisksSettings) -> WantedShare:
+    """Return the factor to apply."""
+    if order is None or order.expires_at is None:
+        return RELEASED_SHARE
+    if order.mode is Mode.SHADOW:
+        return WantedShare(order.factor, PublishReason.SHADOW)
+    if order.is_stale(now):
+        return WantedShare(settings.choose_expired(order.factor), PublishReason.STALE)
+    return WantedShare(order.factor, PublishReason.DECIDED)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPlan:
+    """The operation on one limit."""
+
+    verdict: PublishVerdict
+    reason: PublishReason
+    rate: int | None
+    """The rate that it should have; None: none."""
+    found: FoundLimit
+    record: PublishRecord | None
+    """To be written before a rate is set; None: to be deleted after the original limit is put back."""
+    original: FoundLimit | None = None
+    """The limit to put back; None: the found one stays."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether to send a request."""
+        return self.verdict in (PublishVerdict.SET, PublishVerdict.RESTORE)
+
+
+def plan_publish(
+    wanted: WantedShare, record: PublishRecord | None, found: FoundLimit, base: int | None, floor: int
+) -> PublishPlan:
+    """Return the next operation on one limit.
+
+    Args:
+        wanted: the factor that should be in force.
+        record: the limit's record; None: it is not one of ours.
+        found: the limit as it is now.
+        base: the rate at factor 1.0, of the settings.
+        floor: the lowest rate.
+    """
+    is_ours = record is not None and (found.is_ours or found.rate in record.rates or found == record.original)
+    original = record.original if record is not None and is_ours else found
+    reason = wanted.reason if is_ours or record is None else PublishReason.CHANGED_BY_HAND
+    if found.is_foreign:
+        refused = PublishReason.OTHER_GROUP
+        return PublishPlan(PublishVerdict.REFUSE if wanted.slows else PublishVerdict.KEEP, refused, None, found, record)
+    if not wanted.slows:
+        return _put_back(original if is_ours else None, record, found, reason)
+    full = base if base is not None else original.rate
+    if full is None:
+        return PublishPlan(PublishVerdict.REFUSE, PublishReason.NO_BASE, None, found, record)
+    rate = max(int(full * wanted.factor), floor)
+    if original.rate is not None and original.rate <= rate:
+        return _put_back(original if is_ours else None, record, found, PublishReason.TIGHTER)
+    rates = tuple(dict.fromkeys((rate, *(record.rates if record else ()))))[:_REMEMBERED_RATES]
+    kept = found.rate == rate and record is not None and is_ours
+    verdict = PublishVerdict.KEEP if kept else PublishVerdict.SET
+    planned = PublishPlan(verdict, reason, rate, found, PublishRecord(original, rates))
+    _check(planned, original, floor)
+    return planned
+
+
+def _put_back(
+    original: FoundLimit | None, record: PublishRecord | None, found: FoundLimit, reason: PublishReason
+) -> PublishPlan:
+    verdict = PublishVerdict.KEEP if record is None else PublishVerdict.RESTORE
+    return PublishPlan(verdict, reason, (original or found).rate, found, None, original)
+
+
+def _check(planned: PublishPlan, original: FoundLimit, floor: int) -> None:
+    rate, record = planned.rate, planned.record
+    assert rate is not None and rate >= floor > 0, f"{rate} is below the floor {floor}"  # noqa: S101, PT018
+    assert original.rate is None or rate <= original.rate, f"{rate} is looser than {original.rate}"  # noqa: S101
+    assert record is not None and rate in record.rates, f"{rate} is not recorded as ours"  # noqa: S101, PT018

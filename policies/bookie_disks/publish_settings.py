@@ -1,0 +1,43 @@
+"""How the factor of a placement group is carried out: ``clusters.<name>.publish``. Off unless set."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+from policies.units import PositiveDuration, Size, parse_duration
+
+
+class PublishBy(StrEnum):
+    """The limit of Pulsar by which publishing is slowed down."""
+
+    BROKER = "broker"
+    """One dynamic setting of all brokers, by the least factor of all groups."""
+    NAMESPACE = "namespace"
+    """The publish rate of the namespaces of a group, for each of their topics."""
+    RESOURCE_GROUP = "resource_group"
+    """A resource group for each placement group; its namespaces share the rate."""
+
+
+class PublishSettings(BaseModel):
+    """Decisions are carried out by Pulsar's own publish limits, without a plugin in the brokers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    by: PublishBy = Field(
+        description="`broker`: the dynamic setting brokerPublisherThrottlingMaxByteRate, for all topics of a broker "
+        "together. `namespace`: the publish rate of each topic of a group's namespaces. `resource_group`: a resource "
+        "group `headgate-<group>`, whose rate a group's namespaces share.",
+    )
+    base: Annotated[Size, Field(gt=0, le=2**53)] | None = Field(
+        default=None,
+        description="Bytes per second at factor 1.0: of a broker, of a topic, or of a group, by `by`. Without it, an "
+        "existing limit is the base; where there is none, nothing is slowed down.",
+    )
+    floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
+        default=ByteSize(64 * 1024), description="The lowest limit. For Pulsar, a limit of 0 is none."
+    )
+    verify_interval: PositiveDuration = Field(
+        default=parse_duration("60s"),
+        description="How often the limits are read and compared with what they should be.",
+    )

@@ -1,0 +1,269 @@
+"""Keeping one cluster's publish limits as decided: fence, expiry, failures, restart, release; in virtual time."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishLimits, ResourceGroupLimits
+from connectors.bookie_disks.publishing.reports import PublishMetrics
+from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
+from policies.bookie_disks.publish_plan import PublishOrder
+from policies.bookie_disks.publish_settings import PublishSettings
+from policies.bookie_readings import BookieAffinity, NamespaceAffinity
+from policies.decisions import Mode
+from policies.observations import Outcome
+from tests.connectors.actuation.virtual_clock import VirtualClock
+from tests.connectors.bookie_disks.publishing.memory import SETTING, SYSTEM, Pulsar
+from tests.policies.bookie_disks.scenario import settings
+
+MB = 1_000_000
+KINDS: Mapping[str, type[PublishLimits]] = {
+    "broker": BrokerLimits,
+    "namespace": NamespaceLimits,
+    "resource_group": ResourceGroupLimits,
+}
+EVERY_KIND = pytest.mark.parametrize("by", list(KINDS))
+
+
+class Bench:
+    """One cluster's worker, with its clock in hand; the cluster and what was reported outlive it."""
+
+    def __init__(self, by: str, pulsar: Pulsar | None = None, **block: Any) -> None:
+        self.by = by
+        self.clock = VirtualClock(still=True)
+        self.pulsar = pulsar or Pulsar("acme/a", "acme/b", "acme/c")
+        self.events: list[dict[str, Any]] = []
+        self.block = PublishSettings.model_validate({"by": by, "base": 10 * MB, **block})
+        self.sequence = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """A worker that knows nothing yet."""
+        kinds = {by: make(self.pulsar.admin()) for by, make in KINDS.items()}
+        limits = kinds.pop(self.by)
+        watched = WatchedPublishing("c1", self.block, settings(fallback_factor=0.5))
+        metrics = PublishMetrics(CollectorRegistry())
+        others = tuple(kinds.values())
+        self.worker = PublishWorker(watched, limits, self._publish, metrics, others, self.clock)
+        groups = {"acme/a": ("g1",), "acme/b": ("g1",), "acme/c": ("g2",)}
+        namespaces = {name: NamespaceAffinity(primary=primary) for name, primary in groups.items()}
+        self.worker.place(BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces=namespaces))
+
+    def _publish(self, _key: str, value: bytes) -> None:
+        self.events.append(json.loads(value)["data"])
+
+    def decide(self, after: float = 1.0, **factors: float | None) -> "Bench":
+        """Time passes, decisions about groups come in (None: the group has ended), and what is due is done."""
+        self.clock.advance(after)
+        for group, factor in factors.items():
+            self.order(group, 1.0 if factor is None else factor, ends=factor is None)
+        self.worker.reconcile(Event())
+        return self
+
+    def order(self, group: str, factor: float, *, ends: bool = False, mode: Mode = Mode.ACTIVE, **more: Any) -> None:
+        self.sequence += 1
+        expires_at: datetime | None = None if ends else self.clock.now() + timedelta(minutes=3)
+        named = {"decision_id": f"d{self.sequence}", "sequence": self.sequence, **more}
+        order = PublishOrder("c1", f"c1/{group}", group, factor=factor, mode=mode, expires_at=expires_at, **named)
+        self.worker.receive(order, self.clock.now())
+
+    def limits(self) -> dict[str, int | None]:
+        """The limit of each target."""
+        pulsar = self.pulsar
+        if self.by == "broker":
+            return {"brokers": int(pulsar.dynamic[SETTING]) if SETTING in pulsar.dynamic else None}
+        names = [name for name in pulsar.policies if name != SYSTEM]
+        if self.by == "namespace":
+            return {name: pulsar.rate(name) for name in names}
+        return {name: pulsar.groups.get(pulsar.policies[name].get("resourcegroup", "")) for name in names}
+
+    def is_untouched(self) -> bool:
+        """Whether nothing of ours is left on the cluster."""
+        pulsar = self.pulsar
+        return (
+            not pulsar.dynamic and not pulsar.groups and all(p == {"properties": {}} for p in pulsar.policies.values())
+        )
+
+    def reasons(self) -> list[tuple[str, str, str]]:
+        return [(e["target"], e["outcome"], e["reason"]) for e in self.events]
+
+
+@pytest.mark.parametrize(
+    ("by", "limits"),
+    [
+        ("broker", {"brokers": 4 * MB}),
+        ("namespace", {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None}),
+        ("resource_group", {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None}),
+    ],
+)
+def test_a_groups_factor_slows_only_its_own_targets(by: str, limits: dict[str, int | None]) -> None:
+    bench = Bench(by).decide(g1=0.4, g2=1.0, default=1.0)
+    assert bench.limits() == limits
+
+
+@EVERY_KIND
+def test_at_factor_one_everything_is_as_before(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, g2=1.0, default=1.0).decide(g1=1.0)
+    assert bench.is_untouched()
+
+
+@EVERY_KIND
+def test_a_factor_of_zero_is_the_floor_and_never_unlimited(by: str) -> None:
+    bench = Bench(by, floor_bytes_per_second="100kB").decide(g1=0.0, g2=0.0, default=0.0)
+    assert set(bench.limits().values()) == {100_000}
+
+
+@EVERY_KIND
+def test_a_worker_that_died_is_followed_by_one_that_knows_the_original(by: str) -> None:
+    bench = Bench(by).decide(g1=0.1, default=1.0)
+    bench.restart()
+    bench.decide(g1=0.2, default=1.0)
+    assert 2 * MB in bench.limits().values()
+    bench.restart()
+    assert bench.decide(g1=1.0, default=1.0).is_untouched()
+
+
+@EVERY_KIND
+def test_release_needs_the_cluster_only(by: str) -> None:
+    bench = Bench(by).decide(g1=0.1, default=1.0)
+    bench.by = "namespace"
+    bench.restart()
+    assert bench.worker.release() == []
+    assert bench.is_untouched()
+
+
+@EVERY_KIND
+def test_limits_of_an_earlier_setting_are_put_back(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    bench.by = "broker" if by != "broker" else "namespace"
+    bench.block = PublishSettings.model_validate({"by": bench.by, "base": 10 * MB})
+    bench.restart()
+    bench.decide(g1=1.0, default=1.0)
+    assert bench.is_untouched()
+
+
+@EVERY_KIND
+def test_a_request_that_fails_is_reported_once_and_retried(by: str) -> None:
+    bench = Bench(by)
+    bench.pulsar.down = True
+    bench.decide(g1=0.4, default=1.0).decide(after=6).decide(after=6)
+    assert [e["outcome"] for e in bench.events] == ["failed"]
+    assert "refused" in bench.events[0]["detail"]
+    bench.pulsar.down = False
+    bench.decide(after=6)
+    assert 4 * MB in bench.limits().values()
+
+
+@EVERY_KIND
+def test_a_dead_loop_opens_no_gate(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    bench.decide(after=600)
+    assert 4 * MB in bench.limits().values()
+
+
+@EVERY_KIND
+def test_in_shadow_mode_nothing_is_set_and_what_was_set_is_taken_back(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    bench.order("g1", 0.4, mode=Mode.SHADOW)
+    assert bench.decide().is_untouched()
+
+
+@EVERY_KIND
+def test_while_the_policy_is_paused_all_stays_as_it_is_set(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    before = bench.limits()
+    bench.order("g1", 1.0, mode=Mode.SHADOW, frozen_until=bench.clock.now() + timedelta(hours=1))
+    assert bench.decide().limits() == before
+
+
+@EVERY_KIND
+def test_a_group_that_ended_slows_nobody(by: str) -> None:
+    assert Bench(by).decide(g1=0.4, default=1.0).decide(g1=None).is_untouched()
+
+
+@EVERY_KIND
+def test_a_process_that_may_not_act_sends_nothing(by: str) -> None:
+    bench = Bench(by)
+    bench.worker.may_act = lambda: False
+    bench.decide(g1=0.1, default=1.0)
+    assert bench.pulsar.writes == []
+
+
+def test_an_original_rate_is_put_back_exactly_with_its_messages() -> None:
+    bench = Bench("namespace")
+    original = {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": 5 * MB}
+    bench.pulsar.policies["acme/a"]["publishRate"] = original
+    bench.decide(g1=0.1, default=1.0)
+    assert bench.pulsar.policies["acme/a"]["publishRate"] == {**original, "publishThrottlingRateInByte": MB}
+    bench.decide(g1=1.0)
+    assert bench.pulsar.policies["acme/a"]["publishRate"] == original
+
+
+def test_without_a_base_an_original_rate_is_the_base_and_none_is_refused() -> None:
+    bench = Bench("namespace", base=None)
+    bench.pulsar.policies["acme/a"]["publishRate"] = {"publishThrottlingRateInByte": 8 * MB}
+    bench.decide(g1=0.5, default=1.0)
+    assert bench.limits() == {"acme/a": 4 * MB, "acme/b": None, "acme/c": None}
+    assert ("acme/b", "refused", "no_base") in bench.reasons()
+
+
+def test_a_tighter_original_rate_is_never_loosened() -> None:
+    bench = Bench("namespace")
+    bench.pulsar.policies["acme/a"]["publishRate"] = {"publishThrottlingRateInByte": MB}
+    bench.decide(g1=0.5, default=1.0)
+    assert bench.limits()["acme/a"] == MB
+
+
+def test_a_rate_that_a_person_sets_meanwhile_is_replaced_and_put_back_in_the_end() -> None:
+    bench = Bench("namespace").decide(g1=0.5, default=1.0)
+    theirs = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": 9 * MB}
+    bench.pulsar.policies["acme/a"]["publishRate"] = theirs
+    bench.decide(after=6)
+    assert bench.limits()["acme/a"] == 5 * MB
+    assert ("acme/a", "applied", "changed_by_hand") in bench.reasons()
+    bench.decide(g1=1.0)
+    assert bench.pulsar.policies["acme/a"]["publishRate"] == theirs
+
+
+def test_a_configured_limit_of_brokers_returns_when_the_dynamic_one_is_deleted() -> None:
+    bench = Bench("broker", base=None)
+    bench.pulsar.configured = str(8 * MB)
+    assert bench.decide(default=0.5).limits() == {"brokers": 4 * MB}
+    assert bench.decide(default=1.0).is_untouched()
+
+
+def test_the_least_factor_of_all_groups_holds_for_brokers() -> None:
+    assert Bench("broker").decide(g1=0.7, g2=0.3, default=1.0).limits() == {"brokers": 3 * MB}
+
+
+def test_a_namespace_in_a_resource_group_of_its_own_is_left_alone() -> None:
+    bench = Bench("resource_group")
+    bench.pulsar.groups["theirs"], bench.pulsar.policies["acme/a"]["resourcegroup"] = 99, "theirs"
+    bench.decide(g1=0.5, default=1.0)
+    assert bench.pulsar.policies["acme/a"]["resourcegroup"] == "theirs"
+    assert ("acme/a", "refused", "other_group") in bench.reasons()
+
+
+@EVERY_KIND
+def test_a_damaged_record_is_named_and_nothing_is_guessed(by: str) -> None:
+    bench = Bench(by).decide(g1=0.5, default=1.0)
+    for policies in bench.pulsar.policies.values():
+        policies["properties"] = dict.fromkeys(policies["properties"], "{")
+    bench.restart()
+    before = bench.limits()
+    bench.decide(g1=1.0, default=1.0)
+    assert bench.limits() == before
+    assert "is damaged" in bench.events[-1]["detail"]
+
+
+def test_at_factor_one_nothing_is_read_again_before_the_verification() -> None:
+    bench = Bench("namespace").decide(g1=1.0, default=1.0)
+    asked = bench.pulsar.requests
+    for _ in range(20):
+        bench.decide(g1=1.0)
+    assert bench.pulsar.requests == asked
