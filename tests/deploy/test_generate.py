@@ -26,6 +26,7 @@ from deploy.reference.shapes import classes_in, rows
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.batches import Batch
+from policies.bookie_disks.publish_events import PublishApplication
 from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
@@ -120,7 +121,15 @@ def test_the_environment_and_the_time_do_not_show(files: dict[str, str], monkeyp
 def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     registered = {r.event_type for r in reading_types()} | {d.event_type for d in decision_types()}
     acted = {
-        kind.event_type for kind in (QuotaApplication, AppliedQuota, BookieQuarantined, BundleUnloaded, BundleReOwned)
+        kind.event_type
+        for kind in (
+            QuotaApplication,
+            AppliedQuota,
+            PublishApplication,
+            BookieQuarantined,
+            BundleUnloaded,
+            BundleReOwned,
+        )
     }
     of_time = {Timer.event_type, Tick.event_type, Batch.event_type}
     types = registered | acted | of_time | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
