@@ -120,17 +120,15 @@ def test_the_environment_and_the_time_do_not_show(files: dict[str, str], monkeyp
 
 def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     registered = {r.event_type for r in reading_types()} | {d.event_type for d in decision_types()}
-    acted = {
-        kind.event_type
-        for kind in (
-            QuotaApplication,
-            AppliedQuota,
-            PublishApplication,
-            BookieQuarantined,
-            BundleUnloaded,
-            BundleReOwned,
-        )
-    }
+    by_actuators = (
+        QuotaApplication,
+        AppliedQuota,
+        PublishApplication,
+        BookieQuarantined,
+        BundleUnloaded,
+        BundleReOwned,
+    )
+    acted = {kind.event_type for kind in by_actuators}
     of_time = {Timer.event_type, Tick.event_type, Batch.event_type}
     types = registered | acted | of_time | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     assert {kind.event_type for kind in KINDS} == types
