@@ -159,25 +159,35 @@ def _acts_on(settings: BookieDisksSettings, name: str, cluster: ClusterSources) 
     return cluster.pulsar is not None and cluster.setting(PublishSettings) is not None
 
 
-def release_publishing(context: ActuatorContext) -> None:
+def release_publishing(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:
     """Put back the original publish limits of all three kinds on every cluster with `publish` or `bookie_disks`.
 
-    The records are on the clusters themselves, so it needs neither the loop nor its Kafka.
+    The records are on the clusters themselves, so it reads nothing from the loop's own Kafka.
+
+    Args:
+        context: the clusters.
+        forget: the entity of a quota; no publish limit is one, so nothing is done then.
+
+    Yields:
+        A sentence for each cluster.
 
     Raises:
-        UserError: some could not be put back.
+        UserError: some could not be put back; the others were.
     """
     metrics, left = PublishMetrics(context.registry), list[str]()
-    for name, cluster in context.clusters.items():
+    for name, cluster in context.clusters.items() if forget is None else ():
         if cluster.setting(PublishSettings) is None and cluster.setting(WatchedBookieDisks) is None:
             continue
         worker = _make_worker(context, name, PublishSettings(by=PublishBy.NAMESPACE), metrics)
         try:
-            left += [] if worker is None else [f"{name}: {target}" for target in worker.release()]
+            failed = [] if worker is None else worker.release()
         except READ_ERRORS.expected as error:
-            left.append(f"{name}: {READ_ERRORS.detail_of(error)}")
+            failed = [READ_ERRORS.detail_of(error)]
+        left += (f"Not put back on {name}: publish limit: {why}" for why in failed)
+        if not failed:
+            yield f"{name}: publish limits are as before Headgate."
     if left:
-        raise UserError(f"publish limits could not be put back: {'; '.join(left)}")
+        raise UserError("\n".join(left))
 
 
 CONNECTORS = PolicyConnectors(
