@@ -128,7 +128,7 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
         BundleUnloaded,
         BundleReOwned,
     )
-    acted = {kind.event_type for kind in reported}
+    acted = {kind.event_type for kind in by_actuators}
     of_time = {Timer.event_type, Tick.event_type, Batch.event_type}
     types = registered | acted | of_time | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     assert {kind.event_type for kind in KINDS} == types
