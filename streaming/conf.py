@@ -5,6 +5,7 @@ spark-defaults.conf), `TUNING`.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +47,7 @@ SMALL_BATCH_TUNING = MappingProxyType(
 )
 """Defaults for the query alone, which users may override; a join of a million rows needs Spark's own."""
 
+_PLAIN_FLAG = re.compile(r"[^\s\"'\\]+")
 _LOOPBACK = MappingProxyType({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
 """Without executors on other machines nothing needs to listen for them."""
 
@@ -95,7 +97,7 @@ def launch_properties(
         "spark.driver.memory": settings.driver_memory,
         # Not `spark.jars`, which would copy each jar into a temporary folder first.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
-        "spark.driver.extraJavaOptions": " ".join(flags),
+        "spark.driver.extraJavaOptions": " ".join(map(_quote, flags)),
         # Spark takes this process for a shell, and would draw a progress bar five times a second.
         "spark.ui.showConsoleProgress": "false",
     }
@@ -105,6 +107,14 @@ def launch_properties(
         ours = options.get(name) if name in _ADDED_TO else None
         options[name] = f"{ours}{_ADDED_TO[name]}{value}" if ours else value
     return options
+
+
+def _quote(flag: str) -> str:
+    """Quote a flag of the JVM as Spark's launcher reads it: paths may have blanks and quotes."""
+    if _PLAIN_FLAG.fullmatch(flag):
+        return flag
+    escaped = flag.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def session_properties(

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pyspark
 import structlog
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -37,8 +39,14 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """The variable that spark-submit sets for a process that it starts; its JVM is then the driver's."""
 _CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _LOCK = "lock"
+_UTF8 = re.compile("utf-?8", re.IGNORECASE)
+_CAUSE = re.compile("error|exception|could not|cannot|unrecognized|not enough", re.IGNORECASE)
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """Time of each file in the shipped code: equal code gives equal bytes."""
+
+
+class JvmStartError(OSError):
+    """Spark's JVM ended before it could be used; the message has the cause that it printed."""
 
 
 class Scratch:
@@ -98,13 +106,25 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     with log_file.with_suffix(".console").open("ab") as console, _inherited_environment(scratch.path):
         # The output of JVM and Python workers goes to a file: the terminal is for headgate's own.
         launched = SparkConf(loadDefaults=False).setAll(list(launch.items()))
-        gateway = _launch_gateway(launched, {"stdout": console, "stderr": console})
+        began = console.tell()
+        try:
+            gateway = _launch_gateway(launched, {"stdout": console, "stderr": console})
+        except PySparkException as error:
+            scratch.close()
+            raise JvmStartError(_describe_console(Path(console.name), began)) from error
     gateway.scratch = scratch
     try:
         return _session(settings, gateway)
     except BaseException:
         _close(gateway)
         raise
+
+
+def _describe_console(file: Path, began: int) -> str:
+    """Return why the JVM did not start, from its output after this offset."""
+    lines = file.read_bytes()[began:].decode(errors="replace").splitlines()
+    told = next((line.strip() for line in lines if _CAUSE.search(line)), None)
+    return f"Spark's JVM did not start: {told or 'it gave no reason'} ({file} has its whole output)"
 
 
 def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
@@ -202,6 +222,8 @@ def is_alive(session: SparkSession) -> bool:
 def _inherited_environment(folder: Path) -> Iterator[None]:
     """Set the environment that the JVM and its Python workers inherit: temporary files here, and no settings."""
     mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": NO_PERF_DATA}
+    if sys.getfilesystemencoding() == "utf-8" and not _UTF8.search(os.environ.get("LC_ALL") or _locale()):
+        mine["LC_ALL"] = "C.UTF-8"  # Java would not find files with names beyond ASCII
     settings = os.environ.keys() - without_settings(os.environ).keys()
     before, tempdir = {name: os.environ.get(name) for name in (*mine, *settings)}, tempfile.tempdir
     os.environ.update(mine)
@@ -214,6 +236,10 @@ def _inherited_environment(folder: Path) -> Iterator[None]:
         tempfile.tempdir = tempdir
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _locale() -> str:
+    return os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
 
 
 def _require_startable(settings: StreamSettings) -> None:

@@ -286,8 +286,8 @@ class EmbeddedKafka:
     def _write_properties(self, broker: int) -> None:
         directory = self._broker_dir(broker)
         directory.mkdir(exist_ok=True)
-        lines = [f"{key}={value}\n" for key, value in self._properties(broker).items()]
-        self._properties_file(broker).write_text("".join(lines))
+        lines = [f"{key}={_escape_property(str(value))}\n" for key, value in self._properties(broker).items()]
+        self._properties_file(broker).write_text("".join(lines), encoding="ascii")
 
     def _properties(self, broker: int) -> dict[str, str | int]:
         plaintext = f"PLAINTEXT://{LOOPBACK}:{self._identity.broker_ports[broker]}"
@@ -448,3 +448,10 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _escape_property(value: str) -> str:
+    """Escape a value for Java, which reads properties as Latin-1: a path may have backslashes and any letters."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[n : n + 2], "big") for n in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

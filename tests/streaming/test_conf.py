@@ -1,6 +1,7 @@
 """What Spark is told: by whom, where several say something, and what of it nobody else may say."""
 
 import re
+import shlex
 from pathlib import Path
 from unittest.mock import MagicMock, call
 
@@ -99,3 +100,13 @@ def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver
 def test_the_storage_of_the_checkpoint_decides_how_its_files_appear(folder: str | None, manager: str | None) -> None:
     chosen = session_properties(settings(checkpoint_dir=folder), "local[2]", {}, RUN).get(MANAGER)
     assert (chosen or "").rpartition(".")[2] == (manager or "")
+
+
+@pytest.mark.parametrize("name", ["My Data", "Zoë's data", 'a "b" c', "back\\slash dir"])
+def test_a_folder_may_have_blanks_quotes_and_other_letters(name: str) -> None:
+    """Spark's launcher splits the flags by blanks outside of quotes; a backslash escapes within double quotes."""
+    log = Path("/srv") / name / "spark.log"
+    flags = launch_properties(StreamSettings(), [], log, Path("/run") / name)["spark.driver.extraJavaOptions"]
+    found = shlex.split(flags)
+    assert f"-Dheadgate.spark.log={log}" in found
+    assert f"-Djava.io.tmpdir=/run/{name}" in found

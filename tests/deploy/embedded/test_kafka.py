@@ -143,3 +143,16 @@ def test_stopping_what_never_ran_is_harmless(tmp_path: Path) -> None:
 )
 def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str) -> None:
     assert embedded._reason(log) == reason
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        ("/My Data", "/My Data"),
+        ("/Zo\u00eb's", "/Zo\\u00eb's"),
+        ("/a\\b", "/a\\\\b"),
+        ("/\U0001f4a7", "/\\ud83d\\udca7"),
+    ],
+)
+def test_a_path_is_written_as_java_reads_it(path: str, written: str) -> None:
+    assert embedded._escape_property(path) == written
