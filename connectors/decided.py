@@ -48,19 +48,24 @@ def _is_not_the_canary(cluster: str) -> bool:
 class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
-    `knows` returns whether a cluster is of interest; by default every cluster but the canary is.
+    `knows` returns whether a cluster is of interest; by default every cluster but the canary is. With
+    `policy` only that policy's decisions are folded.
     """
 
     def __init__(
-        self, knows: Callable[[str], bool] = _is_not_the_canary, kinds: Iterable[type[Decision]] | None = None
+        self,
+        knows: Callable[[str], bool] = _is_not_the_canary,
+        kinds: Iterable[type[Decision]] | None = None,
+        policy: str | None = None,
     ) -> None:
         self._reader: EventReader[Decision] = EventReader(decision_types() if kinds is None else kinds)
         self._knows = knows
+        self._policy = policy
         self._latest: dict[Key, Decision] = {}
         self._endless_since: dict[Key, datetime] = {}
         """When the records of decisions without end were appended."""
         self._heartbeats: dict[Watched, Standing] = {}
-        self._reports = ReportReader(knows)
+        self._reports = ReportReader(knows, policy)
         self._alerts: dict[Key, Alert] = {}
 
     def fold_records(self, records: Sequence[Record]) -> list[InForceChange]:
@@ -91,6 +96,8 @@ class DecisionsInForce:
                 self._replace(key, before, None)
             return None if before is None else InForceChange(key, None, before)
         decision = self._reader.read(record.value).data
+        if self._policy not in (None, decision.policy):
+            return None
         key, appended_at = (record.topic, decision.record_key()), from_millis(record.appended_ms)
         before = self._latest.get(key)
         # The append time decides which of the two had expired: in a replay of history the present time would be wrong.

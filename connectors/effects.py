@@ -15,12 +15,14 @@ class ReportReader:
 
     Args:
         knows: whether a cluster is of interest.
+        policy: the only policy of interest; None: all are.
     """
 
-    def __init__(self, knows: Callable[[str], bool]) -> None:
+    def __init__(self, knows: Callable[[str], bool], policy: str | None = None) -> None:
         self.book = EffectBook()
         self._knows = knows
         self._policies = report_policies()
+        self._policy = policy
         self._reader: EventReader[ActuatorEvent] = EventReader(self._policies)
         self._clusters: dict[bytes, str] = {}
         """The cluster of each record key."""
@@ -38,8 +40,9 @@ class ReportReader:
             return
         event = self._reader.read(record.value)
         data, effect = event.data, event.data.effect()
-        if effect is None or not self._knows(data.cluster):
+        of_policy = self._policies[type(data)]
+        if effect is None or not self._knows(data.cluster) or self._policy not in (None, of_policy):
             return
         self._clusters[key] = data.cluster
         at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
-        self.book.fold(Report(self._policies[type(data)], data.cluster, data.subject(), at, effect))
+        self.book.fold(Report(of_policy, data.cluster, data.subject(), at, effect))

@@ -76,6 +76,11 @@ class CheckpointPlace:
         return Path(unquote(urlsplit(self.uri).path)) if self.scheme == "file" else None
 
     @property
+    def location(self) -> str:
+        """As Hadoop takes it: it decodes no percent signs, so a path is written with its blanks and letters."""
+        return self.uri if self.folder is None else f"file://{self.folder}"
+
+    @property
     def file_manager(self) -> str | None:
         """Spark's class that writes there; None: Spark chooses."""
         return FILE_MANAGERS.get(self.scheme)

@@ -77,7 +77,7 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
         .options(**wiring.options())
         .option("kafka.acks", "all")
         .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
-        .option("checkpointLocation", CheckpointPlace.parse(wiring.checkpoint_dir).uri)
+        .option("checkpointLocation", CheckpointPlace.parse(wiring.checkpoint_dir).location)
         .trigger(processingTime=f"{set_polling_interval(spark, millis_of(settings.trigger_interval))} milliseconds")
     )
     return writer.start()

@@ -12,7 +12,7 @@ from deploy.checking.suggestions import suggest
 
 PREFIX, DELIMITER = "HEADGATE_", "__"
 
-_OF_OTHERS = frozenset({"HEADGATE_IVY_SETTINGS"})
+_OF_OTHERS = frozenset({"HEADGATE_IVY_SETTINGS", "HEADGATE_SETTINGS"})
 """Variables that are no settings, but have an effect."""
 
 _KUBERNETES = re.compile(

@@ -17,10 +17,14 @@ from deploy.checking.suggestions import suggest
 from deploy.checking.yaml_text import mappings, odd_numbers
 from deploy.settings.application import Settings
 from policies.registry import POLICIES
+from policies.units import human_bytes
+from streaming.settings import is_loopback
 
 _VARIABLE = re.compile(r"\$\{[^}\n]*\}|\$\([^)\n]*\)|\$[A-Z_][A-Z0-9_]{2,}\b|\{\{[^}\n]*\}\}")
 _GLOB = re.compile(r"[*?]|\[.+\]")
+_SECRETS = frozenset({"password", "token", "client_secret"})
 _CURLY_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"
+_LEAST_LIMIT_BYTES = 1_000_000
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -34,6 +38,12 @@ def text_warnings(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
             if _VARIABLE.search(value.value):
                 yield SettingsWarning(
                     here, f"contains a variable, which is not expanded here: set {_variable_hint(here)} instead"
+                )
+            elif key.value in _SECRETS and value.value and model_at(Settings, here[:-1]) is not None:
+                yield SettingsWarning(
+                    here,
+                    f"is a secret in this file: put it into a file of its own ({key.value}_file), or set "
+                    f"{_variable_hint(here)}",
                 )
             elif value.value[:1] and value.value[0] in _CURLY_QUOTES:
                 yield SettingsWarning(here, "begins with a curly quote, which YAML treats as text: use ' or \"")
@@ -59,6 +69,10 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
     elif not settings.clusters:
         yield SettingsWarning((), "names no cluster, so nothing is watched; only `headgate replay` works without one")
     for name in settings.clusters:
+        if re.search(r"[\s/]", name):
+            yield SettingsWarning(
+                ("clusters", name), "has a blank or `/`, which commands, subjects and links must quote: rename it"
+            )
         if _GLOB.search(name):
             yield SettingsWarning(
                 ("clusters", name), "is the name of one cluster: globs work only in policies.….clusters"
@@ -70,8 +84,32 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
                 name, list(getattr(settings.policies, name).clusters), list(settings.clusters)
             )
         yield from connectors_of(kind).warnings(blocks[name], settings.clusters)
+        yield from _tiny_limit_warnings(name, blocks[name])
+    yield from _open_page_warnings(settings)
     yield from _duplicate_cluster_warnings(settings)
     yield from _clear_password_warnings(settings)
+
+
+def _tiny_limit_warnings(policy: str, block: Any) -> Iterator[SettingsWarning]:
+    """Yield warnings about limits in bytes that no disk notices: somebody meant GB."""
+    for name in ("hard", "soft"):
+        overrides = ((("clusters", pattern), each) for pattern, each in block.overrides().items())
+        for place, each in (((), block), *overrides):
+            limit = getattr(each, name, None)
+            size = None if limit is None else limit.available_bytes_below
+            if size is not None and size < _LEAST_LIMIT_BYTES:
+                yield SettingsWarning(
+                    ("policies", policy, *place, name, "available_bytes_below"),
+                    f"is {human_bytes(size)}, which a disk passes in a moment: write a unit, such as {size:g}GB",
+                )
+
+
+def _open_page_warnings(settings: Settings) -> Iterator[SettingsWarning]:
+    http = settings.http
+    if http.access is None and not is_loopback(f"{http.host}:1"):
+        yield SettingsWarning(
+            ("http", "host"), "serves status page, API and metrics to everybody who reaches it: set http.access"
+        )
 
 
 def _override_warnings(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:

@@ -5,8 +5,23 @@ from typing import Annotated
 
 import typer
 
+from deploy.commands.completion import SETTINGS_VARIABLE, complete_clusters, complete_policies
+
 SettingsFile = Annotated[
-    Path | None, typer.Option("--settings", "-s", help="Settings file (YAML). Environment variables override it.")
+    Path | None,
+    typer.Option(
+        "--settings",
+        "-s",
+        envvar=SETTINGS_VARIABLE,
+        help="Settings file (YAML). Environment variables override its settings.",
+    ),
+]
+ClusterFilter = Annotated[
+    str | None,
+    typer.Option("--cluster", "-c", help="Only this cluster, or glob.", autocompletion=complete_clusters),
+]
+PolicyFilter = Annotated[
+    str | None, typer.Option("--policy", "-p", help="Only this policy.", autocompletion=complete_policies)
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more details.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

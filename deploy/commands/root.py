@@ -4,7 +4,7 @@ import logging
 import pydoc
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.commands.checkpoint import checkpoint_app
+from deploy.commands.completion import complete_clusters, complete_policies
+from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
-from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, Verbose, Watch
+from deploy.commands.options import (
+    AsJson,
+    ClusterFilter,
+    PolicyFilter,
+    Reason,
+    SettingsFile,
+    Timeout,
+    Verbose,
+    Watch,
+)
+from deploy.commands.times import read_instant
 from deploy.commands.topics import topics_app
 from deploy.policy_commands import command_apps
 from deploy.reference.pages import Page
@@ -22,16 +34,31 @@ from policies.errors import UserError
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
 
+_EXIT_STATUS = (
+    "Exit status: 0 done or all good; 1 something to fix, refused, or an error of Headgate; 2 a mistake in options, "
+    "settings or environment; 3 the loop gave no answer in time (switch); 130 interrupted."
+)
+
+
 app = typer.Typer(
     name="headgate",
     help="A control loop for the storage under Kafka and Pulsar fleets.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain text: flags without a type, and no frames in a pipe
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_STATUS,
 )
 app.add_typer(topics_app, name="topics")
 app.add_typer(checkpoint_app, name="checkpoint")
 for commands in command_apps():
     app.add_typer(commands)
+
+
+PausedCluster = Annotated[
+    str | None,
+    typer.Argument(help="Name of a watched cluster; default: all of them.", autocompletion=complete_clusters),
+]
 
 
 def _show_version(asked: bool) -> None:
@@ -49,7 +76,7 @@ def headgate(
     """A control loop for the storage under Kafka and Pulsar fleets."""
 
 
-@app.command()
+@app.command(epilog=show_examples("up"))
 def up(
     settings: SettingsFile = None,
     brokers: Annotated[int | None, typer.Option(min=1, max=9, help="Number of brokers to start.")] = None,
@@ -108,7 +135,7 @@ def demo() -> None:
         raise typer.Exit(1) from None
 
 
-@app.command()
+@app.command(epilog=show_examples("run"))
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the whole loop on your Kafka: collectors, query, actuators and exporter in one process."""
     set_up_logging(verbose=verbose)
@@ -125,7 +152,7 @@ def _load_with_kafka(file: Path | None) -> "Settings":
     return settings
 
 
-@app.command()
+@app.command(epilog=show_examples("collect"))
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose)
@@ -135,7 +162,7 @@ def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     separate.run_collectors(given)
 
 
-@app.command()
+@app.command(epilog=show_examples("decide"))
 def decide(
     settings: SettingsFile = None,
     print_submit: Annotated[
@@ -156,7 +183,7 @@ def decide(
     separate.run_query(given)
 
 
-@app.command()
+@app.command(epilog=show_examples("export"))
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the exporter: metrics, status page and notifications to Alertmanager."""
     set_up_logging(verbose=verbose)
@@ -166,7 +193,7 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     separate.run_exporter(given)
 
 
-@app.command()
+@app.command(epilog=show_examples("act"))
 def act(
     settings: SettingsFile = None,
     release: Annotated[
@@ -193,63 +220,88 @@ def act(
         separate.run_actuators(given)
 
 
-@app.command()
-def status(settings: SettingsFile = None, as_json: AsJson = False, watch: Watch = False) -> None:
-    """Show which decisions are in force in each cluster, and which alerts fire."""
-    from deploy.inspection.commands import show_status
+@app.command(epilog=show_examples("status"))
+def status(
+    cluster: ClusterFilter = None,
+    policy: PolicyFilter = None,
+    settings: SettingsFile = None,
+    as_json: AsJson = False,
+    watch: Watch = False,
+) -> None:
+    """Show what is wanted and what is set in each cluster, who paused what, and which alerts fire."""
+    from deploy.inspection.commands import Shown, show_status
 
     set_up_logging(answers=not watch)
-    show_status(load_settings(settings), as_json=as_json, watch=watch)
+    show_status(load_settings(settings), Shown(cluster, policy, as_json, watch))
 
 
-@app.command()
+@app.command(epilog=show_examples("decisions"))
 def decisions(
-    subject: Annotated[str, typer.Argument(help="A subject or a prefix of it, such as a cluster's name.")] = "",
+    subject: Annotated[
+        str,
+        typer.Argument(help="A subject or a prefix of it, such as a cluster's name.", autocompletion=complete_clusters),
+    ] = "",
+    cluster: ClusterFilter = None,
+    policy: PolicyFilter = None,
     settings: SettingsFile = None,
     as_json: AsJson = False,
     watch: Watch = False,
 ) -> None:
     """Show the decisions in force, each with its explanation."""
-    from deploy.inspection.commands import show_decisions
+    from deploy.inspection.commands import Shown, show_decisions
 
     set_up_logging(answers=not watch)
-    show_decisions(load_settings(settings), subject, as_json=as_json, watch=watch)
+    show_decisions(load_settings(settings), subject, Shown(cluster, policy, as_json, watch))
 
 
-@app.command()
+@app.command(epilog=show_examples("alerts"))
 def alerts(
+    cluster: ClusterFilter = None,
+    policy: PolicyFilter = None,
     settings: SettingsFile = None,
     resolved: Annotated[bool, typer.Option("--resolved", help="Also show resolved alerts.")] = False,
     as_json: AsJson = False,
     watch: Watch = False,
 ) -> None:
     """Show which alerts fire, the most severe first."""
-    from deploy.inspection.commands import show_alerts
+    from deploy.inspection.commands import Shown, show_alerts
 
     set_up_logging(answers=not watch)
-    show_alerts(load_settings(settings), resolved=resolved, as_json=as_json, watch=watch)
+    show_alerts(load_settings(settings), Shown(cluster, policy, as_json, watch), resolved=resolved)
 
 
-@app.command()
+@app.command(epilog=show_examples("explain"))
 def explain(
-    subject: Annotated[str, typer.Argument(help="Subject of the decision, as `headgate decisions` prints it.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            help="Subject of the decision, as `headgate decisions` prints it.", autocompletion=complete_clusters
+        ),
+    ],
     settings: SettingsFile = None,
-    at: Annotated[str | None, typer.Option(help="As of this time, such as 2026-11-21T08:00:00Z; default: now.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="As of this time: 14:45 (local), '10m ago', 2026-11-21T08:00:00Z; default: now."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show why something was decided: explanation, numbers, the readings behind it, and what actuators did."""
     from deploy.inspection.commands import show_explanation
 
     set_up_logging(answers=True)
-    show_explanation(load_settings(settings), subject, _instant("--at", at), as_json=as_json)
+    show_explanation(load_settings(settings), subject, read_instant("--at", at), as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=show_examples("pause"))
 def pause(
     policy: Annotated[
-        str, typer.Argument(help="throttle, isolation, sessions, or a policy from an installed package.")
+        str,
+        typer.Argument(
+            help="throttle, isolation, sessions, or a policy from an installed package.",
+            autocompletion=complete_policies,
+        ),
     ],
-    cluster: Annotated[str | None, typer.Argument(help="Name of a watched cluster; default: all of them.")] = None,
+    cluster: PausedCluster = None,
     length: Annotated[
         str, typer.Option("--for", help="Length of the pause, such as 2h; the policy then resumes by itself.")
     ] = "1h",
@@ -280,10 +332,10 @@ def pause(
     _command_pause(settings, policy, cluster, wanted, reason, timeout, keep=keep, yes=yes)
 
 
-@app.command()
+@app.command(epilog=show_examples("resume"))
 def resume(
-    policy: Annotated[str, typer.Argument(help="The policy that is paused.")],
-    cluster: Annotated[str | None, typer.Argument(help="Name of a watched cluster; default: all of them.")] = None,
+    policy: Annotated[str, typer.Argument(help="The policy that is paused.", autocompletion=complete_policies)],
+    cluster: PausedCluster = None,
     reason: Reason = "",
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
@@ -322,7 +374,7 @@ def _confirm_release(lifted: Sequence[str]) -> None:
         raise UserError("nothing was changed")
 
 
-@app.command()
+@app.command(epilog=show_examples("check"))
 def check(
     file: Annotated[Path | None, typer.Argument(help="The settings file; the same as --settings.")] = None,
     settings: SettingsFile = None,
@@ -339,7 +391,7 @@ def check(
     check_file(file or settings, effective=effective)
 
 
-@app.command()
+@app.command(epilog=show_examples("doctor"))
 def doctor(
     settings: SettingsFile = None,
     part: Annotated[
@@ -369,7 +421,7 @@ def docs(page: Annotated[Page, typer.Argument(help="The page.")]) -> None:
     pydoc.pager(page.read())
 
 
-@app.command()
+@app.command(epilog=show_examples("replay"))
 def replay(
     files: Annotated[
         list[Path] | None,
@@ -398,20 +450,10 @@ def replay(
     request = ReplayRequest(
         load_settings(settings),
         files or [],
-        until=_instant("--until", until),
+        until=read_instant("--until", until),
         against=load_settings(against) if against is not None else None,
-        since=_instant("--from", since),
-        to=_instant("--to", to),
+        since=read_instant("--from", since),
+        to=read_instant("--to", to),
         in_batches=in_batches,
     )
     replay_to_stdout(request, timeline=timeline)
-
-
-def _instant(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise UserError(f"{option}: '{text}' is not a time such as 2026-11-21T08:00:00Z") from None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

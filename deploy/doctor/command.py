@@ -34,10 +34,15 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
         as_json: print JSON.
 
     Raises:
-        UserError: a part does not exist.
+        UserError: a part does not exist, or the settings name nothing to connect to.
     """
     for part in parts:
         rights_of(part)
+    if settings.kafka is None and not settings.clusters:
+        raise UserError(
+            "the settings name no Kafka and no cluster, so there is nothing to examine: pass the settings file (-s "
+            "FILE, or HEADGATE_SETTINGS)"
+        )
     console = SafeConsole(highlight=False)
     with Connections(settings) as connections:
         probes = list(all_probes(settings, parts, connections))

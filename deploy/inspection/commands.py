@@ -1,9 +1,10 @@
 """The commands `headgate status`, `decisions`, `alerts` and `explain`, as text or JSON."""
 
+import fnmatch
 import json
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -14,13 +15,16 @@ from rich.live import Live
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.page.status import build_in_force
+from deploy.checking.suggestions import suggest
 from deploy.inspection.explanation import Audit, Explanation
 from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import loop_connection
+from policies.canary import CANARY
 from policies.decisions import Decision
 from policies.errors import UserError
+from policies.registry import POLICIES
 from policies.units import format_instant
 
 View = Callable[[DecisionsInForce, datetime], RenderableType]
@@ -29,13 +33,37 @@ _AHEAD = timedelta(minutes=1)
 AsJson = Callable[[DecisionsInForce], list[dict[str, Any]]]
 
 
-def show_status(settings: Settings, *, as_json: bool, watch: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The options of the commands that list decisions."""
+
+    cluster: str | None = None
+    """A name or glob; None: all clusters."""
+    policy: str | None = None
+    """None: all policies."""
+    as_json: bool = False
+    watch: bool = False
+
+    def require_known(self, settings: Settings) -> None:
+        """Raise UserError if the policy does not exist, or no cluster of the settings matches."""
+        if self.policy is not None and self.policy not in POLICIES:
+            raise UserError(f"--policy: '{self.policy}' is no policy{suggest(self.policy, list(POLICIES))}")
+        names = list(settings.clusters)
+        if self.cluster is not None and names and not fnmatch.filter(names, self.cluster):
+            raise UserError(f"--cluster: the settings name no cluster '{self.cluster}'{suggest(self.cluster, names)}")
+
+    def knows(self, cluster: str) -> bool:
+        """Return whether a cluster is wanted; the canary never is."""
+        return cluster != CANARY and (self.cluster is None or fnmatch.fnmatchcase(cluster, self.cluster))
+
+
+def show_status(settings: Settings, shown: Shown) -> None:
     """Print the decisions in force in each cluster, and the alerts that fire.
 
     Raises:
         UserError: the settings do not name the loop's Kafka, or it does not answer.
     """
-    _show(settings, status_view, _status_json, as_json=as_json, watch=watch)
+    _show(settings, shown, status_view, _status_json)
 
 
 def _status_json(in_force: DecisionsInForce) -> list[dict[str, Any]]:
@@ -59,7 +87,7 @@ def _plain_json(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
     return [each.model_dump(mode="json") for each in decisions]
 
 
-def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bool) -> None:
+def show_decisions(settings: Settings, subject: str, shown: Shown) -> None:
     """Print the decisions in force whose subject begins with `subject`; raises as `show_status` does."""
 
     def wanted(now: DecisionsInForce) -> list[Decision]:
@@ -67,21 +95,19 @@ def show_decisions(settings: Settings, subject: str, *, as_json: bool, watch: bo
 
     _show(
         settings,
+        shown,
         lambda now, at: decisions_view(wanted(now), at, now.unwatched(at), of=subject),
         lambda now: _plain_json(wanted(now)),
-        as_json=as_json,
-        watch=watch,
     )
 
 
-def show_alerts(settings: Settings, *, resolved: bool, as_json: bool, watch: bool) -> None:
+def show_alerts(settings: Settings, shown: Shown, *, resolved: bool) -> None:
     """Print the alerts that fire, and with `resolved` those that have ended; raises as `show_status` does."""
     _show(
         settings,
+        shown,
         lambda now, at: alerts_view(now.alerts(resolved=resolved), at),
         lambda now: _plain_json(now.alerts(resolved=resolved)),
-        as_json=as_json,
-        watch=watch,
     )
 
 
@@ -124,10 +150,12 @@ def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -
     ]
 
 
-def _show(settings: Settings, view: View, decisions: AsJson, *, as_json: bool, watch: bool) -> None:
-    console = Console(highlight=False)
-    with InForceReader(loop_connection(settings), settings.topics.prefix) as reader:
-        if not watch:
+def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> None:
+    shown.require_known(settings)
+    console, as_json = Console(highlight=False), shown.as_json
+    in_force = DecisionsInForce(shown.knows, policy=shown.policy)
+    with InForceReader(loop_connection(settings), settings.topics.prefix, in_force) as reader:
+        if not shown.watch:
             _print(reader.now(), view, decisions, console, as_json=as_json)
         elif as_json or not console.is_terminal:
             for now in reader.changes():

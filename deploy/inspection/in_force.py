@@ -21,13 +21,14 @@ class InForceReader(Closing):
     Args:
         connection: how to reach the loop's own Kafka.
         prefix: of its topics.
+        in_force: folds the records; by default all but the canary's.
     """
 
-    def __init__(self, connection: KafkaConnection, prefix: str) -> None:
+    def __init__(self, connection: KafkaConnection, prefix: str, in_force: DecisionsInForce | None = None) -> None:
         self._tail = Tail(
             connection, dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS)), _CLIENT_ID
         )
-        self._in_force = DecisionsInForce()
+        self._in_force = in_force or DecisionsInForce()
 
     def close(self) -> None:
         """Close the connection."""

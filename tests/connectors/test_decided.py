@@ -10,7 +10,8 @@ from policies.decisions import Alert, AlertStatus
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert
-from tests.connectors.exporter.loop import ALERTS
+from tests.connectors.exporter.loop import ALERTS, Loop
+from tests.deploy.inspection.test_in_force import played
 
 FIRST = alert(sequence=to_millis(NOON))
 KEY = (ALERTS, FIRST.record_key())
@@ -74,3 +75,11 @@ def test_a_forged_end_hides_an_alert_until_its_next_repeat_only(in_force: Decisi
     assert in_force.fold_records([old_record]) == [], "a repetition of an older record is not believed"
     in_force.fold_records([at_minute(repeat, 240)])
     assert [each.sequence for each in in_force.alerts()] == [repeat.sequence]
+
+
+def test_one_policy_alone_may_be_folded() -> None:
+    all_of_them, some = DecisionsInForce(), DecisionsInForce(policy="isolation")
+    for folded in (all_of_them, some):
+        folded.fold_records(played(Loop()))
+    assert len(all_of_them.decisions()) == 1
+    assert some.decisions() == []

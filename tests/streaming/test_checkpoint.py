@@ -61,3 +61,13 @@ def test_the_docs_name_connectors_of_the_hadoop_that_spark_brings() -> None:
     (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     page = (Path(__file__).parents[2] / "docs/spark-cluster.md").read_text()
     assert set(re.findall(r"org\.apache\.hadoop:hadoop-\w+:([\d.]+)", page)) == {client.stem.rpartition("-")[2]}
+
+
+@pytest.mark.parametrize("text", ["/srv/My Data/Zo\u00eb's 100%", "/srv/headgate", "file:///srv/My%20Data"])
+def test_a_path_reaches_spark_as_it_is_and_not_percent_encoded(text: str) -> None:
+    place = CheckpointPlace.parse(text)
+    assert place.location == f"file://{place.folder}"
+    assert "%20" not in place.location
+    assert CheckpointPlace.parse(place.uri) == place
+    remote = CheckpointPlace.parse("s3a://bucket/headgate")
+    assert remote.location == remote.uri

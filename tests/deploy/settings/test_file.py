@@ -133,7 +133,7 @@ BAD = [
         "policies:\n  throttle: {}\n  weather: {}",
         [
             "headgate.yaml:3: policies.weather: no such policy in this version; there is throttle, isolation, "
-            "sessions, switching"
+            "sessions, switching, bookie_disks"
         ],
     ),
     (

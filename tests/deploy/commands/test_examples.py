@@ -1,0 +1,68 @@
+"""The examples in each command's help can be typed, and names are completed."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from deploy.commands.completion import complete_clusters, complete_policies
+from deploy.commands.examples import EXAMPLES
+from deploy.commands.root import app
+
+GROUP = typer.main.get_command(app)
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines])
+def test_an_example_names_a_command_and_options_that_exist(name: str, line: str) -> None:
+    words = [word for word in shlex.split(line) if not word.startswith("HEADGATE_SETTINGS=")]
+    assert words[:2] == ["headgate", name]
+    command = GROUP.commands[name]  # type: ignore[attr-defined]
+    options = {each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in words if word.startswith("-")} <= options
+
+
+def test_help_is_plain_has_examples_and_shows_no_type_of_a_flag() -> None:
+    shown = CliRunner().invoke(app, ["status", "-h"]).output
+    assert "headgate status --cluster payments --watch" in shown
+    assert "<bool>" not in shown
+    assert "HEADGATE_SETTINGS" in shown
+
+
+def test_clusters_are_completed_from_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "hg.yaml"
+    file.write_text("clusters: {payments: {}, orders: {}}\n")
+    context = typer.Context(GROUP, info_name="status")
+    context.params = {"settings": file}
+    assert complete_clusters(context, "p") == ["payments"]
+    context.params = {}
+    assert complete_clusters(context, "") == []
+    monkeypatch.setenv("HEADGATE_SETTINGS", str(file))
+    assert complete_clusters(context, "") == ["orders", "payments"]
+    file.write_text("clusters: [")
+    assert complete_clusters(context, "") == []
+    assert complete_policies("th") == ["throttle"]
+
+
+def test_the_settings_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_SETTINGS", str(tmp_path / "none.yaml"))
+    assert "none.yaml: cannot be read" in str(CliRunner().invoke(app, ["status"]).exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cluster", "paiments"], "--cluster: the settings name no cluster 'paiments'; did you mean payments?"),
+        (["--policy", "trottle"], "--policy: 'trottle' is no policy; did you mean throttle?"),
+    ],
+)
+def test_a_filter_that_matches_nothing_is_a_mistake(tmp_path: Path, options: list[str], message: str) -> None:
+    file = tmp_path / "hg.yaml"
+    kafka = "kafka: {bootstrap_servers: '127.0.0.1:1'}"
+    file.write_text(f"{kafka}\nclusters: {{payments: {{{kafka}}}}}\n")
+    assert message in str(CliRunner().invoke(app, ["status", "-s", str(file), *options]).exception)
+
+
+def test_the_doctor_has_nothing_to_examine_without_settings() -> None:
+    assert "nothing to examine: pass the settings file" in str(CliRunner().invoke(app, ["doctor"]).exception)
