@@ -32,6 +32,7 @@ class Outcome(ClosedEnum):
     UNREACHABLE = "unreachable", "No connection could be made, or it was lost."
     UNAUTHORIZED = "unauthorized", "The login or the permission was refused."
     UNSUPPORTED = "unsupported", "The system is too old for this reading (a broker before Kafka 3.3 gives no sizes)."
+    ABSENT = "absent", "The system was read, and has no such node. That is not the same as an empty one."
     ERROR = "error", "Anything else; `detail` says what."
 
 
@@ -89,6 +90,8 @@ class Observation:
     at: datetime
     """When Kafka appended the record (in a replayed file: the event's time); its age is measured from here."""
     reading: Reading
+    source: str = ""
+    """The collector that published it, by the event's `source`; empty if that is not known."""
 
     @property
     def at_ms(self) -> int:

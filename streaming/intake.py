@@ -78,7 +78,10 @@ class Intake:
     def observed(self) -> list[tuple[ObservedRecord, Observation]]:
         """The records taken, by partition and offset, each with its observation."""
         taken = sorted(self._taken, key=lambda each: (each.record.topic, each.record.partition, each.record.offset))
-        return [(r, Observation(event.id, from_millis(self._order.effective_ms(r)), event.data)) for r, event in taken]
+        return [
+            (r, Observation(event.id, from_millis(self._order.effective_ms(r)), event.data, event.source))
+            for r, event in taken
+        ]
 
     def _refuse(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
         """Make a dead letter, but only one of a topic that several policies read: that of the first policy."""

@@ -96,7 +96,7 @@ class Replay:
             raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
         if at.year not in _YEARS:
             raise BadRecordError(DeadLetterReason.INVALID, f"time: the year {at.year} cannot be replayed")
-        return Observation(event.id, at, event.data)
+        return Observation(event.id, at, event.data, event.source)
 
     def _wake_before(self, end: datetime, *, including: bool = False) -> Iterator[Decision]:
         """Step the keys that are due before `end` (with `including`: at `end`, too), earliest first."""

@@ -273,7 +273,9 @@ class LoopView:
                 self._newest_ms[policy, cluster] = max(record.appended_ms, self._newest_ms.get((policy, cluster), 0))
             for kind in POLICIES.values():
                 if isinstance(event.data, kind.takes):
-                    observations[kind.name].append(Observation(event.id, from_millis(record.appended_ms), event.data))
+                    observations[kind.name].append(
+                        Observation(event.id, from_millis(record.appended_ms), event.data, event.source)
+                    )
         for policy, readings in observations.items():
             if policy in self._views:
                 self._views[policy].observe(readings)

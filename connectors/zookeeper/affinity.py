@@ -132,12 +132,16 @@ class AffinityTree:
         self._broker_policies = ChangedNodes(_parse_isolation)
 
     def read(self, reader: Reader, cluster: str) -> BookieAffinity:
-        """Read changed nodes; trees that do not exist are empty.
+        """Read changed nodes. If the tree of local policies does not exist, the outcome is `absent`.
 
         Raises:
             UnreadError: a node cannot be read, so no namespace can be reported.
         """
-        affinities = self._read_affinities(reader)
+        tenants = reader.read(reader.client.get_children_async, LOCAL_POLICIES)
+        if tenants is None:
+            detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
+            return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail)
+        affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{tenant}" for tenant in tenants])
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
         names = [name for name, affinity in isolated.items() if affinity is not None]
         persistences = self._persistences.refresh(reader, [f"{POLICIES}/{name}" for name in names])
@@ -169,8 +173,7 @@ class AffinityTree:
             for policy in broker_isolations(path.split("/")[-2], node.value or {})
         )
 
-    def _read_affinities(self, reader: Reader) -> dict[str, ParsedNode[AffinityDocument]]:
-        tenants = _children(reader, [LOCAL_POLICIES])
+    def _read_affinities(self, reader: Reader, tenants: list[str]) -> dict[str, ParsedNode[AffinityDocument]]:
         nodes = self._affinities.refresh(reader, _children(reader, tenants))
         # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
         clusters = [path for path, node in nodes.items() if node.children]

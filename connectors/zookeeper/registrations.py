@@ -86,8 +86,12 @@ def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRac
     # `get` leaves no watch on a missing node, `exists` does.
     watched = reader.read(lambda node: reader.client.exists_async(node, watch=hint), path)
     answer = None if watched is None else reader.read(reader.client.get_async, path)
+    if answer is None:
+        return BookieRacks(
+            cluster=cluster, outcome=Outcome.ABSENT, detail=f"there is no node {reader.client.chroot}{path}"
+        )
     try:
-        groups = None if answer is None else parse_groups(answer[0])
+        groups = parse_groups(answer[0])
     except ValueError as error:
         raise UserError(f"{reader.client.chroot}{path} cannot be parsed: {error}") from None
     return BookieRacks(cluster=cluster, outcome=Outcome.OK, groups=groups)

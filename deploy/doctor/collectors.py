@@ -106,9 +106,8 @@ def _run_once(
 def _summarize_readings(readings: list[Reading], remedies: Callable[[Reading], Iterator[str]]) -> ProbeResult:
     """Return the worst reading with its remedies; if all are good, the number of readings of each kind."""
     last = {(type(each), each.subject()): each for each in readings}
-    bad = sorted(
-        (each for each in last.values() if each.outcome is not Outcome.OK), key=lambda each: rank(each.outcome)
-    )
+    unread = (each for each in last.values() if each.outcome not in (Outcome.OK, Outcome.ABSENT))
+    bad = sorted(unread, key=lambda each: rank(each.outcome))
     if bad:
         worst = bad[0]
         subject = "" if worst.subject() == worst.cluster else f"{worst.subject()}: "
@@ -117,7 +116,8 @@ def _summarize_readings(readings: list[Reading], remedies: Callable[[Reading], I
         return ProbeResult(worst.outcome, f"{subject}{worst.detail or worst.outcome.value}{more}", told)
     counts: dict[str, int] = defaultdict(int)
     for each in last.values():
-        counts[each.event_type.removeprefix("headgate.").rpartition(".v")[0]] += 1
+        kind = each.event_type.removeprefix("headgate.").rpartition(".v")[0]
+        counts[f"no {kind} ({each.detail})" if each.outcome is Outcome.ABSENT else kind] += 1
     return ProbeResult(
         Outcome.OK, ", ".join(f"{name} {count}" if count > 1 else name for name, count in counts.items())
     )

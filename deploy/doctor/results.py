@@ -33,6 +33,7 @@ _VERDICTS = {
     Outcome.UNSUPPORTED: Verdict.TOO_OLD,
     Outcome.TIMEOUT: Verdict.NO_ANSWER,
     Outcome.UNREACHABLE: Verdict.NO_ANSWER,
+    Outcome.ABSENT: Verdict.WRONG,
     Outcome.ERROR: Verdict.WRONG,
 }
 

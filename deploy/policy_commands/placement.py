@@ -87,7 +87,8 @@ def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) ->
     Raises:
         UserError: a reading has failed.
     """
-    failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in readings if r.outcome is not Outcome.OK]
+    unread = (r for r in readings if r.outcome not in (Outcome.OK, Outcome.ABSENT))
+    failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in unread]
     if failed:
         raise UserError("\n".join(f"clusters.{cluster}: cannot be read ({line})" for line in failed))
     now = datetime.now(UTC)

@@ -3,14 +3,32 @@
 This is the only place where readings of registrations, groups and affinity are joined.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from policies.decisions import EVIDENCE_LIMIT
 from policies.isolation.membership import BookieMembership
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import NEVER, BookieClusterState, Presence, ReadingStatus
+from policies.isolation.state import (
+    NEVER,
+    BookieClusterState,
+    Cohort,
+    Presence,
+    ReadingStatus,
+    affinity_namespace,
+    collect_cohorts,
+    collect_groups,
+)
 from policies.units import millis_of, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The bookies, groups and namespaces of a cluster, as far as some readings are trusted."""
+
+    membership: BookieMembership
+    cohorts: tuple[Cohort, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +40,36 @@ class IsolationFacts:
     now_ms: int
     settings: IsolationSettings
     known: BookieClusterState
-    membership: BookieMembership
-    """The membership by the last good readings."""
-    confirmed: BookieMembership
-    """The same, with the bookies that are missing from only one reading so far. Alerts rest on it, because a second
-    reading may show those bookies again."""
+    read: Picture
+    """The cluster by the last believed readings: placements rest on it, since brokers act on it."""
+    kept: Picture
+    """The same, with what is missing from only one reading so far: alerts rest on it. A second reading may show it
+    again."""
+    confirmed: Picture
+    """The cluster by confirmed readings only: no quarantine is ordered that they forbid."""
     quarantined: frozenset[str]
     """The bookies in the quarantine group, including those that are in another group, too."""
     stale: dict[str, ReadingStatus]
     """The kinds of readings without a valid good one, by name."""
+    disputed: dict[str, tuple[str, ...]]
+    """The kinds of readings about which two collectors disagree, with the collectors' names."""
     evidence: tuple[str, ...]
     """The ids of the good readings behind these facts, newest first."""
+
+    @property
+    def membership(self) -> BookieMembership:
+        """The membership by the last believed readings."""
+        return self.read.membership
+
+    def doubtful_bookies(self) -> frozenset[str]:
+        """The bookies that are in no group by the last reading, and in one by confirmed readings.
+
+        Strangers that are most of a reading are doubtful, too: it may be a reading of another cluster.
+        """
+        if self.kept is self.read:
+            return frozenset()
+        assigned = self.confirmed.membership.assigned() - self.membership.assigned()
+        return assigned | (self.membership.writable - self.kept.membership.writable)
 
     @property
     def has_fresh_registrations(self) -> bool:
@@ -47,14 +84,13 @@ class IsolationFacts:
 
 def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings: IsolationSettings) -> IsolationFacts:
     """Join the read models of a cluster as of now."""
-    now_ms, validity_ms, membership = to_millis(now), millis_of(settings.validity), known.membership()
+    now_ms, validity_ms = to_millis(now), millis_of(settings.validity)
     stale = {
         name: status
         for name, status in known.statuses.items()
         if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
     }
-    missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
-    confirmed = BookieMembership(membership.writable | missing, membership.groups) if missing else membership
+    read = Picture(known.membership(), known.cohorts)
     newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
     return IsolationFacts(
         cluster=cluster,
@@ -62,9 +98,59 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         now_ms=now_ms,
         settings=settings,
         known=known,
-        membership=membership,
-        confirmed=confirmed,
-        quarantined=membership.quarantined(),
+        read=read,
+        kept=_keep_missing(known, read),
+        confirmed=_leave_out_new(known, read),
+        quarantined=read.membership.quarantined(),
         stale=stale,
+        disputed={
+            name: doubt.disputed_by for name, doubt in known.doubts.items() if doubt.is_disputed(now_ms, validity_ms)
+        },
         evidence=tuple(dict.fromkeys(status.read_id for status in newest if status.read_id))[:EVIDENCE_LIMIT],
     )
+
+
+def _keep_missing(known: BookieClusterState, read: Picture) -> Picture:
+    if all(doubt.is_empty for doubt in known.doubts.values()):
+        return read
+    missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
+    registered = known.registered()
+    # A bookie in a group is no stranger: a fleet that comes back is believed at once.
+    strange = registered - known.bookies_doubt.keep_missing(registered) - read.membership.grouped()
+    affinities = known.affinities()
+    return Picture(
+        BookieMembership(read.membership.writable - strange | missing, _groups(known, known.groups_doubt.keep_missing)),
+        read.cohorts if known.affinity_doubt.is_empty else collect_cohorts(_keep_affinities(known, affinities)),
+    )
+
+
+def _keep_affinities(known: BookieClusterState, affinities: frozenset[str]) -> frozenset[str]:
+    """Return each namespace once: with its confirmed affinity if the last reading has none or another one."""
+    missing = known.affinity_doubt.missing_names()
+    names = frozenset(map(affinity_namespace, missing))
+    new = frozenset(key for key in known.affinity_doubt.new_names() if affinity_namespace(key) not in names)
+    others = frozenset(key for key in affinities if affinity_namespace(key) not in names)
+    return missing | (others - new if 2 * len(new) > len(affinities) else others)
+
+
+def _leave_out_new(known: BookieClusterState, read: Picture) -> Picture:
+    if all(doubt.is_empty for doubt in known.doubts.values()):
+        return read
+    doubt = known.bookies_doubt
+    missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
+    is_same = known.affinity_doubt.is_empty
+    return Picture(
+        BookieMembership(
+            read.membership.writable - doubt.new_names() | missing, _groups(known, known.groups_doubt.confirmed)
+        ),
+        read.cohorts if is_same else collect_cohorts(known.affinity_doubt.confirmed(known.affinities())),
+    )
+
+
+def _groups(
+    known: BookieClusterState, select: Callable[[frozenset[str]], frozenset[str]]
+) -> Mapping[str, frozenset[str]] | None:
+    """Return the members by group that `select` leaves of those of the last believed reading."""
+    if known.groups is None and known.groups_doubt.is_empty:
+        return None
+    return {group: frozenset[str]() for group, _ in known.groups or ()} | collect_groups(select(known.group_members()))

@@ -4,15 +4,20 @@ The result depends on the readings alone, not on their order within a batch or o
 last attempt changes nothing. A failed reading changes only the status of its kind.
 
 A single reading proves no absence. The collector lists writable and read-only bookies one after the other, so a bookie
-that changes its mode in between is in neither list. A reading from which more than half of all entries vanished may be
-a broken one. Both are believed only after a second reading, at least `confirm_after` later, agrees.
+that changes its mode in between is in neither list. A reading from which most entries vanished may be one of another
+cluster. `policies.confirmation` compares each reading with the confirmed members, and keeps the doubt.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from functools import partial
+from operator import is_
 
 from msgspec.structs import replace
 
 from policies.bookie_readings import MAX_NAMESPACES, BookieAffinity, BookieRacks, BookieRegistration, Bookies
+from policies.confirmation import Confirmation, Doubt, SetReading, Vanished, confirm, most_vanished
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
@@ -24,64 +29,142 @@ from policies.isolation.state import (
     GivenPromise,
     Presence,
     ReadingStatus,
+    affinity_namespace,
+    collect_cohorts,
+    collect_groups,
+    split_group_member,
 )
 from policies.observations import Observation, Outcome, sort_observations
 from policies.units import millis_of, to_millis
+
+_ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
+"""The outcomes of attempts that read the system."""
 
 
 def fold(
     cluster: BookieClusterState, observations: Sequence[Observation], settings: IsolationSettings
 ) -> BookieClusterState:
     """Return the cluster's state after these observations."""
-    confirm_ms = millis_of(settings.confirm_after)
     for seen in sort_observations(tuple(observations)):
         match seen.reading:
             case Bookies():
-                cluster = _fold_registrations(cluster, seen, seen.reading, confirm_ms)
+                cluster = _fold_registrations(cluster, seen, seen.reading, settings)
             case BookieRacks():
-                cluster = _fold_groups(cluster, seen, seen.reading, confirm_ms)
+                cluster = _fold_groups(cluster, seen, seen.reading, settings)
             case BookieAffinity():
-                cluster = _fold_affinity(cluster, seen, seen.reading)
+                cluster = _fold_affinity(cluster, seen, seen.reading, settings)
             case NamespacePromise():
                 cluster = _fold_promise(cluster, seen, seen.reading)
     return cluster
 
 
 def _fold_registrations(
-    before: BookieClusterState, seen: Observation, reading: Bookies, confirm_ms: int
+    before: BookieClusterState, seen: Observation, reading: Bookies, settings: IsolationSettings
 ) -> BookieClusterState:
     status = before.bookies_status
     if not _is_newer(status, seen):
         return before
-    if reading.outcome is not Outcome.OK:
+    if reading.outcome not in _ANSWERED:
         return replace(before, bookies_status=_with_attempt(status, seen, reading.outcome.value))
-    gone_ms = seen.at_ms if before.vanished_ms is None else before.vanished_ms
-    left = len({r.bookie for r in (*reading.writable, *reading.read_only)})
-    has_shrunk = 2 * left < before.registered_count
-    if has_shrunk and seen.at_ms < gone_ms + confirm_ms:
-        status = _with_attempt(status, seen, VANISHED)
-        return replace(before, bookies_status=status, vanished_ms=gone_ms, bookies_left=left)
-    missing_from_ms = gone_ms if has_shrunk else seen.at_ms
-    bookies = tuple(_fold_bookies(before, reading, seen.at_ms, missing_from_ms, confirm_ms))
-    after = replace(before, bookies_status=_read_well(seen), bookies=bookies, vanished_ms=None)
-    return _assign_bookies(after, seen.at_ms)
+    if status.read_ms == NEVER and (waiting := _wait_for_absence(before.vanished_ms, seen, settings)) is not None:
+        return replace(before, bookies_status=_with_attempt(status, seen, VANISHED), vanished_ms=waiting)
+    names = frozenset(r.bookie for r in (*reading.writable, *reading.read_only))
+    registered, is_first, doubt = before.registered(), status.read_ms == NEVER, _find_registration_doubt(before)
+    found = _confirm(None if is_first else registered, doubt, names, seen, settings)
+    cookies = frozenset(b.bookie for b in before.bookies if b.has_cookie)
+    kept = _confirm(None if is_first else cookies, before.cookies_doubt, frozenset(reading.known), seen, settings)
+    bookies = _update_bookies(before, reading, found, doubt, kept.believed, seen.at_ms)
+    after = replace(
+        before,
+        bookies_status=_with_attempt(status, seen, VANISHED) if found.is_held else _read_well(seen),
+        bookies_doubt=found.doubt,
+        cookies_doubt=kept.doubt,
+        vanished_ms=_waiting_since(before.vanished_ms, seen, is_held=found.is_held),
+        bookies_left=len(doubt.confirmed(registered) & names) if found.is_held else 0,
+    )
+    if len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies)):
+        return after
+    return _assign_bookies(replace(after, bookies=bookies), seen.at_ms)
 
 
-def _fold_bookies(
-    before: BookieClusterState, reading: Bookies, at_ms: int, missing_from_ms: int, confirm_ms: int
-) -> Iterator[BookieState]:
-    """Each bookie after a good reading of the registrations; `_assign_bookies` updates the assignments."""
+def _find_registration_doubt(cluster: BookieClusterState) -> Doubt:
+    """Return the doubt about registrations; states of older versions have only the missing bookies."""
+    missing = ((b.bookie, b.missing_ms) for b in cluster.bookies if b.missing_ms is not None)
+    return cluster.bookies_doubt if cluster.bookies_doubt != Doubt() else Doubt(missing=tuple(missing))
+
+
+def _update_bookies(
+    before: BookieClusterState,
+    reading: Bookies,
+    found: Confirmation,
+    doubt: Doubt,
+    cookies: frozenset[str],
+    at_ms: int,
+) -> tuple[BookieState, ...]:
+    """Return each bookie after a reading; `_assign_bookies` updates the assignments."""
     known = {b.bookie: b for b in before.bookies}
-    # A bookie that is changing its mode may be in both lists. Brokers still write to it, so it counts as writable.
-    listed = _latest(reading.read_only, Presence.READ_ONLY) | _latest(reading.writable, Presence.WRITABLE)
-    cookies = set(reading.known)
-    for bookie in sorted(known.keys() | listed.keys() | cookies):
-        last = known.get(bookie, BookieState(bookie, Presence.OFFLINE, at_ms))
-        if bookie in listed:
-            now = _register(last, *listed[bookie], at_ms)
+    missing, missed = dict(found.doubt.missing), dict(doubt.missing)
+    listed = {} if found.is_held else _list_registrations(reading)
+    bookies: list[BookieState] = []
+    for name in sorted(known.keys() | found.believed | cookies):
+        bookie = known.get(name) or BookieState(name, Presence.OFFLINE, at_ms)
+        if name in listed:
+            bookie = _register(bookie, *listed[name], at_ms)
+        elif name in found.believed or bookie.presence is Presence.OFFLINE:
+            bookie = bookie if bookie.missing_ms is None else replace(bookie, missing_ms=None)
+        elif name in missing:
+            bookie = replace(bookie, missing_ms=missing[name])
         else:
-            now = _mark_missing(last, at_ms, missing_from_ms, confirm_ms)
-        yield replace(now, has_cookie=bookie in cookies)
+            bookie = replace(
+                BookieState(name, Presence.OFFLINE, missed.get(name, at_ms)),
+                assigned=bookie.assigned,
+                registered_ms=bookie.registered_ms,
+                has_cookie=bookie.has_cookie,
+            )
+        has_cookie = name in cookies
+        bookies.append(bookie if bookie.has_cookie is has_cookie else replace(bookie, has_cookie=has_cookie))
+    return tuple(bookies)
+
+
+def _confirm(
+    believed: frozenset[str] | None,
+    doubt: Doubt,
+    members: frozenset[str],
+    seen: Observation,
+    settings: IsolationSettings,
+    has_vanished: Vanished = most_vanished,
+) -> Confirmation:
+    return confirm(
+        believed,
+        doubt,
+        SetReading(members, seen.at_ms, seen.source),
+        confirm_ms=millis_of(settings.confirm_after),
+        validity_ms=millis_of(settings.validity),
+        has_vanished=has_vanished,
+    )
+
+
+def _waiting_since(waiting_ms: int | None, seen: Observation, *, is_held: bool) -> int | None:
+    """Since when readings wait for confirmation; None if this one does not."""
+    if not is_held:
+        return None
+    return seen.at_ms if waiting_ms is None else waiting_ms
+
+
+def _wait_for_absence(waiting_ms: int | None, seen: Observation, settings: IsolationSettings) -> int | None:
+    """Since when a first reading of an absent node waits for confirmation; None if it is no such reading, or confirmed.
+
+    Later on, an absent node is a set without members, which `confirm` compares with the set before.
+    """
+    if seen.reading.outcome is not Outcome.ABSENT:
+        return None
+    since_ms = seen.at_ms if waiting_ms is None else waiting_ms
+    return since_ms if seen.at_ms < since_ms + millis_of(settings.confirm_after) else None
+
+
+def _list_registrations(reading: Bookies) -> dict[str, tuple[BookieRegistration, Presence]]:
+    """Registrations by bookie. A bookie that changes its mode may be in both lists; brokers still write to it."""
+    return _latest(reading.read_only, Presence.READ_ONLY) | _latest(reading.writable, Presence.WRITABLE)
 
 
 def _latest(
@@ -92,6 +175,9 @@ def _latest(
 
 
 def _register(last: BookieState, registration: BookieRegistration, presence: Presence, at_ms: int) -> BookieState:
+    is_same = (last.presence, last.session, last.czxid) == (presence, registration.session, registration.czxid)
+    if is_same and last.missing_ms is None:
+        return last
     registered_ms = last.registered_ms
     was_registered = last.presence is not Presence.OFFLINE
     if not was_registered or (last.session, last.czxid) != (registration.session, registration.czxid):
@@ -111,35 +197,53 @@ def _register(last: BookieState, registration: BookieRegistration, presence: Pre
     )
 
 
-def _mark_missing(last: BookieState, at_ms: int, missing_from_ms: int, confirm_ms: int) -> BookieState:
-    if last.presence is Presence.OFFLINE:
-        return last
-    missing_ms = missing_from_ms if last.missing_ms is None else last.missing_ms
-    if at_ms < missing_ms + confirm_ms:
-        return replace(last, missing_ms=missing_ms)
-    return BookieState(last.bookie, Presence.OFFLINE, missing_ms, last.assigned, registered_ms=last.registered_ms)
-
-
 def _fold_groups(
-    before: BookieClusterState, seen: Observation, reading: BookieRacks, confirm_ms: int
+    before: BookieClusterState, seen: Observation, reading: BookieRacks, settings: IsolationSettings
 ) -> BookieClusterState:
     """Fold in the znode ``/bookies``."""
     status = before.racks_status
     if not _is_newer(status, seen):
         return before
-    if reading.outcome is not Outcome.OK:
+    if reading.outcome not in _ANSWERED:
         return replace(before, racks_status=_with_attempt(status, seen, reading.outcome.value))
+    if (
+        status.read_ms == NEVER
+        and (waiting := _wait_for_absence(before.groups_vanished_ms, seen, settings)) is not None
+    ):
+        return replace(before, racks_status=_with_attempt(status, seen, VANISHED), groups_vanished_ms=waiting)
     groups = None
-    if reading.groups is not None:
+    if reading.groups is not None and reading.outcome is Outcome.OK:
         groups = tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in reading.groups.items()))
-    after = replace(before, racks_status=_read_well(seen), groups=groups, groups_vanished_ms=None)
-    left = after.member_count
-    if 2 * left < before.member_count:
-        vanished_ms = seen.at_ms if before.groups_vanished_ms is None else before.groups_vanished_ms
-        if seen.at_ms < vanished_ms + confirm_ms:
-            status = _with_attempt(status, seen, VANISHED)
-            return replace(before, racks_status=status, groups_vanished_ms=vanished_ms, members_left=left)
-    return _assign_bookies(after, seen.at_ms)
+    if groups == before.groups and before.groups_doubt.is_empty and status.read_ms != NEVER:
+        return replace(before, racks_status=_read_well(seen), groups_vanished_ms=None)
+    after = replace(before, racks_status=_read_well(seen), groups=groups)
+    members, believed = after.group_members(), before.group_members()
+    is_first = status.read_ms == NEVER
+    vanished = partial(_has_group_vanished, frozenset(bookie for _, bookie in map(split_group_member, members)))
+    found = _confirm(None if is_first else believed, before.groups_doubt, members, seen, settings, vanished)
+    if found.is_held:
+        confirmed = {split_group_member(key)[1] for key in before.groups_doubt.confirmed(believed)}
+        left = confirmed.intersection(split_group_member(key)[1] for key in members)
+        empty = {group: frozenset[str]() for group, _ in before.groups or ()}
+        kept = (empty | collect_groups(found.believed)).items()
+        after = replace(
+            before,
+            racks_status=_with_attempt(status, seen, VANISHED),
+            groups=None if before.groups is None else tuple(sorted((g, tuple(sorted(m))) for g, m in kept)),
+            members_left=len(left),
+        )
+    waiting_ms = _waiting_since(before.groups_vanished_ms, seen, is_held=found.is_held)
+    return _assign_bookies(replace(after, groups_doubt=found.doubt, groups_vanished_ms=waiting_ms), seen.at_ms)
+
+
+def _has_group_vanished(grouped: Set[str], confirmed: Set[str], missing: Set[str]) -> bool:
+    """Whether more than half of any group's members are in no group any more, or more than half of all members.
+
+    A bookie that moves to another group is not missing. The quarantine group is emptied on purpose.
+    """
+    gone = Counter(group for group, bookie in map(split_group_member, missing) if bookie not in grouped)
+    before = Counter(group for group, _ in map(split_group_member, confirmed))
+    return any(2 * count > before[group] for group, count in gone.items() if group != QUARANTINE_GROUP)
 
 
 def _assign_bookies(cluster: BookieClusterState, at_ms: int) -> BookieClusterState:
@@ -163,20 +267,53 @@ def _assign_bookies(cluster: BookieClusterState, at_ms: int) -> BookieClusterSta
     return replace(cluster, bookies=tuple(bookies))
 
 
-def _fold_affinity(before: BookieClusterState, seen: Observation, reading: BookieAffinity) -> BookieClusterState:
+def _fold_affinity(
+    before: BookieClusterState, seen: Observation, reading: BookieAffinity, settings: IsolationSettings
+) -> BookieClusterState:
     status = before.affinity_status
     if not _is_newer(status, seen):
         return before
-    if reading.outcome is not Outcome.OK:
+    if reading.outcome not in _ANSWERED:
         return replace(before, affinity_status=_with_attempt(status, seen, reading.outcome.value))
+    waiting_ms = before.affinity_vanished_ms
+    if status.read_ms == NEVER and (waiting := _wait_for_absence(waiting_ms, seen, settings)) is not None:
+        return replace(before, affinity_status=_with_attempt(status, seen, VANISHED), affinity_vanished_ms=waiting)
+    cohorts = _collect_alike(reading) if reading.outcome is Outcome.OK else ()
+    if cohorts == before.cohorts and before.affinity_doubt.is_empty and status.read_ms != NEVER:
+        return replace(before, affinity_status=_read_well(seen), affinity_vanished_ms=None)
+    after = replace(before, affinity_status=_read_well(seen), cohorts=cohorts)
+    read, believed = after.affinities(), before.affinities()
+    names = frozenset(map(affinity_namespace, read))
+    is_first = status.read_ms == NEVER
+    vanished = partial(_have_namespaces_vanished, names)
+    found = _confirm(None if is_first else believed, before.affinity_doubt, read, seen, settings, vanished)
+    if found.is_held:
+        confirmed = map(affinity_namespace, before.affinity_doubt.confirmed(believed))
+        after = replace(
+            before,
+            affinity_status=_with_attempt(status, seen, VANISHED),
+            cohorts=collect_cohorts(found.believed),
+            affinity_left=len(names.intersection(confirmed)),
+        )
+    waiting_ms = _waiting_since(waiting_ms, seen, is_held=found.is_held)
+    return replace(after, affinity_doubt=found.doubt, affinity_vanished_ms=waiting_ms)
+
+
+def _collect_alike(reading: BookieAffinity) -> tuple[Cohort, ...]:
+    """Return the namespaces with the same affinity and persistence as cohorts, by their first namespace."""
     alike: dict[tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None], list[str]] = {}
     for name, affinity in reading.namespaces.items():
         # An empty list in the znode is split into one empty name, which is no group.
         primary, secondary = (tuple(sorted(set(groups) - {""})) for groups in (affinity.primary, affinity.secondary))
         alike.setdefault((primary, secondary, affinity.strict, affinity.ensemble_size), []).append(name)
     cohorts = (Cohort(*key, tuple(sorted(names))) for key, names in alike.items())
-    by_first_name = tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
-    return replace(before, affinity_status=_read_well(seen), cohorts=by_first_name)
+    return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
+
+
+def _have_namespaces_vanished(names: Set[str], confirmed: Set[str], missing: Set[str]) -> bool:
+    """Whether more than half of the namespaces are missing; one whose affinity changed is not."""
+    gone = {name for name in map(affinity_namespace, missing) if name not in names}
+    return 2 * len(gone) > len({affinity_namespace(key) for key in confirmed})
 
 
 def _fold_promise(before: BookieClusterState, seen: Observation, reading: NamespacePromise) -> BookieClusterState:

@@ -35,8 +35,13 @@ _ALERTS = (
     AlertKind(
         named.UNCONFIRMED,
         (Severity.WARNING,),
-        "Most bookies, or most members of groups, were missing from one reading. The one before counts until a second "
-        "reading confirms it.",
+        "Most bookies, members of a group, or namespaces were missing from one reading. The one before counts until a "
+        "second reading confirms it.",
+    ),
+    AlertKind(
+        named.DISAGREE,
+        (Severity.WARNING,),
+        "Two collectors publish readings of one cluster that contradict each other. What was confirmed last counts.",
     ),
     AlertKind(
         named.NO_GROUPS,

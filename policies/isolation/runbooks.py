@@ -46,6 +46,12 @@ RUNBOOKS = {
         "address or a ZooKeeper that is not the cluster's.",
         "Further readings have confirmed the new set, or show the old one.",
     ),
+    named.DISAGREE: Runbook(
+        "headgate doctor --part collect-isolation",
+        "Compare the addresses of the two named collectors: one of them reads another cluster, or a stale server. Stop "
+        "that one. What was confirmed last counts meanwhile.",
+        "The collectors have not contradicted each other for `validity`.",
+    ),
     named.NO_GROUPS: Runbook(
         "headgate placement {cluster}",
         "If namespaces ask for groups, restore the racks (`/bookies`). If isolation is not used, no action is needed.",

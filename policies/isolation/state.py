@@ -4,16 +4,17 @@ Checkpoints hold it as arrays, so the order and types of fields must not change.
 have equal bytes.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct
 
 from policies.alerts import AlertBook
+from policies.confirmation import Doubt
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership
-from policies.isolation.settings import RuleSet
 from policies.units import InstantMs
 
 NEVER = -1
@@ -105,15 +106,27 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     cohorts: tuple[Cohort, ...] = ()
     vanished_ms: InstantMs | None = None
-    """When most bookies were first gone at once, until that is confirmed or refuted."""
+    """Since when readings of registrations wait for confirmation, because most bookies are missing from them."""
     groups_vanished_ms: InstantMs | None = None
-    """When most members of groups were first gone at once, until that is confirmed or refuted."""
+    """The same for readings of groups."""
     bookies_left: int = 0
-    """The number of bookies in the reading that waits for confirmation."""
+    """The number of confirmed bookies in the reading that waits."""
     members_left: int = 0
-    """The number of group members in the reading that waits for confirmation."""
+    """The number of confirmed members of groups in the reading that waits."""
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
+    bookies_doubt: Doubt = Doubt()
+    """By bookie: its registration."""
+    cookies_doubt: Doubt = Doubt()
+    """By bookie: its cookie."""
+    groups_doubt: Doubt = Doubt()
+    """By `group_member_key`: the membership of one bookie in one group."""
+    affinity_doubt: Doubt = Doubt()
+    """By `encode_affinity`: one namespace and its affinity."""
+    affinity_vanished_ms: InstantMs | None = None
+    """Since when readings of the affinity wait for confirmation."""
+    affinity_left: int = 0
+    """The number of confirmed namespaces in the reading that waits."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:
@@ -121,23 +134,79 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
         return {"bookies": self.bookies_status, "racks": self.racks_status, "affinity": self.affinity_status}
 
     @property
-    def registered_count(self) -> int:
-        """The number of registered bookies, including those missing from only one reading so far."""
-        return sum(b.presence is not Presence.OFFLINE for b in self.bookies)
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The doubts about the three kinds of readings, by name."""
+        return {"bookies": self.bookies_doubt, "racks": self.groups_doubt, "affinity": self.affinity_doubt}
 
-    @property
-    def member_count(self) -> int:
-        """The number of bookies in any group."""
-        return len({bookie for _, bookies in self.groups or () for bookie in bookies})
+    def registered(self) -> frozenset[str]:
+        """The bookies that the last believed reading lists."""
+        listed = (b for b in self.bookies if b.presence is not Presence.OFFLINE and b.missing_ms is None)
+        return frozenset(b.bookie for b in listed)
+
+    def group_members(self) -> frozenset[str]:
+        """The members of all groups, by `group_member_key`."""
+        return frozenset(group_member_key(group, bookie) for group, members in self.groups or () for bookie in members)
+
+    def affinities(self) -> frozenset[str]:
+        """The affinities of all namespaces, by `encode_affinity`."""
+        return frozenset(encode_affinity(cohort, name) for cohort in self.cohorts for name in cohort.namespaces)
 
     def membership(self) -> BookieMembership:
         """The bookies that take new data, and the members of each group."""
         groups = None if self.groups is None else {group: frozenset(bookies) for group, bookies in self.groups}
         return BookieMembership(frozenset(b.bookie for b in self.bookies if b.takes_data), groups)
 
-    def promised(self) -> dict[str, RuleSet]:
-        """The rules promised to single namespaces by command."""
-        return {given.namespace: RuleSet(given.rules) for given in self.promises if given.rules}
+
+_SEPARATOR = "\0"
+
+
+def group_member_key(group: str, bookie: str) -> str:
+    """The name of one membership, as doubts store it."""
+    return f"{group}{_SEPARATOR}{bookie}"
+
+
+def split_group_member(key: str) -> tuple[str, str]:
+    """Return the group and the bookie of a membership."""
+    group, _, bookie = key.partition(_SEPARATOR)
+    return group, bookie
+
+
+def collect_groups(keys: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the members by group."""
+    found: dict[str, set[str]] = {}
+    for key in keys:
+        group, bookie = split_group_member(key)
+        found.setdefault(group, set()).add(bookie)
+    return {group: frozenset(members) for group, members in found.items()}
+
+
+def encode_affinity(cohort: Cohort, namespace: str) -> str:
+    """The name of one namespace with its affinity, as doubts store it."""
+    content = (namespace, (cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size))
+    return msgspec.json.encode(content).decode()
+
+
+def affinity_namespace(key: str) -> str:
+    """Return the namespace of an encoded affinity."""
+    return _decode_affinity(key)[0]
+
+
+def collect_cohorts(keys: Iterable[str]) -> tuple[Cohort, ...]:
+    """Return the cohorts of encoded affinities, by their first namespace."""
+    alike: dict[_Affinity, list[str]] = {}
+    for key in keys:
+        name, affinity = _decode_affinity(key)
+        alike.setdefault(affinity, []).append(name)
+    cohorts = (Cohort(*affinity, tuple(sorted(names))) for affinity, names in alike.items())
+    return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
+
+
+_Affinity = tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None]
+_AFFINITY: msgspec.json.Decoder[tuple[str, _Affinity]] = msgspec.json.Decoder(tuple[str, _Affinity])
+
+
+def _decode_affinity(key: str) -> tuple[str, _Affinity]:
+    return _AFFINITY.decode(key)
 
 
 class PublishedPlacements(Struct, array_like=True, frozen=True):

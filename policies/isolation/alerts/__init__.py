@@ -12,6 +12,7 @@ from policies.isolation.alerts import bookies
 from policies.isolation.alerts.context import (
     ABOUT_BOOKIES,
     ABOUT_NAMESPACES,
+    DISAGREE,
     HEADROOM,
     INFEASIBLE,
     LEAK,
@@ -22,7 +23,7 @@ from policies.isolation.alerts.context import (
 from policies.isolation.decisions import PlacementVerdict
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.messages import explain_placement
-from policies.isolation.state import NEVER, VANISHED
+from policies.isolation.state import NEVER, VANISHED, BookieClusterState
 from policies.units import counted, format_duration, millis_of
 
 __all__ = ["IsolationAlertContext", "conditions", "due_ms"]
@@ -38,6 +39,7 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     """All conditions that hold now."""
     yield from _check_readings(context)
     yield from _check_vanished(context)
+    yield from _check_disputed(context)
     kept: frozenset[str] = frozenset()
     if context.facts.has_fresh_registrations:
         yield from bookies.conditions(context)
@@ -57,6 +59,8 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     yield context.started_ms + validity_ms
     statuses = context.facts.known.statuses.values()
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
+    doubts = context.facts.known.doubts.values()
+    yield from (doubt.disputed_ms + validity_ms for doubt in doubts if doubt.disputed_ms != NEVER)
     yield from bookies.due_ms(context)
 
 
@@ -84,30 +88,63 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
 
 
 def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
-    """One condition for the cluster while a reading from which most entries vanished waits for confirmation."""
+    """One condition for the cluster while readings from which most entries vanished wait for confirmation."""
     facts, known = context.facts, context.facts.known
+    waiting = {
+        "bookies": (known.vanished_ms, len(known.registered()), "registered bookie", known.bookies_left),
+        "racks": (known.groups_vanished_ms, len(_find_members(known)), "member", known.members_left),
+        "affinity": (
+            known.affinity_vanished_ms, sum(len(c.namespaces) for c in known.cohorts), "namespace", known.affinity_left,
+        ),
+    }  # fmt: skip
+    where = {"bookies": "", "racks": " of its groups", "affinity": " with an affinity"}
     vanished = []
-    if known.vanished_ms is not None:
-        before = counted(known.registered_count, "registered bookie")
-        vanished.append((f"{known.bookies_left} of {before} are left", known.bookies_status.tried_id))
-    if known.groups_vanished_ms is not None:
-        before = counted(known.member_count, "member")
-        vanished.append((f"{known.members_left} of {before} of its groups are left", known.racks_status.tried_id))
+    for kind, (since_ms, count, noun, left) in waiting.items():
+        if since_ms is None or kind in facts.disputed:
+            continue
+        status, new = known.statuses[kind], len(known.doubts[kind].new)
+        if status.read_ms == NEVER:
+            vanished.append((f"there is no node with {_READINGS[kind]}", status.tried_id))
+            continue
+        strangers = f", and {counted(new, 'unknown one')} came" if new else ""
+        are = "is" if left == 1 else "are"
+        vanished.append((f"{left} of {counted(count, noun)}{where[kind]} {are} left{strangers}", status.tried_id))
     if vanished:
-        what = " and ".join(what for what, _ in vanished)
+        after = format_duration(facts.settings.confirm_after)
         yield context.condition(
             UNCONFIRMED,
             Severity.WARNING,
             VANISHED,
-            f"by the last reading of {facts.cluster} {what}: the one before counts until another reading, "
-            f"{format_duration(facts.settings.confirm_after)} after the first, says so again",
+            f"by the last reading of {facts.cluster} {' and '.join(what for what, _ in vanished)}: the reading before "
+            f"counts until another one, {after} later, confirms that",
             evidence=tuple(tried_id for _, tried_id in vanished),
+        )
+
+
+def _find_members(known: BookieClusterState) -> frozenset[str]:
+    return frozenset(bookie for _, members in known.groups or () for bookie in members)
+
+
+def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
+    """One condition for the cluster while two collectors publish readings that contradict each other."""
+    facts = context.facts
+    for kind, sources in list(facts.disputed.items())[:1]:
+        names = " and ".join(sources)
+        which = " and ".join(_READINGS[each] for each in facts.disputed)
+        yield context.condition(
+            DISAGREE,
+            Severity.WARNING,
+            "contradiction",
+            f"the collectors {names} disagree about {which} in {facts.cluster}: what was confirmed last counts until "
+            f"they have agreed for {format_duration(facts.settings.validity)}",
+            labels={"sources": ",".join(sources), "readings": ",".join(facts.disputed)},
+            evidence=(facts.known.statuses[kind].tried_id,),
         )
 
 
 def _check_namespaces(context: IsolationAlertContext) -> Iterator[Condition]:
     found: dict[str, list[Condition]] = {}
-    for judged in context.judgement.confirmed:
+    for judged in context.judgement.kept:
         for alert, severity, what in _check_placement(judged):
             found.setdefault(alert, []).extend(
                 context.condition(

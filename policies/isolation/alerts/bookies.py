@@ -74,6 +74,7 @@ def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
     is_gathered = (UNASSIGNED, facts.cluster) in open_alerts
     severity, exposed, labels = _find_exposed(context)
+    doubtful = facts.doubtful_bookies()
     for bookie in facts.known.bookies:
         if bookie.presence is not Presence.WRITABLE or bookie.assigned is not False:
             continue
@@ -85,7 +86,11 @@ def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
             summary = f"{subject} is {_IN_QUARANTINE}"
             yield _report(context, UNASSIGNED, Severity.WARNING, "quarantined", bookie.bookie, summary)
         else:
-            summary = f"{subject} takes data and is in no group{exposed}"
+            summary = f"{subject} takes data and is in no group"
+            if bookie.bookie in doubtful:
+                yield _report(context, UNASSIGNED, Severity.WARNING, "unassigned", bookie.bookie, summary)
+                continue
+            summary += exposed
             yield _report(context, UNASSIGNED, severity, "unassigned", bookie.bookie, summary, labels)
 
 
@@ -94,7 +99,7 @@ def _find_exposed(context: IsolationAlertContext) -> tuple[Severity, str, dict[s
 
     The rules do not distinguish bookies in no group, so the answer is the same for each of them.
     """
-    exposed = [j for j in context.judgement.confirmed if j.affinity.is_isolating and j.placed.takes_unassigned]
+    exposed = [j for j in context.judgement.kept if j.affinity.is_isolating and j.placed.takes_unassigned]
     count = sum(len(j.namespaces) for j in exposed)
     if not count:
         return Severity.WARNING, "", {}

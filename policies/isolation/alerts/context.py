@@ -21,6 +21,7 @@ HEADROOM = "isolation-headroom"
 UNREAD = "bookies-unread"
 OVERDUE = "quarantine-overdue"
 UNCONFIRMED = "bookies-unconfirmed"
+DISAGREE = "collectors-disagree"
 NO_GROUPS = "no-bookie-groups"
 JOINED = "bookie-joined-in-place"
 

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies.isolation.decisions import QuarantineReason
-from policies.isolation.facts import IsolationFacts
+from policies.isolation.facts import IsolationFacts, Picture
 from policies.isolation.judge.placements import PlacementJudgement, judge_placements
 from policies.isolation.judge.quarantine import QuarantineJudgement, judge_ends, judge_quarantines
-from policies.isolation.membership import BookieMembership
-from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import BookieClusterState, Cohort, QuarantineOrder
+from policies.isolation.settings import IsolationSettings, RuleSet
+from policies.isolation.state import Cohort, GivenPromise, QuarantineOrder
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
-_MEMBERSHIPS = 2
-"""The memberships of a step: the last reading's, and the one that alerts rest on."""
+_PICTURES = 3
+"""The pictures of a step: by the last readings, for alerts, and for orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class IsolationJudgement:
 
     placements: tuple[PlacementJudgement, ...]
     """The verdicts on namespaces with an affinity."""
-    confirmed: tuple[PlacementJudgement, ...]
-    """The same by `facts.confirmed`, for alerts."""
+    kept: tuple[PlacementJudgement, ...]
+    """The same by `facts.kept`, for alerts."""
     without_affinity: PlacementJudgement
     ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
     """The quarantine orders that end now, and why."""
@@ -54,23 +53,24 @@ class IsolationJudge:
             facts: the cluster as of now.
             orders: the quarantine orders in force before this step.
         """
-        confirmed = self._judge_namespaces(facts.known, facts.confirmed)
-        without_affinity, *placements = self._judge_namespaces(facts.known, facts.membership)
+        promised = facts.known.promises
+        confirmed = self._judge_namespaces(facts.confirmed, promised)
+        kept = self._judge_namespaces(facts.kept, promised)
+        without_affinity, *placements = self._judge_namespaces(facts.read, promised)
         ended = judge_ends(orders, facts)
         ended_bookies = {order.bookie for order, _ in ended}
         standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-        quarantines = judge_quarantines(standing, facts, placements)
-        return IsolationJudgement(tuple(placements), confirmed[1:], without_affinity, ended, standing, quarantines)
+        quarantines = judge_quarantines(standing, facts, (tuple(placements), confirmed[1:]))
+        return IsolationJudgement(tuple(placements), kept[1:], without_affinity, ended, standing, quarantines)
 
-    def _judge_namespaces(
-        self, known: BookieClusterState, membership: BookieMembership
-    ) -> tuple[PlacementJudgement, ...]:
+    def _judge_namespaces(self, picture: Picture, promises: tuple[GivenPromise, ...]) -> tuple[PlacementJudgement, ...]:
         """Return the verdict on namespaces without affinity, then those on all others."""
-        judged = (known.cohorts, known.promises, membership)
+        judged = (picture.cohorts, promises, picture.membership)
         for last, placements in self._recent:
             if last == judged:
                 return placements
-        cohorts = (_WITHOUT_AFFINITY, *known.cohorts)
-        placements = judge_placements(cohorts, membership, self._settings, known.promised())
-        self._recent = [(judged, placements), *self._recent[: _MEMBERSHIPS - 1]]
+        cohorts = (_WITHOUT_AFFINITY, *picture.cohorts)
+        given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
+        placements = judge_placements(cohorts, picture.membership, self._settings, given)
+        self._recent = [(judged, placements), *self._recent[: _PICTURES - 1]]
         return placements

@@ -3,6 +3,9 @@
 Three guards prevent mass mistakes. The cluster must have groups; `max_quarantined` bounds the bookies in quarantine;
 each namespace that can place its data now must still be able to. Bookies are judged one after the other, each as if the
 orders on the earlier ones were carried out already.
+
+A quarantine cannot be taken back, so it needs the guards' consent twice: by the last readings, and by what two readings
+have confirmed. A single reading that shows a group's member, or lacks a namespace, lifts no guard.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +13,16 @@ from dataclasses import dataclass
 
 from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
-from policies.isolation.facts import IsolationFacts
+from policies.isolation.facts import IsolationFacts, Picture
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.settings import IsolationSettings, Quarantine, Unaffine
 from policies.isolation.state import BookieState, Presence, QuarantineOrder
 from policies.units import millis_of
 
 _LAST = 2**63
+_Needs = Sequence[tuple[int, str]]
+Placements = tuple[Sequence[PlacementJudgement], Sequence[PlacementJudgement]]
+"""The verdicts on namespaces, by the last readings and by confirmed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +60,14 @@ def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: Isolat
 
 
 def judge_quarantines(
-    standing: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+    standing: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Placements
 ) -> tuple[QuarantineJudgement, ...]:
     """Return the verdict on every bookie that should be in quarantine; none while a reading is stale.
 
     Args:
         standing: the orders that remain in force, by bookie.
         facts: the cluster as of now.
-        placements: the verdicts on namespaces.
+        placements: the verdicts on namespaces, by the last readings and by confirmed ones.
     """
     if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
         return ()
@@ -69,7 +75,7 @@ def judge_quarantines(
 
 
 def _judge_bookies(
-    standing: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+    standing: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Placements
 ) -> Iterator[QuarantineJudgement]:
     """Judge every writable bookie that has been unassigned for the grace, in the order of registration.
 
@@ -78,37 +84,42 @@ def _judge_bookies(
     ordered = {b for b, order in standing.items() if order.verdict is QuarantineVerdict.QUARANTINE}
     taken = facts.quarantined | {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
+    doubtful = facts.doubtful_bookies()
     due = [
         b
         for b in facts.known.bookies
-        if b.assigned is False and b.takes_data and (b.bookie in standing or b.since_ms <= oldest_ms)
+        if b.assigned is False
+        and b.takes_data
+        and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful))
     ]
-    needs = _collect_needs(facts, placements)
+    pictures = [(facts.read, _collect_needs(facts.settings, facts.read, placements[0]))]
+    if facts.confirmed is not facts.read:
+        pictures.append((facts.confirmed, _collect_needs(facts.settings, facts.confirmed, placements[1])))
     for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, *_registration_order(b))):
         if bookie.bookie in facts.quarantined:
             if bookie.bookie in ordered:
                 yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
             continue
-        forbidden, starved = _guard(taken, facts, needs)
-        if forbidden is None:
+        forbidden, starved = _guard(bookie.bookie, taken, facts, pictures)
+        if forbidden is not None:
+            yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
+        elif bookie.bookie not in doubtful:
             taken |= {bookie.bookie}
             yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
-        else:
-            yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
 
 
 def _registration_order(bookie: BookieState) -> tuple[int, int, str]:
     return (_LAST if bookie.czxid is None else bookie.czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie)
 
 
-def _collect_needs(facts: IsolationFacts, placements: Sequence[PlacementJudgement]) -> list[tuple[int, str]]:
+def _collect_needs(settings: IsolationSettings, picture: Picture, placements: Sequence[PlacementJudgement]) -> _Needs:
     """List the namespaces that can place data now and need bookies in no group for it, each with the number.
 
     A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices.
     """
     needs: list[tuple[int, str]] = []
-    size = facts.settings.ensemble_size
-    if facts.settings.unaffine is Unaffine.UNGROUPED and size <= len(facts.membership.unassigned):
+    size = settings.ensemble_size
+    if settings.unaffine is Unaffine.UNGROUPED and size <= len(picture.membership.unassigned):
         needs.append((size, "namespaces without affinity"))
     for judged in placements:
         needed = judged.placed.needed_unassigned(judged.ensemble_size) if judged.placed.feasible else 0
@@ -119,17 +130,19 @@ def _collect_needs(facts: IsolationFacts, placements: Sequence[PlacementJudgemen
 
 
 def _guard(
-    taken: frozenset[str], facts: IsolationFacts, needs: Sequence[tuple[int, str]]
+    bookie: str, taken: frozenset[str], facts: IsolationFacts, pictures: Sequence[tuple[Picture, _Needs]]
 ) -> tuple[QuarantineReason | None, str]:
-    """Return the guard that forbids one more quarantine, or None; and the namespaces that it would starve."""
+    """Return the guard that forbids the quarantine of a bookie, or None; and the namespaces that it would starve."""
     if not facts.membership.groups:
         return QuarantineReason.NO_GROUPS, ""
     if not limit_quarantined(len(taken), facts.settings).holds:
         return QuarantineReason.MAX_QUARANTINED, ""
-    unassigned = facts.membership.unassigned.members
-    left = len(unassigned) - len(unassigned & taken) - 1
-    starved = next((name for needed, name in needs if needed > left), None)
-    return (None, "") if starved is None else (QuarantineReason.WOULD_BE_INFEASIBLE, starved)
+    for picture, needs in pictures:
+        left = len(picture.membership.unassigned.members - taken - {bookie})
+        starved = next((name for needed, name in needs if needed > left), None)
+        if starved is not None:
+            return QuarantineReason.WOULD_BE_INFEASIBLE, starved
+    return None, ""
 
 
 def limit_quarantined(count: int, settings: IsolationSettings) -> Comparison:

@@ -181,7 +181,9 @@ def test_of_what_vanished_in_one_reading_one_alert_is_said_and_nothing_else(read
     assert len(run.placements()) == placements
 
 
-@pytest.mark.parametrize("reading", [bookies(20, "bk1 bk2 bk6 bk11"), racks(20, {"default": "bk1 bk2 bk3"})])
+@pytest.mark.parametrize(
+    "reading", [bookies(20, "bk1 bk2 bk6 bk11"), racks(20, {"default": "bk1 bk2 bk3", "shared": "bk6 bk7"})]
+)
 def test_half_of_it_may_go_at_once(reading: Any) -> None:
     run = joined().see(reading)
     assert run.said("bookies-unconfirmed") == []
@@ -287,7 +289,7 @@ def test_alerts_of_a_namespace_follow_its_verdict() -> None:
     run.see(bookies(23, "bk11 bk12")).see(bookies(24, "bk11")).see(bookies(34, "bk11"))
     assert run.firing()[("placement-infeasible", subject)] == "critical"
     assert ("isolation-leak", subject) not in run.firing()
-    run.see(bookies(35, "bk1 bk2 bk3"))
+    run.see(bookies(35, "bk1 bk2 bk3 bk11"))
     assert not {alert for alert, about in run.firing() if about == subject}
 
 

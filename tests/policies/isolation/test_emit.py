@@ -78,8 +78,8 @@ def test_who_needs_what_is_withheld_is_named_as_it_is_now() -> None:
     run.see(affinity(10, {"acme/b": "default"})).see(affinity(20, {"acme/b": "default", "acme/c": "shared"}))
     assert [(v[0], v[2], v[3]) for v in run.verdicts()] == [
         (0, "withhold", "would_be_infeasible"),
-        (10, "withhold", "would_be_infeasible"),
-    ]
+        (20, "withhold", "would_be_infeasible"),
+    ], "that acme/a is gone, the only namespace, was confirmed by the second reading"
     assert "without it acme/b could not place data" in run.quarantines()[-1].explanation
 
 

@@ -1,0 +1,195 @@
+"""What a single reading, or a contradicting collector, must not cause: an order to quarantine, or a critical alert."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.bookie_readings import NamespaceAffinity
+from policies.isolation.decisions import QuarantineVerdict
+from policies.observations import Observation, Outcome
+from tests.policies.isolation.scenario import LONG, ON, Run, affinity, at, bookies, everything, racks, to
+
+MEMBERS = " ".join(f"bk{n}" for n in range(1, 11))
+OTHERS = " ".join(f"bk{n}" for n in range(51, 61))
+GROUPS = {"default": MEMBERS}
+NAMESPACES: Mapping[str, NamespaceAffinity | str] = {"acme/a": "default"}
+SHORT = "bk1 bk11"
+"""acme/a has bk1 alone, so it needs bk11, which is in no group."""
+
+
+def settled(writable: str = MEMBERS, **settings: Any) -> Run:
+    """A cluster that was read the same for a minute."""
+    run = Run(ON, settings)
+    for second in range(0, 70, 10):
+        run.see(*everything(second, writable, GROUPS, NAMESPACES))
+    return run
+
+
+def orders(run: Run) -> list[tuple[str, str]]:
+    return [(d.bookie, d.verdict.value) for d in run.quarantines()]
+
+
+def criticals(run: Run) -> set[tuple[str, str]]:
+    return {(a.alert, a.subject) for a in run.alerts if a.severity == "critical"}
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        pytest.param(affinity(70, {}), id="no namespaces, outcome ok"),
+        pytest.param(affinity(70, {}, outcome=Outcome.ABSENT), id="no node"),
+        pytest.param(affinity(70, {"other/ns": "default"}), id="other namespaces"),
+        pytest.param(affinity(70, {"acme/a": "nowhere"}), id="another affinity"),
+        pytest.param(bookies(70, f"{SHORT} bk2"), id="a member that is not there"),
+    ],
+)
+def test_one_reading_lifts_no_guard_and_ends_no_alert(reading: Observation) -> None:
+    run = settled(SHORT)
+    assert orders(run) == [("bk11", "withhold")]
+    before = run.said("isolation-leak")
+    run.see(reading).see(*everything(71, SHORT, GROUPS, NAMESPACES)).until(80)
+    assert orders(run) == [("bk11", "withhold")]
+    if not reading.id.startswith("bookies"):
+        assert run.said("isolation-leak") == before == [(0, "c1/acme/a", "firing", "critical")]
+
+
+def test_a_second_reading_lifts_the_guard() -> None:
+    run = settled(SHORT).see(affinity(70, {})).see(affinity(80, {}))
+    assert orders(run)[-1] == ("bk11", "quarantine")
+    assert run.said("isolation-leak")[-1] == (80, "c1/acme/a", "resolved", "critical")
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        pytest.param(bookies(70, OTHERS), id="bookies of another cluster"),
+        pytest.param(bookies(70, f"{MEMBERS} {OTHERS} bk61"), id="more strangers than members"),
+        pytest.param(racks(70, {"default": OTHERS}), id="groups of another cluster"),
+        pytest.param(racks(70, {"other": OTHERS}), id="other groups"),
+        pytest.param(racks(70, {"default": ""}), id="an empty group"),
+        pytest.param(racks(70, {"default": "bk1"}), id="one member is left"),
+        pytest.param(racks(70, None), id="no znode, outcome ok"),
+        pytest.param(racks(70, None, outcome=Outcome.ABSENT), id="no znode"),
+        pytest.param(racks(70, {"default": MEMBERS.removeprefix("bk1 ")}), id="one member is missing"),
+    ],
+)
+@pytest.mark.parametrize("grace", ["0s", "10s"])
+def test_one_odd_reading_orders_nothing_and_raises_nothing_critical(reading: Observation, grace: str) -> None:
+    run = settled(grace=grace).see(reading).until(79)
+    run.see(*everything(80, MEMBERS, GROUPS, NAMESPACES)).until(200)
+    assert orders(run) == []
+    assert criticals(run) == set()
+
+
+def test_a_small_group_that_loses_one_of_two_members_raises_nothing_critical_before_a_second_reading() -> None:
+    run = Run(LONG, ON, grace="0s")
+    for second in (0, 10):
+        run.see(*everything(second, "bk1 bk2", {"default": "bk1 bk2"}, NAMESPACES))
+    run.see(racks(20, {"default": "bk1"})).until(29)
+    assert (orders(run), criticals(run)) == ([], set())
+    run.see(racks(30, {"default": "bk1"}))
+    assert ("isolation-leak", "c1/acme/a") in criticals(run)
+
+
+def test_another_cluster_s_readings_are_named_by_what_is_missing_and_what_came() -> None:
+    run = settled().see(bookies(70, OTHERS))
+    assert run.latest("bookies-unconfirmed").summary == (
+        "by the last reading of c1 0 of 10 registered bookies are left, and 10 unknown ones came: the reading before "
+        "counts until another one, 10s later, confirms that"
+    )
+    assert run.placement("acme/a").candidate_count == 10
+
+
+def test_an_absent_node_is_believed_when_a_second_reading_confirms_it() -> None:
+    run = Run(LONG).see(bookies(0, MEMBERS), affinity(0, NAMESPACES))
+    run.see(racks(0, None, outcome=Outcome.ABSENT)).until(9)
+    assert (run.placements(), run.firing()) == ([], {("bookies-unconfirmed", "c1"): "warning"})
+    run.see(racks(10, None, outcome=Outcome.ABSENT))
+    assert run.placement("acme/a").reason == "no_groups"
+    assert run.firing() == {("no-bookie-groups", "c1"): "critical"}
+
+
+def contradicting(until: int, ours: Observation, theirs: Observation) -> Run:
+    """Two collectors read the same cluster differently, every 5 s in turn."""
+    run = settled()
+    for second in range(70, until, 5):
+        which, source = (theirs, "b") if second % 10 else (ours, "a")
+        run.see(replace(which, id=f"{second}", at=at(second), source=source))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (bookies(0, MEMBERS), bookies(0, OTHERS)),
+        (bookies(0, MEMBERS), bookies(0, MEMBERS.removeprefix("bk1 "))),
+        (racks(0, GROUPS), racks(0, {"default": MEMBERS.removeprefix("bk1 ")})),
+        (affinity(0, NAMESPACES), affinity(0, {"acme/a": "nowhere"})),
+    ],
+    ids=["another cluster", "one bookie", "one member", "affinity"],
+)
+def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observation, theirs: Observation) -> None:
+    run = settled()
+    before = len(run.placements())
+    run = contradicting(270, ours, theirs)
+    assert len(run.placements()) <= before + 2
+    assert [s[2] for s in run.said("collectors-disagree")] == ["firing"]
+    assert len(run.said("bookies-unconfirmed")) <= 2
+    assert (orders(run), criticals(run)) == ([], set())
+    alert = run.latest("collectors-disagree")
+    assert alert.labels["sources"] == "a,b"
+    assert alert.summary.startswith("the collectors a and b disagree about ")
+
+
+def test_a_dispute_ends_when_the_collectors_have_agreed_for_validity() -> None:
+    run = contradicting(100, bookies(0, MEMBERS), bookies(0, OTHERS))
+    for second in range(100, 500, 10):
+        run.see(*everything(second, MEMBERS, GROUPS, NAMESPACES))
+    assert [s[2] for s in run.said("collectors-disagree")] == ["firing", "resolved"]
+    assert run.placements()[-1].candidate_count == 10
+
+
+odd_names = st.lists(st.sampled_from(["bk1", "bk2", "bk3", "bk11", "bk51", "bk52"]), max_size=6, unique=True)
+odd_groups = st.none() | st.dictionaries(st.sampled_from(["default", "other"]), odd_names.map(" ".join), max_size=2)
+odd_namespaces = st.dictionaries(
+    st.sampled_from(["acme/a", "other/ns"]), st.sampled_from([to("default"), to("other"), to()]), max_size=2
+)
+odd_readings = st.one_of(
+    st.builds(bookies, st.just(75), odd_names.map(" ".join)),
+    st.builds(racks, st.just(75), odd_groups, st.sampled_from([Outcome.OK, Outcome.ABSENT])),
+    st.builds(affinity, st.just(75), odd_namespaces, st.sampled_from([Outcome.OK, Outcome.ABSENT])),
+)
+
+
+@given(odd_readings, st.sampled_from([SHORT, "bk1 bk2 bk3", "bk1 bk2 bk11"]), st.integers(1, 9))
+def test_a_reading_that_contradicts_and_is_contradicted_orders_nothing(
+    odd: Observation, writable: str, back_after: int
+) -> None:
+    """The same orders follow as without it, except about a bookie that only this reading lists."""
+
+    def run_with(*readings: Observation) -> set[tuple[str, str]]:
+        run = settled(writable)
+        for reading in readings:
+            run.see(reading)
+        run.see(*everything(75 + back_after, writable, GROUPS, NAMESPACES)).until(200)
+        return {(d.bookie, d.verdict.value) for d in run.quarantines() if d.verdict is QuarantineVerdict.QUARANTINE}
+
+    assert run_with(odd) == run_with()
+
+
+@given(st.permutations(["x", "y", "z"]), odd_names, odd_groups, odd_namespaces)
+def test_the_order_of_collectors_within_an_instant_changes_no_decision(
+    order: list[str], names: list[str], groups: dict[str, str] | None, namespaces: dict[str, Any]
+) -> None:
+    def run_with(ids: list[str]) -> list[Any]:
+        run = settled()
+        for second in (70, 85):
+            readings = everything(second, " ".join(names), groups, namespaces)
+            run.see(*(replace(each, id=f"{second}{id_}") for each, id_ in zip(readings, ids, strict=True)))
+        return [d.model_dump(exclude={"evidence"}) for d in run.until(200).published]
+
+    assert run_with(order) == run_with(["x", "y", "z"])
