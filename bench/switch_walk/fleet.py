@@ -49,6 +49,8 @@ class Fleet(World):
         clusters: how many there are.
     """
 
+    goes_on_reporting = False
+
     def __init__(
         self, limits: SwitchLimits | None = None, policy: TargetPolicy = TargetPolicy.SHARED, clusters: int = 3
     ) -> None:
@@ -243,6 +245,10 @@ class Fleet(World):
         orders = [o for o in said if o.verdict in ORDERS and o.verdict not in _READS_ONLY]
         if self.contested_heard and orders and type(event).__name__ != "Resume":
             raise HarmError(f"CONTESTED: {orders[0].verdict.value} although somebody else directs")
+        forgets = (SwitchVerdict.DELETE_OLD, SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.CLOSE_CLIENT)
+        silent = self._find_silent() if any(o.verdict in forgets for o in orders) and self.state.directive else ""
+        if silent and not (orders[0].verdict is SwitchVerdict.REMOVE_REGISTRY and orders[0].reason.value == "not_seen"):
+            raise HarmError(f"SILENT: {orders[0].verdict.value} although {silent}")
         if any(o.verdict is SwitchVerdict.DELETE_OLD for o in orders) and (why := self._astray()):
             raise HarmError(f"CLEAN-UP: {why}")
         for one in said:
@@ -278,6 +284,14 @@ class Fleet(World):
         asked_back = stage is S.ROLLED_BACK and not self.switch.attribution_only
         if (stage is S.DONE or asked_back) and (why := self._astray()):
             raise HarmError(f"{stage.value.upper()}: {why}")
+
+    def _find_silent(self) -> str:
+        """A live broker that sent no report for `ack_timeout`; else an empty text."""
+        reports, members = {b.name: b.at_ms for b in self.state.brokers}, self.state.members
+        if members is None or members.is_unread or self.now_ms >= members.at_ms + self.limits.ack_timeout_ms:
+            return "it is not known which brokers are alive"
+        since_ms = self.now_ms - self.limits.ack_timeout_ms
+        return next((f"{name} is silent" for name in members.brokers if reports.get(name, -1) <= since_ms), "")
 
     def _astray(self) -> str:
         """A live broker that does not follow the directive, by the reports that arrived; else an empty text."""

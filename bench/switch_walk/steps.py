@@ -64,6 +64,23 @@ def _cleans_up(fleet: Fleet, draw: Random) -> None:
     fleet.tell(command("cleanup", fleet.key()))
 
 
+def _ends(fleet: Fleet, draw: Random) -> None:
+    """Let an operator leave hold at any hour."""
+    fleet.tell(command("end", fleet.key(), delete=draw.random() < 0.3))
+
+
+def _is_silent(fleet: Fleet, draw: Random) -> None:
+    """Let everything but one agent report for longer than `ack_timeout`; that broker goes where it wants."""
+    name = _any_broker(fleet, draw)
+    fleet.later(fleet.limits.ack_timeout_ms)
+    if draw.random() < 0.3:
+        fleet.fleet[name] = Broker(draw.choice(sorted(fleet.clusters)), fleet.fleet[name].epoch)
+    for other in sorted(fleet.fleet):
+        if other != name:
+            fleet.later(10).report(other)
+    fleet.read()
+
+
 def _read(fleet: Fleet, _draw: Random) -> None:
     fleet.read()
 
@@ -311,7 +328,7 @@ def _settings_change(fleet: Fleet, draw: Random) -> None:
         copy_concurrency=draw.choice((1, 2, 5)), max_deletions=draw.choice((1, 3)), retries=draw.choice((1, 3)),
         orders_ahead=draw.choice((0, 3)), automatic_rollback=draw.random() < 0.3, remapped=draw.choice(kinds),
         rollback_window_ms=draw.choice((1000, DAY_MS, 30 * DAY_MS)),
-        ack_timeout_ms=draw.choice((1000, 60_000)),
+        ack_timeout_ms=draw.choice((20_000, 60_000)),
     )  # fmt: skip
     fleet.policy = draw.choice(tuple(TargetPolicy))
 
@@ -356,6 +373,7 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
 
 STEPS: tuple[tuple[int, Step], ...] = (
     (6, _start), (1, _roll_back), (1, _abort), (1, _command("pause")), (3, _command("resume")), (3, _luck),
+    (1, _ends), (2, _is_silent),
     (3, _cleans_up), (3, follow_remedy), (4, _time),
     (6, _adopts), (6, _reports), (10, _follows), (1, _goes_back), (1, _joins), (1, _leaves), (8, _writes),
     (1, _client_fails), (1, _new_reference), (16, _works), (1, _dies), (1, _fails), (2, _repeats),
@@ -366,5 +384,5 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
 )  # fmt: skip
 """The steps with their weights."""
-WAYS_OUT: tuple[Step, ...] = (_command("resume"), _drives_on, _abort, _roll_back)
+WAYS_OUT: tuple[Step, ...] = (_command("resume"), _drives_on, _abort, _roll_back, _command("end"))
 """Commands with which an operator tries to end a switch."""

@@ -11,7 +11,7 @@ from typing import Any
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.id_generators import EMPTY_LONG, EMPTY_SHORT, MAX_HOB, IdGenerator, hob_name
+from policies.switching.id_generators import EMPTY_LONG, EMPTY_SHORT, MAX_HOB, IdGenerator, hob_name, next_sequence
 from policies.switching.ledger_paths import Layout, parse_layout
 
 _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
@@ -60,6 +60,22 @@ def read_generator(reader: Reader, root: str) -> IdGenerator | None:
     if hob is None:
         return EMPTY_LONG
     return _generator(hob, reader.read(exists, f"{long_path}/{hob_name(hob)}")) if hob <= MAX_HOB else None
+
+
+def read_lower_counters(reader: Reader, root: str, hob: int | None) -> dict[int | None, int]:
+    """Return how many ids each counter below the present one gave, by the k of its `HOB-k`; None stands for `idgen`.
+
+    A client that stays connected remembers its counter after the cluster was advanced. Raises as `read_generator` does.
+    """
+    if hob is None:
+        return {}
+    exists, long_path = reader.client.exists_async, f"{root}/idgen-long"
+    names = reader.read(reader.client.get_children_async, long_path) or ()
+    lower = sorted(int(match[1]) for name in names if (match := _HOB.fullmatch(name)) and int(match[1]) < hob)
+    paths: dict[int | None, str] = {None: f"{root}/idgen", **{each: f"{long_path}/{hob_name(each)}" for each in lower}}
+    found = dict(reader.read_all(exists, paths.values()))
+    stats = {each: found[path] for each, path in paths.items()}
+    return {each: next_sequence(stat.cversion, stat.numChildren) for each, stat in stats.items() if stat is not None}
 
 
 def _generator(hob: int | None, stat: Any) -> IdGenerator | None:

@@ -29,7 +29,10 @@ class BookKeeperClients(Protocol):
     """The broker's clients of BookKeeper clusters. Called from the agent's thread."""
 
     def open(self, name: str) -> None:
-        """Open a client of a cluster, and create all new ledgers there from now on.
+        """Open a new client of a cluster, and create all new ledgers through it from now on.
+
+        It must be a new one also if a client of the cluster is open: an open client remembers the `HOB` from which it
+        takes ids, and would go on with lower ones after the cluster was advanced.
 
         When it returns, ledgers of other clusters are not written to any more, except open ones that are being closed.
         If the client cannot be opened, it raises any exception, and the broker continues as before.
@@ -95,6 +98,7 @@ class BrokerAgent:
         self._changed = threading.Event()
         self._followed: _Followed | None = None
         self._writing_to: str | None = None
+        self._opened_epoch: int | None = None
         self._closed: dict[str, int] = {}
         self._sequence = 0
         self._trouble = ""
@@ -150,6 +154,7 @@ class BrokerAgent:
             return True
         _log.info("writing", broker=self._broker, target=target, epoch=epoch)
         self._closed.pop(target, None)
+        self._opened_epoch = epoch
         self._writing_to, self._followed = target, _Followed(epoch, target, failed=False)
         return True
 
@@ -184,6 +189,7 @@ class BrokerAgent:
                 client_init_failed=followed.failed,
                 writes=tuple(sorted(set(self._clients.writes_since_ack()))),
                 reads=tuple(sorted(set(self._clients.reads()))),
+                client_epoch=self._opened_epoch,
             )
         )
 

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
 from connectors.bookkeeper.provenance import confirm_provenance
@@ -18,7 +18,14 @@ from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import Ledger
 from policies.switching.precheck.report import precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules
-from policies.switching.readings import GeneratorReading, SwitchBrokers, SwitchCluster, SwitchInventory, SwitchPrecheck
+from policies.switching.readings import (
+    GeneratorReading,
+    LowerCounter,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchInventory,
+    SwitchPrecheck,
+)
 from policies.switching.references import Reference, find_owner, with_ledger
 
 _READ_SECONDS = 10.0
@@ -56,10 +63,11 @@ class ClusterReader:
             began = time.monotonic()
             try:
                 seen = self._sessions.read_cluster(name)
+                lower = self._sessions.read_lower_counters(name, seen.generator.hob if seen.generator else None)
             except (*_UNREAD, UserError) as error:
                 yield SwitchCluster(cluster=self._cluster, name=name, **_describe_failure(error))
             else:
-                yield _make_reading(self._cluster, seen, _elapsed_ms(began))
+                yield _make_reading(self._cluster, seen, lower, _elapsed_ms(began))
 
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Run a precheck of a switch."""
@@ -126,7 +134,7 @@ class ClusterReader:
         return instance_id
 
 
-def _make_reading(cluster: str, seen: ClusterSnapshot, took_ms: int) -> SwitchCluster:
+def _make_reading(cluster: str, seen: ClusterSnapshot, lower: Mapping[int | None, int], took_ms: int) -> SwitchCluster:
     return SwitchCluster(
         cluster=cluster,
         outcome=Outcome.OK,
@@ -139,6 +147,7 @@ def _make_reading(cluster: str, seen: ClusterSnapshot, took_ms: int) -> SwitchCl
         else GeneratorReading(
             hob=seen.generator.hob, cversion=seen.generator.cversion, num_children=seen.generator.num_children
         ),
+        lower=tuple(LowerCounter(hob=hob, given=given) for hob, given in lower.items()),
         took_ms=took_ms,
     )
 

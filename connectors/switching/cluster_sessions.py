@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from connectors.bookkeeper.identity import read_cluster, read_layout
+from kazoo.exceptions import NodeExistsError
+
+from connectors.bookkeeper.identity import read_cluster, read_layout, read_lower_counters
 from connectors.bookkeeper.ledgers import FoundLedgers, read_ledgers
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.switching.topic_owner import find_topic_owner, parse_cursor
@@ -15,6 +18,7 @@ from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
+from policies.switching.id_generators import hob_name
 
 _READ_SECONDS = 10.0
 _LOOKUP_SECONDS = 0.001
@@ -97,6 +101,28 @@ class ClusterSessions:
         """Read the identity, layout and id generator of a BookKeeper cluster. Raises as `find_ledgers` does."""
         metadata = self.find_metadata(name)
         return read_cluster(metadata.session.reader(time_limit(_READ_SECONDS)), name, metadata.ledgers_root, 0)
+
+    def read_lower_counters(self, name: str, hob: int | None) -> dict[int | None, int]:
+        """Read the counters below the present one, see `identity.read_lower_counters`."""
+        metadata = self.find_metadata(name)
+        return read_lower_counters(metadata.session.reader(time_limit(_READ_SECONDS)), metadata.ledgers_root, hob)
+
+    def advance_ids(self, name: str, hob: int) -> None:
+        """Create a `HOB` in a cluster's id generator, unless it exists, so that new clients get its ids.
+
+        BookKeeper must be able to write below it, so it gets the ACL of the root.
+
+        Raises:
+            UserError: the settings have no such cluster.
+            NotConnectedError: its ZooKeeper cannot be reached.
+            KazooException: it cannot be written.
+        """
+        metadata = self.find_metadata(name)
+        client, folder = metadata.session.client(), f"{metadata.ledgers_root}/idgen-long"
+        acls, _ = client.get_acls(metadata.ledgers_root)
+        for path in (folder, f"{folder}/{hob_name(hob)}"):
+            with suppress(NodeExistsError):
+                client.create(path, b"", acl=acls)
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
         """Look up ledgers of a BookKeeper cluster.

@@ -1,10 +1,16 @@
 """Carries out orders about the registry: clusters, directive, statuses, permits to close clients."""
 
-import structlog
+from collections.abc import Callable
 
-from connectors.switching.registry import DirectiveOutcome, Registry, RegistryConflictError
+import structlog
+from kazoo.exceptions import KazooException
+
+from connectors.switching.registry import DirectiveOutcome, Registry, RegistryConflictError, RegistryError
+from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from policies.errors import UserError
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
+from policies.switching.id_generators import hob_name
 from policies.switching.readings import StatusAction, SwitchStatus
 from policies.switching.state import ClusterStatus
 
@@ -15,6 +21,7 @@ REGISTRY_ORDERS = frozenset(
         SwitchVerdict.WRITE_DIRECTIVE,
         SwitchVerdict.WRITE_STATUS,
         SwitchVerdict.CLOSE_CLIENT,
+        SwitchVerdict.ADVANCE_IDS,
     }
 )
 
@@ -22,11 +29,16 @@ _log = structlog.get_logger(__name__)
 
 
 class RegistryOrders:
-    """Carries orders out. For one thread."""
+    """Carries orders out. For one thread.
 
-    def __init__(self, cluster: str, registry: Registry) -> None:
+    Args:
+        advance_ids: creates a `HOB` in the id generator of a BookKeeper cluster.
+    """
+
+    def __init__(self, cluster: str, registry: Registry, advance_ids: Callable[[str, int], None]) -> None:
         self._cluster = cluster
         self._registry = registry
+        self._advance_ids = advance_ids
 
     def write_proposed(self) -> None:
         """Write missing entries in the format of PIP-477. Raises RegistryError: try again."""
@@ -70,7 +82,17 @@ class RegistryOrders:
                 return self._write_status(order, name)
             case SwitchVerdict.CLOSE_CLIENT:
                 self._registry.allow_close(name, order.epoch)
+            case SwitchVerdict.ADVANCE_IDS:
+                self._advance(name, int(args["hob"] or 0))
         return None
+
+    def _advance(self, name: str, hob: int) -> None:
+        try:
+            self._advance_ids(name, hob)
+        except (KazooException, NotConnectedError, UnreadError, UserError, OSError) as error:
+            raise RegistryError(
+                f"the ids of {name} cannot be advanced to {hob_name(hob)}: {detail_of(error)}"
+            ) from None
 
     def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
         status = ClusterStatus(str(order.args["status"]))

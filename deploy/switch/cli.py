@@ -250,6 +250,20 @@ def cleanup(
     return runner.with_consent(given=yes).clean_up(execute=execute)
 
 
+@switch_app.command()
+@_sends_command
+def end(
+    runner: "CommandRunner",
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the copied ledgers from the old cluster, which cannot be undone.")
+    ] = False,
+    yes: Yes = False,
+) -> int:
+    """Leave hold at any hour. The copied ledgers stay in the old cluster, and are listed."""
+    question = "Delete the copied ledgers now? This cannot be undone." if delete else "End the switch, and keep all?"
+    return runner.with_consent(given=yes).confirm_and_run(question, "end", delete=delete)
+
+
 @switch_app.command("close-client")
 @_sends_command
 def close_client(runner: "CommandRunner", name: Name) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from policies.switching.decisions import SwitchRecord
-from policies.switching.state import REVERSIBLE, SwitchStage
+from policies.switching.state import REVERSIBLE, UNDONE, SwitchStage
 
 S = SwitchStage
 _ADVANCE = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to (HOB-\d+)")
@@ -33,6 +33,10 @@ def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
     yield from _commands_back(record, now)
     if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not record.halted:
         yield f"`cleanup` (lists what to delete in {record.source}; `--execute` deletes it)"
+    if at is S.HOLD:
+        yield f"`end` (leaves hold, and keeps the ledgers in {record.source}; `--delete` deletes them at once)"
+    if at is S.ROLLED_BACK_WITH_FAILURES:
+        yield "`rollback` (tries again what was not taken back)"
     if at is S.DONE_WITH_FAILURES:
         yield f"`start --target {record.target}` (tries the ledgers that stayed behind again)"
     if at in (S.CLEANUP, S.ROLLBACK, S.DONE_WITH_FAILURES):
@@ -44,11 +48,11 @@ def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
 def _commands_back(record: SwitchRecord, now: datetime) -> Iterator[str]:
     at = record.verdict
     if at is S.TRIGGERED:
-        yield f"`abort` (sends brokers back to {record.source}, if ids allow)"
+        yield f"`abort` (sends brokers back to {record.source})"
     elif at in REVERSIBLE and record.rollback_until is not None and now < record.rollback_until:
         yield f"`rollback` (attributions go back to {record.source}, brokers stay)"
-        yield "`rollback --with-brokers` (brokers too, if ids allow)"
-    elif at in (S.ROLLED_BACK, S.ABORTED, S.REJECTED):
+        yield "`rollback --with-brokers` (brokers too)"
+    elif at in UNDONE | {S.REJECTED}:
         home = next((name for name, status in record.registry.items() if status == "active"), None)
         if record.active not in (None, home):
-            yield f"`rollback --with-brokers` (brokers go back to {home}, if ids allow)"
+            yield f"`rollback --with-brokers` (brokers go back to {home})"

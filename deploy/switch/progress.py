@@ -93,7 +93,7 @@ def next_step(record: SwitchRecord, now: datetime) -> str:
 def _describe_hold(record: SwitchRecord, now: datetime) -> str:
     ways = ["`rollback`"] if record.rollback_until is not None and now < record.rollback_until else []
     ways += ["`cleanup`"] if record.cleanup_from is not None and now >= record.cleanup_from else []
-    return f"waits for an operator: {' or '.join(ways)}" if ways else "waits until `cleanup` is possible"
+    return f"waits for an operator: {' or '.join([*ways, '`end`'])}"
 
 
 def _describe_acks(record: SwitchRecord, now: datetime) -> str:
@@ -125,6 +125,7 @@ _STEPS: Mapping[SwitchStage, str] = {
     SwitchStage.DONE_WITH_FAILURES: "waits for an operator: `--failed` lists what stays behind, `start` tries it again",
     SwitchStage.ROLLBACK: "{left} more ledgers are attributed to {source} again",
     SwitchStage.ROLLED_BACK: "Headgate's copies are deleted from {target} when the window is over",
+    SwitchStage.ROLLED_BACK_WITH_FAILURES: "waits for an operator: `rollback` tries again what was not taken back",
     SwitchStage.REJECTED: "nothing; no broker moved",
     SwitchStage.ABORTED: "nothing; an operator ended it",
 }

@@ -21,8 +21,16 @@ _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
     SwitchStage.ROLLBACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
     SwitchStage.ABORTED: (*_WAY[:4], SwitchStage.ABORTED),
     SwitchStage.ROLLED_BACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
+    SwitchStage.ROLLED_BACK_WITH_FAILURES: (
+        *_WAY[:4],
+        SwitchStage.ROLLBACK,
+        SwitchStage.ROLLED_BACK_WITH_FAILURES,
+    ),
 }
-_BAD = frozenset({SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED, SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK})
+_TAKEN_BACK = frozenset(
+    {SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES},
+)
+_BAD = _TAKEN_BACK | {SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED}
 _TO_CLEAN = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
 _BUILT = MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
 
@@ -51,6 +59,7 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *_brokers(record, now),
         *_failed(record),
         *_windows(record, now),
+        *_holds(record),
         Text.assemble(("next", "bold"), f": {next_step(record, now)}"),
         *([Text.assemble(("you may", "bold"), f": {', '.join(commands)}")] if commands else []),
         _registry(record),
@@ -138,7 +147,7 @@ def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
     counts, total = record.ledgers, sum(record.ledgers.values())
     if not total:
         return found
-    if at in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK):
+    if at in _TAKEN_BACK:
         return [*found, ("rolled back", counts.get(LedgerStage.REVERTED, 0), total)]
     found.append(("copied", _count(counts, _BUILT), total))
     if at not in (SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD):
@@ -178,7 +187,7 @@ def _pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) 
 
 def _failed(record: SwitchRecord) -> Iterator[Text]:
     failed = {stage: count for stage, count in record.ledgers.items() if stage in FAILED}
-    if failed and record.verdict not in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK):
+    if failed and record.verdict not in _TAKEN_BACK:
         what = ", ".join(f"{count} {stage.value}" for stage, count in failed.items())
         yield Text.assemble((f"stay behind in {record.source}", "bold red"), f": {what}")
 
@@ -200,6 +209,13 @@ def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
             yield Text(f"clean-up: possible in {human_seconds(left)} (from {since})")
         else:
             yield Text(f"clean-up: possible (since {since})", "green")
+
+
+def _holds(record: SwitchRecord) -> Iterator[Text]:
+    """Format what the switch waits for: since when, when that becomes an alert, and the command that ends it."""
+    for hold in record.holds:
+        times = f"since {_instant(hold.since)}, an alert from {_instant(hold.alert_from)}"
+        yield Text.assemble(("waits", "bold yellow"), f": {hold.why} ({times}); {hold.ends_with} ends that")
 
 
 def _instant(instant: datetime) -> str:

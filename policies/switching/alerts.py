@@ -7,8 +7,10 @@ from policies.decisions import Severity
 from policies.switching.facts import SwitchFacts
 from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge import guards
-from policies.switching.state import ENDED, Switch, SwitchStage
-from policies.switching.watch import LIVE, Deviation, find_first_broker_due_ms, overdue
+from policies.switching.judge.holds import find_holds
+from policies.switching.state import ENDED, LedgerStage, Switch, SwitchStage
+from policies.switching.state import UNDONE as TAKEN_BACK
+from policies.switching.watch import LIVE, Deviation, find_unknown_since_ms, overdue
 from policies.units import counted_with, from_millis, name_some
 
 HALTED = "switch-halted"
@@ -23,6 +25,9 @@ IMPOSTOR = "switch-impostor"
 IDS_BEHIND = "switch-ids-behind"
 UNPLANNED = "switch-unplanned-references"
 UNDONE = "switch-undone"
+NOT_TAKEN_BACK = "switch-not-taken-back"
+WAITING = "switch-waiting"
+NOT_REVERTED = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
 _BEFORE_END = frozenset(SwitchStage) - ENDED - {SwitchStage.DONE_WITH_FAILURES}
 _UNDER_WAY = frozenset(
     {
@@ -31,7 +36,7 @@ _UNDER_WAY = frozenset(
     }
 )  # fmt: skip
 _BLOCKS = frozenset({SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK})
-_TAKEN_BACK = frozenset({SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
+_TAKEN_BACK = TAKEN_BACK | {SwitchStage.ROLLBACK}
 
 
 def conditions(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
@@ -67,21 +72,21 @@ def _raise(cluster: str, alert: str, severity: Severity, reason: str, summary: s
 
 def _judge_brokers(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     switch, late = facts.state.switch, overdue(facts)
-    due_ms = find_first_broker_due_ms(facts.state, facts.limits.ack_timeout_ms)
+    unknown_ms = find_unknown_since_ms(facts)
+    if switch is not None and unknown_ms is not None and facts.now_ms >= unknown_ms + facts.limits.ack_timeout_ms:
+        summary = (
+            f"no live broker of {cluster} is known since {_format_instant(unknown_ms)}: the switch to {switch.target} "
+            "waits until brokers' agents are registered and read"
+        )
+        yield _raise(cluster, AWAITED, Severity.WARNING, "no_live_broker", summary)
     if switch is not None and switch.stage in LIVE:
         for found in late:
             state = f"{found.broker} of {cluster} {found.why}, since {_format_instant(found.since_ms)}"
             summary = f"{state}: it should write to {switch.target} alone"
             labels = {"cluster": cluster, "broker": found.broker, "stage": switch.stage.value}
             yield Condition(ASTRAY, f"{cluster}/{found.broker}", Severity.CRITICAL, "broker_astray", summary, labels)
-    elif late:
+    elif late and unknown_ms is None:
         yield _await_brokers(cluster, facts, late)
-    elif switch is not None and due_ms is not None and facts.now_ms >= due_ms:
-        summary = (
-            f"no live broker of {cluster} is known since {_format_instant(switch.started_ms)}, when the switch to "
-            f"{switch.target} began: it waits until brokers' agents are registered and read"
-        )
-        yield _raise(cluster, AWAITED, Severity.WARNING, "no_live_broker", summary)
 
 
 def _await_brokers(cluster: str, facts: SwitchFacts, late: Sequence[Deviation]) -> Condition:
@@ -105,6 +110,14 @@ def _judge_ids(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     generator = facts.generator(active) if active else None
     if active is None or generator is None or facts.state.directive is None:
         return
+    seen = facts.state.cluster(active)
+    if seen is not None and seen.lower_moved_ms > facts.state.directed_ms:
+        summary = (
+            f"a client of {active} of {cluster} still takes ids below its present HOB, seen at "
+            f"{_format_instant(seen.lower_moved_ms)}: restart the brokers that did not open a new client"
+        )
+        yield _raise(cluster, IDS_BEHIND, Severity.CRITICAL, "old_client", summary)
+        return
     if switch is not None and (switch.blocked or switch.halted):
         return  # another alert names the same remedy
     giver, gave = "", facts.gave_beyond(active)
@@ -122,18 +135,32 @@ def _judge_ids(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
 # --- the switch
 
 
+def _judge_waits(facts: SwitchFacts, switch: Switch, move: str) -> Iterator[tuple[str, Severity, str, str]]:
+    if switch.stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
+        paths = [t.paths[0] for t in facts.plan if t.stage in NOT_REVERTED]
+        summary = f"{move} is taken back, except {name_some(paths)}: `rollback` tries again"
+        yield NOT_TAKEN_BACK, Severity.WARNING, "failures", summary
+    hold = next((hold for hold in find_holds(facts) if facts.now_ms >= hold.due_ms), None)
+    if hold is not None:
+        summary = f"{move} waits {hold.why}, since {_format_instant(hold.since_ms)}; {hold.ends_with} ends that"
+        alert, severity = (BLOCKED, Severity.CRITICAL) if hold.name == "return" else (WAITING, Severity.WARNING)
+        yield alert, severity, hold.name, summary
+
+
 def _judge_switch(cluster: str, facts: SwitchFacts, switch: Switch) -> Iterator[Condition]:
     move = f"the switch of {cluster} from {switch.source} to {switch.target}"
     found: list[tuple[str, Severity, str, str]] = []
     if switch.halted:
         found.append((HALTED, Severity.CRITICAL, "halted", f"{move} halts: {switch.halted}"))
-    if switch.blocked and switch.stage in _BLOCKS:
+    returns = switch.returning or switch.stage is SwitchStage.ROLLBACK
+    if switch.blocked and switch.stage in _BLOCKS and not returns:
         found.append((BLOCKED, Severity.CRITICAL, "blocked", f"{move} is blocked: {switch.blocked}"))
     if switch.degraded and switch.stage in _BEFORE_END:
         summary = f"{move} is degraded: a broker cannot reach {switch.target}"
         found.append((DEGRADED, Severity.CRITICAL, "client_init_failed", summary))
     if switch.stage in _UNDER_WAY and (why := guards.holds_lease(facts)):
         found.append((UNATTENDED, Severity.WARNING, "no_lease", f"{move} does not go on: {why}"))
+    found += _judge_waits(facts, switch, move)
     if switch.automatic and switch.stage in _TAKEN_BACK:
         found.append((UNDONE, Severity.WARNING, "automatic", f"{move}: {switch.automatic}"))
     unplanned = f"{counted_with(switch.unplanned_count, 'reference', 'names', 'name')} {switch.source}"

@@ -43,6 +43,14 @@ class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
     layout: Layout | None
     generator: IdGenerator | None
     read_ms: InstantMs
+    epoch: int | None = None
+    """The epoch of the directive that ZooKeeper had before the reading; -1: none that is known. None: not reported."""
+    lower_counters: int = 0
+    """The number of counters below the present one: `idgen` and every lower ``HOB``."""
+    lower_given: int = 0
+    """The number of ids that all counters below the present one gave; only clients that remember them use them."""
+    lower_moved_ms: InstantMs = -1
+    """When one of these last gave an id."""
 
 
 def are_one(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:

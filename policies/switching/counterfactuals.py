@@ -51,7 +51,7 @@ _NEXT: Mapping[SwitchStage, tuple[tuple[SwitchStage, str], ...]] = {
         (SwitchStage.ROLLBACK, "a person rolls it back until {rollback_until}"),
     ),
     SwitchStage.HOLD: (
-        (SwitchStage.CLEANUP, "a person cleans up, from {cleanup_from} on"),
+        (SwitchStage.CLEANUP, "a person cleans up, from {cleanup_from} on, or ends it at any hour"),
         (SwitchStage.ROLLBACK, "a person rolls it back until {rollback_until}"),
     ),
     SwitchStage.CLEANUP: (
@@ -63,6 +63,9 @@ _NEXT: Mapping[SwitchStage, tuple[tuple[SwitchStage, str], ...]] = {
     SwitchStage.REJECTED: ((SwitchStage.TRIGGERED, "brokers can reach {target}, and a person starts it again"),),
     SwitchStage.ROLLBACK: ((SwitchStage.ROLLED_BACK, "each of {ledgers} names {source} again"),),
     SwitchStage.ROLLED_BACK: ((SwitchStage.TRIGGERED, "a person starts another switch"),),
+    SwitchStage.ROLLED_BACK_WITH_FAILURES: (
+        (SwitchStage.ROLLBACK, "a person rolls it back again, and what failed is tried anew"),
+    ),
     SwitchStage.ABORTED: ((SwitchStage.TRIGGERED, "a person starts another switch"),),
 }
 

@@ -20,6 +20,7 @@ class SwitchVerdict(ClosedEnum):
     REMOVE_REGISTRY = "remove-registry", "Order: remove a BookKeeper cluster from the registry."
     RUN_PRECHECK = "run-precheck", "Order: read both clusters and publish a report."
     WRITE_DIRECTIVE = "write-directive", "Order: direct the brokers to a cluster, by a new epoch."
+    ADVANCE_IDS = "advance-ids", "Order: create a `HOB` in a cluster's id generator, so that it gives greater ids."
     TAKE_INVENTORY = "take-inventory", "Order: list every reference, and which of their ledgers exist in the target."
     START_COPY = "start-copy", "Order: copy a ledger under its id (with `remap`, under a new one)."
     DELETE_OWN_COPY = "delete-own-copy", "Order: delete a copy that is in Headgate's journal."
@@ -47,7 +48,7 @@ ORDERS = frozenset(
         SwitchVerdict.WRITE_REGISTRY, SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.RUN_PRECHECK,
         SwitchVerdict.WRITE_DIRECTIVE, SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.START_COPY,
         SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER, SwitchVerdict.REVERT,
-        SwitchVerdict.DELETE_OLD, SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT,
+        SwitchVerdict.DELETE_OLD, SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT, SwitchVerdict.ADVANCE_IDS,
     }
 )  # fmt: skip
 """The verdicts that an executor carries out."""
@@ -115,6 +116,7 @@ class SwitchReason(ClosedEnum):
     ALL_TERMINAL = "all_terminal", "Every ledger has finished this stage."
     STATUS_FAILED = "status_failed", "The registry could not be written."
     WINDOW_ELAPSED = "window_elapsed", "The waiting time is over."
+    WAY_BACK = "way_back", "Brokers may return only to greater ids, so the cluster is advanced."
     INVARIANT = "invariant", "An invariant does not hold."
 
 
@@ -181,6 +183,18 @@ class BrokerCounts(BaseModel):
     )
 
 
+class SwitchHold(BaseModel):
+    """Something that a switch waits for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = Field(description="`inventory`, `answers`, `return`, `pause`, `brokers-left` or `hold`.")
+    why: str = Field(description="What the switch waits for.")
+    since: Instant = Field(description="Since when.")
+    alert_from: Instant = Field(description="When it becomes the alert `switch-waiting`.")
+    ends_with: str = Field(description="The commands that end it.")
+
+
 class SwitchRecord(Decision):
     """The state of a broker cluster's switch: one compacted record, for status and dashboards."""
 
@@ -214,6 +228,7 @@ class SwitchRecord(Decision):
     bypassed: bool = Field(
         default=False, description="Whether a switch began on a bypassed precheck, so that ids may collide."
     )
+    holds: tuple[SwitchHold, ...] = Field(default=(), description="What the switch waits for.")
     valid_until: Instant | None = Field(default=None, description="The end of its validity; it is repeated before.")
 
     def carried_out(self) -> ReportedEffect | None:

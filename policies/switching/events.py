@@ -70,13 +70,16 @@ class RegistrySeen:
 class MembersSeen:
     """The live brokers."""
 
-    brokers: tuple[str, ...]
+    brokers: tuple[str, ...] | None
+    """None: they could not be read."""
     at_ms: int
+    epoch: int | None = None
+    """The epoch of the directive that ZooKeeper had before the reading; None: not reported."""
 
     @classmethod
     def from_reading(cls, reading: SwitchBrokers, at_ms: int) -> "MembersSeen":
         """Convert a list of live brokers as it was published."""
-        return cls(reading.brokers, at_ms)
+        return cls(reading.brokers if reading.outcome is Outcome.OK else None, at_ms, reading.epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +96,15 @@ class BrokerSeen:
     writes: tuple[str, ...]
     reads: tuple[str, ...]
     at_ms: int
+    client_epoch: int | None = None
+    """The epoch at which it opened the client that it writes with; None: not reported."""
 
     @classmethod
     def from_reading(cls, reading: SwitchBroker, at_ms: int) -> "BrokerSeen":
         """Convert an agent's report as it was published."""
         return cls(
             reading.broker, reading.sequence, reading.epoch, reading.client_init_failed, reading.writes,
-            reading.reads, at_ms,
+            reading.reads, at_ms, reading.client_epoch,
         )  # fmt: skip
 
 
@@ -121,6 +126,9 @@ class ClusterSeen:
                 layout=reading.layout,
                 generator=IdGenerator(read.hob, read.cversion, read.num_children) if read else None,
                 read_ms=at_ms - reading.took_ms,
+                epoch=reading.epoch,
+                lower_counters=len(reading.lower),
+                lower_given=sum(each.given for each in reading.lower),
             )
         )
 
@@ -160,6 +168,7 @@ class InventorySeen:
     existing: Mapping[int, Ledger] = field(default_factory=dict)
     staying: tuple[StayingLedgers, ...] = ()
     """Counts of the ledgers that are neither copied nor attributed."""
+    valid_ms: int = 1_200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,5 +246,6 @@ def to_event(seen: Observation) -> Event | None:
     reading = seen.reading
     if isinstance(reading, SwitchCommand):
         return reading
-    convert = _EVENTS.get(type(reading)) if reading.outcome is Outcome.OK else None
+    is_read = reading.outcome is Outcome.OK or isinstance(reading, SwitchBrokers)
+    convert = _EVENTS.get(type(reading)) if is_read else None
     return convert(reading, seen.at_ms) if convert else None

@@ -121,7 +121,7 @@ class SwitchFacts:
     def _is_left(self, name: str) -> bool:
         """Whether every live broker follows a directive elsewhere, and the ids were read since the last one moved."""
         directive, seen = self.state.directive, self.state.cluster(name)
-        brokers = self.live_brokers(self.state.directed_ms)
+        brokers = self.live_brokers
         reports = [self.report(b) for b in brokers]
         if directive is None or directive.target == name or seen is None or not brokers:
             return False
@@ -132,10 +132,21 @@ class SwitchFacts:
 
     # --- brokers
 
-    def live_brokers(self, since_ms: int) -> tuple[str, ...]:
-        """The live brokers, if they were read at or after an instant; empty if not."""
+    def is_since_directive(self, epoch: int | None) -> bool:
+        """Whether a reading of this epoch was made after ZooKeeper had the directive in force."""
+        directive = self.state.directive
+        return directive is None or (epoch is not None and epoch >= directive.epoch)
+
+    def is_recent(self, at_ms: int) -> bool:
+        """Whether a report of a broker, of the live brokers or of a generator still counts."""
+        return self.now_ms < at_ms + self.limits.ack_timeout_ms
+
+    @property
+    def live_brokers(self) -> tuple[str, ...]:
+        """The live brokers, if they were read since the directive in force, and just now; else empty."""
         members = self.state.members
-        return members.brokers if members and members.at_ms >= since_ms else ()
+        is_known = members is not None and not members.is_unread and self.is_recent(members.at_ms)
+        return members.brokers if members and is_known and self.is_since_directive(members.epoch) else ()
 
     def report(self, broker: str) -> BrokerReport | None:
         """The last report of a broker."""
@@ -143,8 +154,8 @@ class SwitchFacts:
 
     @property
     def acked(self) -> tuple[BrokerReport, ...]:
-        """The reports of the brokers that follow the switch's directive."""
-        return tuple(b for b in self.state.brokers if b.acked_epoch == self.switch.epoch)
+        """The reports of the brokers that follow the switch's directive; silence is not following."""
+        return tuple(b for b in self.state.brokers if b.acked_epoch == self.switch.epoch and self.is_recent(b.at_ms))
 
     # --- references and ledgers
 

@@ -15,11 +15,13 @@ from policies.switching.alerts import conditions
 from policies.switching.emit.decisions import emit
 from policies.switching.emit.record import emit_record, renewal_ms
 from policies.switching.events import TimePassed
+from policies.switching.facts import SwitchFacts
 from policies.switching.fold import read
+from policies.switching.judge.holds import find_holds
 from policies.switching.machine import Transition, reconcile
-from policies.switching.settings import SwitchingSettings, SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
-from policies.switching.watch import deviations, find_first_broker_due_ms
+from policies.switching.watch import find_due_ms
 from policies.units import from_millis, to_millis
 
 NAME = "switching"
@@ -49,19 +51,19 @@ class SwitchingPolicy:
         transition = Transition(taken, limits, now_ms)
         drafts = reconcile(transition, (*events, TimePassed()))
         after, decisions = emit(transition.packed(), drafts, transition.plan, ids, self._sender.issuer, now)
-        after, record = emit_record(before, after, drafts, limits, self._sender.issuer, now)
+        after, record = emit_record(before, after, transition.facts(), drafts, self._sender.issuer, now)
         found = conditions(self._cluster, transition.facts())
         book, raised, review_at = review(after.alerts, found, now, self._sender)
-        due_ms = [ms for ms in _due_ms(after, limits) if ms > now_ms] + ([to_millis(review_at)] if review_at else [])
+        due_ms = [ms for ms in _due_ms(after, transition.facts()) if ms > now_ms]
+        due_ms += [to_millis(review_at)] if review_at else []
         wake_at = from_millis(min(due_ms)) if due_ms else None
         return Step(replace(after, alerts=book), (*decisions, *record, *raised), wake_at)
 
 
-def _due_ms(state: SwitchingState, limits: SwitchLimits) -> Iterator[int]:
+def _due_ms(state: SwitchingState, facts: SwitchFacts) -> Iterator[int]:
     """Return the instants at which something may change without an observation."""
-    yield from (found.since_ms + limits.ack_timeout_ms for found in deviations(state))
-    if (first_broker_ms := find_first_broker_due_ms(state, limits.ack_timeout_ms)) is not None:
-        yield first_broker_ms
+    yield from find_due_ms(facts)
+    yield from (found.due_ms for found in find_holds(facts))
     if state.record:
         yield renewal_ms(state)
     if state.switch is not None:

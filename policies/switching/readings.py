@@ -49,6 +49,7 @@ class CommandName(ClosedEnum):
     PAUSE = "pause", "Order nothing more until `resume`; open orders may still be carried out."
     RESUME = "resume", "Go on after a pause, a halt, or a foreign directive."
     CLEANUP = "cleanup", "Delete promoted ledgers from the source; a dry run by default."
+    END = "end", "Leave hold at once: the copied ledgers stay in the source, or are deleted."
     CLOSE_CLIENT = "close-client", "Let brokers close their client of a cluster that is no longer needed."
 
 
@@ -64,6 +65,7 @@ class CommandArgs(_Value):
     )
     target: Name | None = Field(default=None, description="precheck, start: the cluster to move to.")
     attribution_only: bool = Field(default=True, description="rollback: leave the brokers on the target.")
+    delete: bool = Field(default=False, description="end: delete the copied ledgers from the source.")
 
 
 class SwitchCommand(Reading):
@@ -158,6 +160,11 @@ class SwitchBroker(Reading):
     client_init_failed: bool = Field(default=False, description="Whether it failed to make a client of the target.")
     writes: Names = Field(default=(), description="Clusters that it wrote to since its ack.")
     reads: Names = Field(default=(), description="Clusters that it has open readers on.")
+    client_epoch: Epoch | None = Field(
+        default=None,
+        description="The epoch at which it opened the client that it writes with, because an open client remembers the "
+        "cluster's `HOB`; null: not reported.",
+    )
 
     def subject(self) -> str:
         """``<cluster>/<broker>``."""
@@ -172,6 +179,13 @@ class GeneratorReading(_Value):
     num_children: int = Field(ge=0, le=2**31 - 1, description="The number of its children.")
 
 
+class LowerCounter(_Value):
+    """A counter below the one from which a cluster takes ids: only a client that remembers it still uses it."""
+
+    hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="The k of its `HOB-k`; null: `idgen`.")
+    given: Count = Field(description="The number of ids that it gave.")
+
+
 class SwitchCluster(Reading):
     """A BookKeeper cluster: its identity and its id generator."""
 
@@ -182,6 +196,9 @@ class SwitchCluster(Reading):
     root: Text | None = Field(default=None, description="The path of its ledgers; null: not readable.")
     layout: Layout | None = Field(default=None, description="Null: unknown, or not able to hold every id.")
     generator: GeneratorReading | None = Field(default=None, description="Null: not readable.")
+    lower: tuple[LowerCounter, ...] = Field(
+        default=(), max_length=MOST_LISTED, description="The counters below: `idgen` and every lower `HOB`."
+    )
     took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
     epoch: Epoch | None = Field(
         default=None,

@@ -68,6 +68,15 @@ _ALERTS = (
         "Brokers write to a cluster whose ids lie below those that they got from another one.",
     ),
     AlertKind(named.UNPLANNED, (Severity.WARNING,), "References that are not in the plan name the old cluster."),
+    AlertKind(
+        named.NOT_TAKEN_BACK, (Severity.WARNING,), "A switch is rolled back, and some promotions were not taken back."
+    ),
+    AlertKind(
+        named.WAITING,
+        (Severity.WARNING,),
+        "A switch waits for longer than its bound: for an inventory, an answer or an operator; the summary names the "
+        "command that ends it.",
+    ),
     AlertKind(named.UNDONE, (Severity.WARNING,), "`automatic_rollback` undid a switch that brokers cannot follow."),
 )
 

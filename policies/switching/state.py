@@ -40,6 +40,10 @@ class SwitchStage(ClosedEnum):
     REJECTED = "rejected", "No broker moved, because the target could not be reached."
     ROLLBACK = "rollback", "Promotions are being reverted."
     ROLLED_BACK = "rolled_back", "Promotions are reverted; Headgate's copies are being deleted."
+    ROLLED_BACK_WITH_FAILURES = (
+        "rolled_back_with_failures",
+        "Some promotions could not be taken back; `rollback` tries them again.",
+    )
     ABORTED = "aborted", "An operator ended it; the record names everything that was not taken back."
 
 
@@ -56,9 +60,9 @@ WAY = (
 
 REVERSIBLE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
 """Live stages at which promotions can be taken back, within the rollback window."""
-UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
+UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES, SwitchStage.ABORTED})
 """Stages at which promotions were taken back."""
-ENDED = frozenset({SwitchStage.DONE, SwitchStage.REJECTED, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED})
+ENDED = UNDONE | {SwitchStage.DONE, SwitchStage.REJECTED}
 """Stages at which a switch is over and another may begin. A switch with failures is not over: it can be driven on."""
 
 
@@ -190,6 +194,10 @@ class LiveBrokers(Struct, array_like=True, frozen=True):
     at_ms: InstantMs
     since_ms: tuple[InstantMs, ...] = ()
     """When each broker was first read to be alive; empty in states of older versions."""
+    epoch: int = NEVER
+    """The epoch of the directive that ZooKeeper had before the reading; -1: none that is known."""
+    is_unread: bool = False
+    """Whether a later attempt to read them failed: then it is unknown which brokers are alive."""
 
 
 class BrokerReport(Struct, array_like=True, frozen=True):
@@ -208,6 +216,8 @@ class BrokerReport(Struct, array_like=True, frozen=True):
     """When it first reported its present ack or failure."""
     strayed_ms: InstantMs = NEVER
     """When it last reported that it follows the directive and writes to another cluster."""
+    client_epoch: int | None = None
+    """The epoch at which it opened the client that it writes with; None: not reported."""
 
 
 class PrecheckResult(Struct, array_like=True, frozen=True):
@@ -238,6 +248,8 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     """The greatest id that a reference outside the switch's target names."""
     staying: tuple[StayingLedgers, ...] = ()
     """The ledgers that stay in their cluster."""
+    valid_ms: int = 1_200_000
+    """How long it permits what deletes or forgets: two intervals of inventories."""
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):
@@ -301,6 +313,17 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Why `automatic_rollback` undid it; empty if it did not."""
     bypassed: bool = False
     """Whether it began on a bypassed precheck: ids may collide, and no guard checks it."""
+    returning: str = ""
+    """Why it is to be rejected once brokers may return: a broker cannot make its client, and none has moved."""
+    advanced: str = ""
+    """The cluster and ``HOB`` that Headgate was ordered to make for the way back; empty if none."""
+    paused_ms: InstantMs = NEVER
+    progress_ms: InstantMs = NEVER
+    """When an executor last answered an order of this switch."""
+    kept: bool = False
+    """Whether an operator ended it and keeps the copied ledgers in the source."""
+    early: bool = False
+    """Whether an operator ended it and deletes the copied ledgers before `cleanup_from`."""
 
     @property
     def home(self) -> str:
@@ -346,6 +369,7 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     """Whether it was complete; parts that arrive again are dropped."""
     staying: tuple[StayingLedgers, ...] = ()
     """Ledgers that stay in their cluster, as the manifest counts them."""
+    valid_ms: int = 1_200_000
 
 
 class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
@@ -400,6 +424,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """Whether a switch ever began on a bypassed precheck: since then, ids of topics may collide."""
     impostors: tuple[str, ...] = ()
     """Names at whose address another cluster answers than was registered, sorted."""
+    unseen_ms: InstantMs = NEVER
+    """When the registry was last read without the directive in force, which is not written yet."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """Return a registered cluster by its name."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policies.switching.facts import SwitchFacts
-from policies.switching.state import BrokerReport, SwitchingState, SwitchStage
+from policies.switching.state import BrokerReport, SwitchStage
 from policies.units import name_some
 
 LIVE = frozenset(
@@ -17,6 +17,12 @@ LIVE = frozenset(
     }
 )  # fmt: skip
 """Stages that a switch reaches only after every broker has followed: a broker that deviates then is not just late."""
+
+
+_NEEDS_BROKERS = (LIVE - {SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES}) | {
+    SwitchStage.TRIGGERED,
+    SwitchStage.ROLLBACK,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,12 @@ class Deviation:
     """Whether the broker reports that it cannot make its client of the cluster."""
 
 
-def deviations(state: SwitchingState) -> Iterator[Deviation]:
-    """Return deviations in the order of the brokers' names; none before the first directive."""
-    members, directive = state.members, state.directive
+def deviations(facts: SwitchFacts) -> Iterator[Deviation]:
+    """Return deviations in the order of the brokers' names; none before the first directive.
+
+    Silence is not consent: a live broker that sent no report for `ack_timeout` does not follow any more.
+    """
+    state, members, directive = facts.state, facts.state.members, facts.state.directive
     if members is None or directive is None:
         return
     joined = dict(zip(members.brokers, members.since_ms, strict=False))
@@ -45,6 +54,11 @@ def deviations(state: SwitchingState) -> Iterator[Deviation]:
         report, since_ms = reports.get(name), max(state.directed_ms, joined.get(name, -1))
         if report is None or report.acked_epoch != directive.epoch:
             yield _describe_late(name, report, since_ms, directive.epoch)
+        elif facts.is_recent(members.at_ms) and not facts.is_recent(report.at_ms):
+            yield Deviation(name, "is not heard of", max(since_ms, report.at_ms), reported=False)
+        elif report.client_epoch is not None and report.client_epoch < directive.epoch:
+            why = f"writes through a client that it opened at epoch {report.client_epoch}, before the directive"
+            yield Deviation(name, why, max(since_ms, report.since_ms), reported=True)
         elif elsewhere := sorted(set(report.writes) - {directive.target}):
             why = f"writes to {', '.join(elsewhere)}"
             yield Deviation(name, why, max(since_ms, report.strayed_ms), reported=True, follows=True)
@@ -61,27 +75,41 @@ def _describe_late(name: str, report: BrokerReport | None, since_ms: int, epoch:
     return Deviation(name, follows + writes, since_ms, reported=reported)
 
 
-def awaited(state: SwitchingState) -> tuple[Deviation, ...]:
-    """Return the brokers that have not acked the directive in force."""
-    return tuple(d for d in deviations(state) if not d.follows)
+def awaited(facts: SwitchFacts) -> tuple[Deviation, ...]:
+    """Return the brokers that have not acked the directive in force, or are silent."""
+    return tuple(d for d in deviations(facts) if not d.follows)
 
 
 def overdue(facts: SwitchFacts) -> tuple[Deviation, ...]:
     """Return deviations worth an alert: past `ack_timeout`, and on a live switch at once if the broker reports it."""
     is_live = facts.state.switch is not None and facts.state.switch.stage in LIVE
     return tuple(
-        d for d in deviations(facts.state)
+        d for d in deviations(facts)
         if (is_live and d.reported) or facts.now_ms >= d.since_ms + facts.limits.ack_timeout_ms
     )  # fmt: skip
 
 
-def find_first_broker_due_ms(state: SwitchingState, ack_timeout_ms: int) -> int | None:
-    """Return the time by which a triggered switch should know any live broker; None if it knows one."""
-    switch, members = state.switch, state.members
-    if switch is None or switch.stage is not SwitchStage.TRIGGERED:
+def find_unknown_since_ms(facts: SwitchFacts) -> int | None:
+    """Return since when it is unknown which brokers are alive, while a switch depends on that; None if it is known."""
+    switch, members = facts.state.switch, facts.state.members
+    if switch is None or switch.stage not in _NEEDS_BROKERS:
         return None
-    is_known = members is not None and members.brokers and members.at_ms > switch.started_ms
-    return None if is_known else switch.started_ms + ack_timeout_ms
+    if members is None or (switch.stage is SwitchStage.TRIGGERED and members.at_ms <= switch.started_ms):
+        return switch.started_ms
+    if members.is_unread or not facts.is_recent(members.at_ms):
+        return members.at_ms
+    return None if members.brokers else max(switch.started_ms, facts.state.directed_ms)
+
+
+def find_due_ms(facts: SwitchFacts) -> Iterator[int]:
+    """Return the instants at which a broker or the list of brokers is overdue, or falls silent."""
+    timeout_ms, members = facts.limits.ack_timeout_ms, facts.state.members
+    yield from (found.since_ms + timeout_ms for found in deviations(facts))
+    if (since_ms := find_unknown_since_ms(facts)) is not None:
+        yield since_ms + timeout_ms
+    if facts.state.directive is not None and members is not None:
+        yield members.at_ms + timeout_ms
+        yield from (report.at_ms + timeout_ms for report in facts.state.brokers if report.name in members.brokers)
 
 
 def describe_brokers(found: Sequence[Deviation]) -> str:

@@ -86,6 +86,11 @@ class Clusters:
         with self.zookeeper.client(chroot=f"/{NEW}") as client:
             client.ensure_path(f"/ledgers/idgen-long/{hob_name(hob)}")
 
+    def hobs(self, name: str) -> list[str]:
+        """The high halves of a cluster's id generator."""
+        with self.zookeeper.client(chroot=f"/{name}") as client:
+            return sorted(client.get_children("/ledgers/idgen-long"))
+
     def set_back_new(self) -> None:
         """Reset the new cluster's id generator."""
         with self.zookeeper.client(chroot=f"/{NEW}") as client:

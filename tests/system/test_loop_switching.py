@@ -234,6 +234,7 @@ def test_a_target_that_no_broker_reaches_is_given_up_before_anything_moves(
         assert loop.begin(REFUSED)["verdict"] == "advance"
         loop.await_stage(REFUSED, "rejected")
         eventually("brokers are told to stay", lambda: brokers.registry("directive") == {"epoch": 2, "target": OLD})
+        assert clusters.hobs(OLD) == ["HOB-0000000002"], "to greater ids only: Headgate advanced them before"
         assert brokers.attributions().keys() == brokers.ledgers.keys()
         assert not any(NEW in owners for owners in brokers.attributions().values())
         assert clusters.ledger_ids(NEW, list(brokers.ledgers)) == set()
@@ -253,7 +254,7 @@ def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(
     clusters: Clusters, loop: SwitchLoop, name: str, is_killed: bool
 ) -> None:
     with BrokerCluster(clusters, name, loop.kafka, loop.prefix) as brokers:
-        clusters.advance_new(1)
+        clusters.advance_new(5)  # beyond the old one, which an earlier way back advanced
         brokers.fill(schemas=12, cursors=3)
         before = {(each.path, each.position): each for each in brokers.references()}
         schemas = {each.ledger_id for each in before.values() if each.kind is LedgerKind.SCHEMA}

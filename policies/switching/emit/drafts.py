@@ -7,9 +7,11 @@ the switch.
 
 from policies.switching.decisions import SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
+from policies.switching.id_generators import hob_name
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Advance,
+    AdvanceIds,
     Change,
     DecisionDraft,
     DirectBrokers,
@@ -50,6 +52,11 @@ def draft_decision(change: Change, after: SwitchFacts) -> DecisionDraft | None:
         return None
     if isinstance(change, DirectBrokers):
         return _order_directive(change.reason, after)
+    if isinstance(change, AdvanceIds):
+        return DecisionDraft(
+            SwitchVerdict.ADVANCE_IDS, SwitchReason.WAY_BACK, f"{change.name} is advanced to {hob_name(change.hob)}",
+            subject=f"ids/{change.name}", details={"name": change.name, "hob": change.hob},
+        )  # fmt: skip
     return _order(change, after) if after.state.switch is not None else None
 
 

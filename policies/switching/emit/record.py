@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from policies.decisions import Issuer
 from policies.succession import LONGEST_VALIDITY, ends_at
 from policies.switching.counterfactuals import record_counterfactuals
-from policies.switching.decisions import BrokerCounts, SwitchReason, SwitchRecord, SwitchVerdict
+from policies.switching.decisions import BrokerCounts, SwitchHold, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import number
+from policies.switching.facts import SwitchFacts
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.judge.holds import find_holds
 from policies.switching.plan import stage_counts
-from policies.switching.settings import SwitchLimits
 from policies.switching.state import MOVED, LedgerStage, Switch, SwitchingState, SwitchStage
 from policies.switching.watch import awaited, deviations
 from policies.units import from_millis, millis_of, to_millis
@@ -24,16 +25,19 @@ from policies.units import from_millis, millis_of, to_millis
 def emit_record(
     before: SwitchingState,
     after: SwitchingState,
+    facts: SwitchFacts,
     drafts: Sequence[DecisionDraft],
-    limits: SwitchLimits,
     issuer: Issuer,
     now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
-    """Return the record of the state after a step, if it differs from the last one or must be repeated."""
+    """Return the record of the state after a step, if it differs from the last one or must be repeated.
+
+    `facts` are those of the end of the step: a broker may have fallen silent although no reading arrived.
+    """
     is_due = bool(after.record) and to_millis(now) >= renewal_ms(after)
-    if after == before and not is_due:
+    if after == before and not is_due and after.directive is None:
         return after, ()
-    content, stage = _content(after, limits), after.switch.stage if after.switch else SwitchStage.NONE
+    content, stage = _content(after, facts), after.switch.stage if after.switch else SwitchStage.NONE
     # The digest is of the record as it is published: renaming a class or function must not change it.
     plain = msgspec.json.encode((stage, content), order="deterministic", enc_hook=lambda model: model.model_dump())
     digest = hashlib.sha256(plain).hexdigest()[:16]
@@ -44,7 +48,7 @@ def emit_record(
         **issuer.header(issuer.cluster, after.sequence, now, about=("record",)),
         verdict=stage,
         reason=_reason(drafts),
-        explanation=_explain(issuer.cluster, after),
+        explanation=_explain(issuer.cluster, after, facts),
         valid_until=ends_at(now, LONGEST_VALIDITY),
         **content,
     )
@@ -62,12 +66,13 @@ def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
     return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
 
 
-def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
+def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
     switch = state.switch
     counts = Counter(stage_counts(switch)) if switch else Counter[LedgerStage]()
     live = switch is not None and switch.live_ms >= 0
     epoch = switch.epoch if switch else state.epoch
-    acked = {b.name for b in state.brokers if b.acked_epoch == epoch}
+    acked = {b.name for b in state.brokers if b.acked_epoch == epoch and facts.is_recent(b.at_ms)}
+    is_known = state.members is not None and not state.members.is_unread
     return {
         "active": state.active(),
         "source": switch.source if switch else None,
@@ -77,10 +82,10 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "attempt": switch.attempt if switch else 0,
         "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
         "brokers": BrokerCounts(
-            live=len(state.members.brokers) if state.members else None,
+            live=len(state.members.brokers) if state.members and is_known else None,
             acked=len(acked if state.members is None else acked.intersection(state.members.brokers)),
-            awaited={d.broker: from_millis(d.since_ms) for d in awaited(state)},
-            astray={d.broker: d.why for d in deviations(state) if d.follows},
+            awaited={d.broker: from_millis(d.since_ms) for d in awaited(facts)},
+            astray={d.broker: d.why for d in deviations(facts) if d.follows},
         ),
         "degraded": bool(switch and switch.degraded),
         "blocked": switch.blocked if switch else "",
@@ -94,8 +99,19 @@ def _content(state: SwitchingState, limits: SwitchLimits) -> dict[str, object]:
         "prechecks": {c.target: c.digest for c in state.checks},
         "registry": {e.name: e.status.value for e in state.entries},
         "stage_since": _stage_since(switch),
-        "copy_bytes_per_second": limits.copy_bytes_per_second,
+        "copy_bytes_per_second": facts.limits.copy_bytes_per_second,
         "bypassed": state.bypassed,
+        "holds": tuple(
+            SwitchHold(
+                name=hold.name,
+                why=hold.why,
+                since=from_millis(hold.since_ms),
+                alert_from=from_millis(hold.due_ms),
+                ends_with=hold.ends_with,
+            )
+            for hold in find_holds(facts)
+            if hold.name != "answers" or facts.now_ms >= hold.due_ms
+        ),
     }
 
 
@@ -107,7 +123,7 @@ def _stage_since(switch: Switch | None) -> datetime | None:
     return from_millis(since_ms) if since_ms >= 0 else None
 
 
-def _explain(cluster: str, state: SwitchingState) -> str:
+def _explain(cluster: str, state: SwitchingState, facts: SwitchFacts) -> str:
     switch = state.switch
     if switch is None:
         return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
@@ -118,7 +134,7 @@ def _explain(cluster: str, state: SwitchingState) -> str:
         progress = f"{counts[LedgerStage.CLEANED]} of {moved} moved ledgers deleted from {switch.source}"
     # While a broker has not followed, or no live broker is known, only the directive is certain.
     is_known = state.members is not None and state.members.brokers
-    write = "write to" if is_known and not awaited(state) else "are told to write to"
+    write = "write to" if is_known and not awaited(facts) else "are told to write to"
     return (
         f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
         f"{progress}, brokers {write} {state.active()}"

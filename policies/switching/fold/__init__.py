@@ -21,7 +21,7 @@ from policies.switching.events import (
     to_event,
 )
 from policies.switching.fold.inventory import assemble, fold_inventory
-from policies.switching.fold.registry import Impostor, RegistryChecked, fold_cluster, fold_registry
+from policies.switching.fold.registry import Impostor, RegistryChecked, find_epoch, fold_cluster, fold_registry
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import NEVER, BrokerReport, LiveBrokers, SwitchingState, put
 
@@ -59,7 +59,7 @@ def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, Fo
         case RegistrySeen():
             return fold_registry(state, event)
         case MembersSeen():
-            members = _fold_members(state.members, event)
+            members = _fold_members(state, event)
             return (replace(state, members=members) if members else None), None
         case ClusterSeen():
             return fold_cluster(state, event)
@@ -72,12 +72,16 @@ def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, Fo
     return state, event
 
 
-def _fold_members(known: LiveBrokers | None, seen: MembersSeen) -> LiveBrokers | None:
+def _fold_members(state: SwitchingState, seen: MembersSeen) -> LiveBrokers | None:
+    known = state.members
     if known is not None and seen.at_ms <= known.at_ms:
         return None
+    if seen.brokers is None:
+        return replace(known, is_unread=True) if known is not None and not known.is_unread else None
     since = dict(zip(known.brokers, known.since_ms or [known.at_ms] * len(known.brokers), strict=True)) if known else {}
     brokers = tuple(sorted(set(seen.brokers)))
-    return LiveBrokers(brokers, seen.at_ms, tuple(since.get(b, seen.at_ms) for b in brokers))
+    since_ms = tuple(since.get(b, seen.at_ms) for b in brokers)
+    return LiveBrokers(brokers, seen.at_ms, since_ms, find_epoch(state, seen.epoch, seen.at_ms))
 
 
 def _fold_report(state: SwitchingState, seen: BrokerSeen) -> tuple[SwitchingState | None, BrokerSeen | None]:
@@ -99,6 +103,6 @@ def _fold_report(state: SwitchingState, seen: BrokerSeen) -> tuple[SwitchingStat
     report = BrokerReport(
         seen.broker, seen.sequence, seen.at_ms, acked, failed, seen.writes, seen.reads,
         report.since_ms if is_unchanged else seen.at_ms,
-        seen.at_ms if strays else report.strayed_ms,
+        seen.at_ms if strays else report.strayed_ms, seen.client_epoch,
     )  # fmt: skip
     return replace(state, brokers=put(state.brokers, report), marks=marks), seen

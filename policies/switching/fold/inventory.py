@@ -45,6 +45,7 @@ def assemble(
         known = replace(
             known, expected_parts=reading.parts, expected_references=reading.references, target=reading.target,
             began_ms=seen.at_ms - reading.took_ms,
+            valid_ms=reading.valid_ms,
             staying=tuple(
                 StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in reading.staying
             ),
@@ -76,7 +77,7 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen:
     parts = [_CONTENT.decode(p.packed) if p.packed else (p.references, p.existing) for p in known.parts]
     references = tuple(r for references, _ in parts for r in references)
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
-    return InventorySeen(references, known.began_ms, known.target, existing, known.staying)
+    return InventorySeen(references, known.began_ms, known.target, existing, known.staying, known.valid_ms)
 
 
 def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:
@@ -94,7 +95,12 @@ def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState
     if switch is not None and switch.stage in _KEEPS_OLD_IDS:
         old_ids = {r.ledger_id for r in with_ledger(seen.references) if find_owner(r, bootstrap) == switch.source}
     summary = InventorySummary(
-        seen.at_ms, dict(sorted(owners.items())), tuple(sorted(old_ids)), max(outside, default=NEVER), seen.staying
+        seen.at_ms,
+        dict(sorted(owners.items())),
+        tuple(sorted(old_ids)),
+        max(outside, default=NEVER),
+        seen.staying,
+        seen.valid_ms,
     )
     return replace(state, inventory=summary)
 

@@ -44,8 +44,11 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     contested, by = _find_two_active(state, seen) or state.leaderless(), None
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
+    shown, ours = seen.directive.epoch if seen.directive else NEVER, state.directive
+    is_unwritten = ours is not None and max(shown, seen.committed_epoch) < ours.epoch
     after = replace(
         state,
+        unseen_ms=max(state.unseen_ms, seen.at_ms) if is_unwritten else state.unseen_ms,
         contested=contested,
         contested_by=by,
         entries=tuple(replace(e, version=versions.get(e.name)) for e in state.entries),
@@ -97,6 +100,18 @@ def _find_foreign_directive(state: SwitchingState, seen: RegistrySeen) -> Direct
     return Directive(seen.committed_epoch, "") if seen.committed_epoch > state.epoch else None
 
 
+def find_epoch(state: SwitchingState, reported: int | None, read_ms: int) -> int:
+    """Return the directive's epoch that ZooKeeper had before a reading; -1 if none is known.
+
+    An executor of an earlier version reports none. Its reading counts if it began after the directive was decided, and
+    after the last look at a registry that did not have the directive yet.
+    """
+    if reported is not None:
+        return reported
+    is_since = state.directive is not None and read_ms > max(state.directed_ms, state.unseen_ms)
+    return state.directive.epoch if state.directive is not None and is_since else NEVER
+
+
 def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingState | None, Impostor | None]:
     """Keep the cluster as last read. Of an impostor keep its name only, and report it once.
 
@@ -116,4 +131,16 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
     # A state of an older version has snapshots without marks. An advance would hide the ids of such a snapshot.
     marks = raise_marks(state.marks, known) if known is not None else state.marks
     marks = raise_marks(marks, cluster)
+    is_same = known is not None and known.instance_id == cluster.instance_id
+    # The present counter becomes a lower one when the cluster is advanced: that moves nothing.
+    is_moved = (
+        is_same
+        and known is not None
+        and (known.lower_counters == cluster.lower_counters and known.lower_given < cluster.lower_given)
+    )
+    cluster = replace(
+        cluster,
+        epoch=find_epoch(state, cluster.epoch, cluster.read_ms),
+        lower_moved_ms=cluster.read_ms if is_moved else known.lower_moved_ms if known else NEVER,
+    )
     return replace(state, clusters=put(state.clusters, cluster), marks=marks, impostors=others), None

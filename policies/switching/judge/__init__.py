@@ -27,6 +27,7 @@ _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[
     CommandName.PAUSE: commands.pause,
     CommandName.RESUME: commands.resume,
     CommandName.CLEANUP: commands.cleanup,
+    CommandName.END: commands.end,
     CommandName.CLOSE_CLIENT: registry.close_client,
 }
 _OBSERVATIONS: Mapping[type, Callable[[SwitchFacts, Any], Iterator[Change]]] = {

@@ -39,10 +39,12 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
-from policies.units import counted, counted_with, name_some
+from policies.units import counted, counted_with, format_instant, from_millis, name_some
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
 _STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
+_DELETES_COPIES = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES})
+_NOT_PAUSED = (ENDED - _DELETES_COPIES) | {SwitchStage.DONE_WITH_FAILURES}
 _COMMANDED = SwitchReason.COMMANDED
 _INVALID = RejectCode.INVALID_TRANSITION
 
@@ -172,7 +174,7 @@ def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
         yield _retry_task(task)
     sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
     reset = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
-    reset |= {"unplanned": (), "unplanned_count": 0}
+    reset |= {"unplanned": (), "unplanned_count": 0, "kept": False, "early": False}
     yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, reset)
     yield TakeInventory()
 
@@ -204,12 +206,12 @@ def _retry_task(task: LedgerTask) -> PutTask:
 def pause(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
     switch = facts.state.switch
-    if switch is None or switch.stage in (ENDED - {SwitchStage.ROLLED_BACK}) | {SwitchStage.DONE_WITH_FAILURES}:
+    if switch is None or switch.stage in _NOT_PAUSED:
         yield reject(command, _INVALID, "no switch is under way")
     elif switch.paused:
         yield reject(command, _INVALID, "it is paused already; `resume` lets it go on")
     else:
-        yield UpdateSwitch({"paused": True})
+        yield UpdateSwitch({"paused": True, "paused_ms": facts.now_ms})
         sentence = f"the switch to {switch.target} is paused at {switch.stage.value}; `resume` lets it go on"
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.PAUSED, sentence)
 
@@ -258,7 +260,7 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     if live is None or live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, _refuse_cleanup(live))
     elif why := guards.window_elapsed(facts):
-        yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, why)
+        yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, f"{why}; `end` leaves hold at once")
     elif why := facts.stands_still:
         code = RejectCode.CONTESTED if facts.state.contested else _INVALID
         yield reject(command, code, f"{why}; `resume` it first")
@@ -276,7 +278,38 @@ def _refuse_cleanup(live: Switch | None) -> str:
     if live is None:
         return "there is no switch in hold to clean up"
     if live.stage is SwitchStage.CLEANUP:
-        return "the clean-up is under way already; `status` shows how far it is"
+        return "the clean-up is under way already; `abort` stops it"
     if live.stage is SwitchStage.DONE_WITH_FAILURES:
         return f"the clean-up is over; `start` with {live.target} as its target tries again what stayed behind"
     return f"the switch to {live.target} is at {live.stage.value}: only one in hold is cleaned up"
+
+
+def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+    """Row 31: leave hold at any hour. The copied ledgers stay in the source, or are deleted with `delete`."""
+    live = facts.state.live_switch()
+    if live is None or live.stage is not SwitchStage.HOLD:
+        yield reject(command, _INVALID, _refuse_end(live))
+    elif why := guards.nothing_contests(facts):
+        yield reject(command, RejectCode.CONTESTED, why)
+    elif command.args.delete and (why := guards.brokers_follow(facts)):
+        yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
+    else:
+        ids = [str(t.ledger_id) for t in facts.plan if t.stage is LedgerStage.PROMOTED]
+        window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
+        given_up = window if guards.before_rollback_end(facts) is None else ""
+        fields: dict[str, object] = {"cleanup_ms": facts.now_ms, "halted": "", "paused": False}
+        fields |= {"early": True} if command.args.delete else {"kept": True}
+        are = counted_with(len(ids), "ledger", "is", "are")
+        done = "to be deleted from" if command.args.delete else "kept in"
+        risk = ", which cannot be undone" if command.args.delete else ""
+        sentence = f"hold ends: {are} {done} {live.source}{risk}: {name_some(ids) or 'none'}{given_up}"
+        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, fields)
+        yield TakeInventory()
+
+
+def _refuse_end(live: Switch | None) -> str:
+    if live is None:
+        return "no switch is in hold"
+    if live.stage in (SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE_WITH_FAILURES):
+        return f"the switch to {live.target} is at {live.stage.value}: `abort` ends it there"
+    return f"the switch to {live.target} is at {live.stage.value}: `abort` takes it back while its window is open"

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 
 from policies.switching import clusters
 from policies.switching.facts import SwitchFacts, moved_ms
-from policies.switching.id_generators import remedy_beyond
+from policies.switching.id_generators import MAX_HOB, hob_beyond, remedy_beyond
 from policies.switching.ledgers import CopyIntent, Ledger, has_id, is_ours, same_ledger
 from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
 from policies.switching.watch import describe_brokers, deviations
-from policies.units import counted_with, from_millis
+from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 _ENDS = {
-    SwitchStage.HOLD: "`cleanup` or `rollback` ends it",
+    SwitchStage.HOLD: "`end` ends it",
     SwitchStage.DONE_WITH_FAILURES: "`abort` lets go of what stays behind",
 }
 """The commands that end a live switch, where `abort` is not the usual one."""
@@ -47,15 +47,31 @@ def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> 
 
 
 def is_unused(facts: SwitchFacts, name: str) -> Refusal:
-    """The cluster is neither active, nor part of a live switch, nor named by a reference."""
-    live, inventory = facts.state.live_switch(), facts.state.inventory
+    """The cluster is neither active, nor part of a live switch, nor named by a reference, nor used by a broker."""
+    live = facts.state.live_switch()
     if facts.state.active() == name:
         return f"{name} is active"
     if live is not None and name in (live.source, live.target):
         return f"the switch from {live.source} to {live.target} is not over"
-    if inventory is None:
-        return "no complete inventory of the references is known"
-    return _has_no_references(facts, name)
+    return _has_no_references(facts, name) or no_broker_uses(facts, name)
+
+
+def no_broker_uses(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal:
+    """Every live broker just reported, not before an instant, that it neither reads nor writes a cluster.
+
+    Before the first directive no broker needs an agent; then a report that names the cluster still counts.
+    """
+    reports = {b.name: b for b in facts.state.brokers}
+    for report in reports.values():
+        if facts.is_recent(report.at_ms) and name in (*report.reads, *report.writes):
+            return f"{report.name} {'reads' if name in report.reads else 'writes to'} it"
+    if facts.state.directive is None:
+        return None
+    if not facts.live_brokers:
+        return "it is not known which brokers are alive"
+    heard = {b.name for b in reports.values() if facts.is_recent(b.at_ms) and b.at_ms >= since_ms}
+    silent = [b for b in facts.live_brokers if b not in heard]
+    return f"{name_some(silent)} did not report just now that it does not read it" if silent else None
 
 
 # --- starting (row 4)
@@ -139,16 +155,11 @@ def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
     return ids_only_grow(facts, target)
 
 
-def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
+def ids_only_grow(facts: SwitchFacts, target: str) -> Refusal:
     """INV-2 over all switches: the target's next id lies beyond every id that brokers may have got elsewhere.
 
     It must also lie beyond the target's own ids: a generator that goes back, because its ZooKeeper was restored from a
     backup, gives the same ids again.
-
-    Args:
-        facts: the facts as of now.
-        target: the cluster that brokers are to write to.
-        idle: a cluster that no broker writes to: only the ids that it gave count, not those that it may give.
     """
     generator = facts.generator(target)
     if generator is None:
@@ -156,7 +167,7 @@ def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
     if (gave := facts.gave_beyond(target)) >= 0:
         return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave, target)}"
     for mark in facts.written_elsewhere(target):
-        taken = mark.given_to_us if mark.name == idle else facts.may_have_given(mark)
+        taken = facts.may_have_given(mark)
         if taken >= generator.next_id:
             why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken, target)}"
             return f"{target} gives {generator.next_id} next, {why}"
@@ -164,21 +175,38 @@ def ids_only_grow(facts: SwitchFacts, target: str, idle: str = "") -> Refusal:
 
 
 def way_back_is_beyond(facts: SwitchFacts, home: str) -> Refusal:
-    """INV-5: brokers may go back. A broker may have moved unreported, so the ids that the target gave decide."""
-    switch, target = facts.switch, facts.state.cluster(facts.switch.target)
-    if not switch.moved and not facts.acked and target is not None and target.generator is not None:
-        gave_none = target.generator.next_id <= switch.target_floor
-        if gave_none and target.read_ms > facts.state.directed_ms:
-            return ids_only_grow(facts, home, idle=switch.target)
-    return future_is_disjoint(facts, switch.target, home)
+    """INV-5: brokers may go back to greater ids only, whether or not one is known to have moved.
+
+    A broker may have moved unreported, so the ids count that the cluster they were sent to gave or may give.
+    """
+    away = facts.state.active() or facts.switch.target
+    return future_is_disjoint(facts, away, home)
+
+
+def find_hob_for_return(facts: SwitchFacts, home: str) -> int | None:
+    """Return the ``HOB`` that makes INV-5 hold; None if ids are not known, or none lies beyond."""
+    away, other = facts.generator(facts.state.active() or facts.switch.target), facts.generator(home)
+    if away is None or other is None:
+        return None
+    taken = [facts.floor_of_ids(away, home), facts.gave_beyond(home)]
+    hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(home))]))
+    return hob if hob <= MAX_HOB else None
+
+
+def cannot_return(facts: SwitchFacts, home: str) -> Refusal:
+    """Brokers may go back, or Headgate can advance the ids so that they may."""
+    why = way_back_is_beyond(facts, home)
+    return why if why and find_hob_for_return(facts, home) is None else None
 
 
 def ids_of_target_are_read(facts: SwitchFacts) -> Refusal:
-    """The target's generator was read since brokers were directed there."""
-    target = facts.state.cluster(facts.switch.target)
-    if target is not None and target.generator is not None and target.read_ms > facts.state.directed_ms:
+    """The ids of the cluster that brokers were sent to were read just now, since ZooKeeper has that directive."""
+    name = facts.state.active() or facts.switch.target
+    seen = facts.state.cluster(name)
+    is_read = seen is not None and seen.generator is not None and facts.is_since_directive(seen.epoch)
+    if seen is not None and is_read and facts.is_recent(seen.read_ms):
         return None
-    return f"what {facts.switch.target} gave since brokers were directed there is not read yet"
+    return f"what {name} gave since brokers were directed there is not read yet"
 
 
 def nothing_contests(facts: SwitchFacts) -> Refusal:
@@ -191,8 +219,8 @@ def nothing_contests(facts: SwitchFacts) -> Refusal:
 
 
 def all_brokers_acked(facts: SwitchFacts) -> Refusal:
-    """Every live broker follows the directive; the list of live brokers is newer than the directive."""
-    brokers = facts.live_brokers(facts.switch.started_ms + 1)
+    """Every live broker follows the directive and just reported; the list of live brokers is newer than it."""
+    brokers = facts.live_brokers
     if not brokers:
         return "it is not known which brokers are alive"
     following = {b.name for b in facts.acked}
@@ -202,7 +230,7 @@ def all_brokers_acked(facts: SwitchFacts) -> Refusal:
 
 def none_writes_to_old(facts: SwitchFacts) -> Refusal:
     """No broker writes to another cluster than the target after its ack."""
-    target, alive = facts.switch.target, facts.live_brokers(facts.switch.started_ms + 1)
+    target, alive = facts.switch.target, facts.live_brokers
     writing = [b for b in facts.acked if b.name in alive and set(b.writes) - {target}]
     old = ", ".join(sorted({name for b in writing for name in b.writes} - {target}))
     return f"{', '.join(b.name for b in writing)} wrote to {old} after the ack" if writing else None
@@ -210,9 +238,9 @@ def none_writes_to_old(facts: SwitchFacts) -> Refusal:
 
 def brokers_follow(facts: SwitchFacts) -> Refusal:
     """Every live broker follows the directive in force, and writes nowhere else."""
-    if not facts.live_brokers(max(facts.switch.started_ms + 1, facts.state.directed_ms)):
+    if not facts.live_brokers:
         return "it is not known which brokers are alive"
-    return describe_brokers(tuple(deviations(facts.state))) or None
+    return describe_brokers(tuple(deviations(facts))) or None
 
 
 def brokers_are_home(facts: SwitchFacts) -> Refusal:
@@ -303,7 +331,9 @@ def no_delete_intent(facts: SwitchFacts) -> Refusal:
 
 
 def window_elapsed(facts: SwitchFacts) -> Refusal:
-    """The time of `cleanup_from` has come."""
+    """The time of `cleanup_from` has come, or an operator deletes before it."""
+    if facts.switch.early:
+        return None
     from_ms = facts.switch.cleanup_from_ms
     return None if facts.now_ms >= from_ms else f"not before {from_millis(from_ms):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -331,28 +361,24 @@ def was_promoted(task: LedgerTask) -> Refusal:
 
 
 def is_unread(facts: SwitchFacts, name: str) -> Refusal:
-    """Since the switch ended, every live broker reported that it does not read it, and no reference names it."""
-    since_ms, inventory = facts.switch.ended_ms, facts.state.inventory
+    """Every live broker just reported that it does not use it, and by an inventory since, no reference names it."""
+    inventory = facts.state.inventory
     if facts.state.active() == name:
         return f"{name} is active"
-    brokers = facts.live_brokers(since_ms)
-    if not brokers:
-        return "it is not known which brokers are alive"
-    if inventory is None or inventory.at_ms < since_ms:
+    if inventory is None or inventory.at_ms < facts.switch.ended_ms:
         return "no inventory since the switch ended"
-    if why := _has_no_references(facts, name):
-        return why
-    for broker in brokers:
-        report = facts.report(broker)
-        if report is None or report.at_ms < since_ms or name in report.reads:
-            return f"{broker} reads it, or has not said that it does not"
-    return None
+    return _has_no_references(facts, name) or no_broker_uses(facts, name, facts.switch.ended_ms)
 
 
 def _has_no_references(facts: SwitchFacts, name: str) -> str | None:
-    """Count the references that name a cluster's ledgers, and the kinds of those that stay."""
+    """Count the references that name a cluster's ledgers, and the kinds of those that stay, by a recent inventory."""
+    if facts.state.inventory is None:
+        return "no complete inventory of the references is known"
+    at_ms, valid_ms = facts.state.inventory.at_ms, facts.state.inventory.valid_ms
+    if facts.now_ms >= at_ms + valid_ms:
+        return f"the last inventory is of {format_instant(from_millis(at_ms))}, which is too old: the next one counts"
     left = facts.count_named(name)
-    staying = facts.state.inventory.staying if facts.state.inventory else ()
+    staying = facts.state.inventory.staying
     kinds = [f"{s.count} {s.kind.value}" for s in staying if s.cluster in (name, ANY_CLUSTER)]
     among = f" ({', '.join(kinds)} among them)" if kinds else ""
     return f"{counted_with(left, 'reference', 'is', 'are')} attributed to {name}{among}" if left else None

@@ -9,7 +9,6 @@ from policies.switching.events import BrokerSeen, LeaseSeen
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
-    Advance,
     Change,
     Count,
     DecisionDraft,
@@ -22,6 +21,7 @@ from policies.switching.judge.changes import (
     UpdateSwitch,
     WriteStatus,
 )
+from policies.switching.judge.holds import needs_inventory
 from policies.switching.state import SwitchAction, SwitchStage
 
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
@@ -58,21 +58,12 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
             yield PutTask(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
         else:
             yield OrderLedger(task, reason)
-    if _needs_inventory(facts):
+    if needs_inventory(facts) or facts.plan.count_ordered(SwitchAction.INVENTORY):
         yield TakeInventory()
     if facts.switch.awaiting in _STATUSES:
         yield WriteStatus(None, reason)
-
-
-def _needs_inventory(facts: SwitchFacts) -> bool:
-    stage = facts.switch.stage
-    if stage is SwitchStage.LIVE_DUAL_READ or facts.plan.count_ordered(SwitchAction.INVENTORY) > 0:
-        return True
-    if stage is SwitchStage.ROLLBACK:
-        return facts.switch.confirm_ms >= 0 and facts.rollback_is_unconfirmed
-    if stage is SwitchStage.BUILD:
-        return facts.awaits_unplanned
-    return stage is SwitchStage.CLEANUP and facts.inventory_is_old
+    if facts.switch.advanced:
+        yield UpdateSwitch({"advanced": ""})  # ordered again if it is still needed
 
 
 def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
@@ -89,21 +80,16 @@ def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
 
 
 def _judge_failed_client(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
-    """Row 7. Without any ack a broker may still have moved unreported, so the ids that the target gave decide."""
+    """Row 7. Brokers go back only once it is known that they get greater ids there; that is judged at each step."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
     others = "others already write there"
-    nobody_moved = switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked
-    if nobody_moved and facts.stands_still:
-        others = f"and nothing is undone by itself ({facts.stands_still})"
-    elif nobody_moved:
-        unread = guards.ids_of_target_are_read(facts)
-        if unread or not (why := guards.way_back_is_beyond(facts, switch.home)):
-            doubt = f"; {unread}, so some may have" if unread else ""
-            sentence = f"{seen.broker} cannot reach {switch.target}; no broker said that it moved, so none will{doubt}"
-            yield Advance(SwitchStage.REJECTED, reason, sentence, {"ended_ms": facts.now_ms})
-            yield DirectBrokers(reason, switch.home)
+    if switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked:
+        if switch.returning:
             return
-        others = f"and {switch.target} gave ids, so somebody writes there: {why}"
+        if not facts.stands_still:
+            yield UpdateSwitch({"returning": f"{seen.broker} cannot reach {switch.target}"})
+            return
+        others = f"and nothing is undone by itself ({facts.stands_still})"
     if not switch.degraded:
         yield UpdateSwitch({"degraded": True})
         sentence = f"{seen.broker} cannot reach {switch.target}, {others}: a person must decide, `abort` sends all back"

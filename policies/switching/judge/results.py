@@ -55,6 +55,7 @@ def judge_result(facts: SwitchFacts, result: LedgerResult) -> Iterator[Change]:
         sentence = f"ledger {task.ledger_id}: {result.outcome.value} answers no {task.awaiting.value}"
         yield Reject(RejectCode.INVALID_TRANSITION, sentence, subject)
     else:
+        yield UpdateSwitch({"progress_ms": facts.now_ms})
         yield from row(facts, task, result)
 
 

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.events import StatusResult
 from policies.switching.facts import SwitchFacts
+from policies.switching.id_generators import hob_name
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Advance,
+    AdvanceIds,
     Change,
     Count,
     DecisionDraft,
@@ -40,6 +42,7 @@ _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
 _ANY_ACTION = tuple(action for action in SwitchAction if action is not SwitchAction.NONE)
 _NOT_TAKEN_BACK = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
+_STILL_IN_SOURCE = (LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
 
@@ -65,12 +68,10 @@ def _find_reason_to_undo(facts: SwitchFacts) -> str:
     if not facts.limits.automatic_rollback or stage not in _UNDOABLE or guards.ids_of_target_are_read(facts):
         return ""
     is_live = stage is not SwitchStage.TRIGGERED
-    late = tuple(d for d in awaited(facts.state) if (d.cannot or not is_live) and facts.now_ms >= _due_ms(facts, d))
-    target = facts.state.cluster(facts.switch.target)
-    read_ms = target.read_ms if target else -1
-    if not late or (not is_live and read_ms < min(_due_ms(facts, d) for d in late)):
-        return ""  # since the target's ids were last read, a broker may have followed unreported
-    may_not = guards.way_back_is_beyond(facts, facts.switch.home) or (is_live and guards.before_rollback_end(facts))
+    late = tuple(d for d in awaited(facts) if (d.cannot or not is_live) and facts.now_ms >= _due_ms(facts, d))
+    if not late:
+        return ""
+    may_not = guards.cannot_return(facts, facts.switch.home) or (is_live and guards.before_rollback_end(facts))
     return "" if may_not else describe_brokers(late)
 
 
@@ -92,6 +93,9 @@ def _block(facts: SwitchFacts, why: str, sentence: str) -> Iterator[Change]:
 
 
 def _triggered(facts: SwitchFacts) -> Iterator[Change]:
+    if facts.switch.returning:
+        yield from _reject(facts)
+        return
     if guards.all_brokers_acked(facts):
         yield from _block(facts, "", "")
         return
@@ -103,7 +107,7 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
     if why or guards.read_since_acks(facts):
         return
-    count = len(facts.live_brokers(switch.started_ms + 1))
+    count = len(facts.live_brokers)
     sentence = f"{'all ' if count > 1 else ''}{counted_with(count, 'broker', 'writes', 'write')} to {switch.target}"
     windows = {
         "live_ms": now_ms,
@@ -112,6 +116,22 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     }
     yield Advance(SwitchStage.LIVE_DUAL_READ, SwitchReason.ALL_ACKED, sentence, windows)
     yield TakeInventory()
+
+
+def _reject(facts: SwitchFacts) -> Iterator[Change]:
+    """Row 7: a broker cannot make its client, and none has moved. Brokers return once they get greater ids there."""
+    switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
+    if switch.moved or facts.acked:
+        yield UpdateSwitch({"returning": "", "degraded": True, "blocked": ""})
+        sentence = f"{switch.returning}, others already write there: a person must decide, `abort` sends all back"
+        yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)
+    elif switch.home == switch.target or not (why := _find_obstacle_to_return(facts)):
+        sentence = f"{switch.returning}; no broker said that it moved, so none will"
+        fields = {"ended_ms": facts.now_ms, "blocked": "", "returning": ""}
+        yield Advance(SwitchStage.REJECTED, reason, sentence, fields)
+        yield DirectBrokers(reason, switch.home)
+    else:
+        yield from _wait_to_return(facts, why)
 
 
 # --- copying and promoting (rows 8, 12 and 17)
@@ -149,13 +169,15 @@ def _promote(facts: SwitchFacts) -> Iterator[Change]:
 
 
 def _rollback(facts: SwitchFacts) -> Iterator[Change]:
+    is_away = not facts.switch.attribution_only and guards.brokers_are_home(facts) is not None
+    if is_away:
+        yield from _send_home(facts)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
     for task in facts.plan.idle(free, *_NOT_TAKEN_BACK):
         yield OrderLedger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
     if facts.plan.count_unfinished(*_NOT_TAKEN_BACK):
         return
-    if not facts.switch.attribution_only and guards.brokers_are_home(facts):
-        yield from _send_home(facts)
+    if is_away:
         return
     yield from _block(facts, "", "")
     touched = (LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.PROMOTE_DEFERRED, LedgerStage.PROMOTED)
@@ -173,11 +195,29 @@ def _send_home(facts: SwitchFacts) -> Iterator[Change]:
     directive, home = facts.state.directive, facts.switch.home
     if directive is not None and directive.target == home:
         yield from _block(facts, "", "")
-    elif not guards.ids_of_target_are_read(facts):
-        why = guards.way_back_is_beyond(facts, home) or ""
-        yield from _block(facts, why, f"brokers do not go back to {home} yet: {why}")
-        if not why:
-            yield DirectBrokers(SwitchReason.COMMANDED, home)
+    elif why := _find_obstacle_to_return(facts):
+        yield from _wait_to_return(facts, why)
+    else:
+        yield from _block(facts, "", "")
+        yield DirectBrokers(SwitchReason.COMMANDED, home)
+
+
+def _find_obstacle_to_return(facts: SwitchFacts) -> str:
+    return guards.ids_of_target_are_read(facts) or guards.way_back_is_beyond(facts, facts.switch.home) or ""
+
+
+def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
+    """Advance the ids of the brokers' former cluster beyond all that were given, and wait for a reading that shows it.
+
+    Brokers open a new client once they are directed there: one that stayed open remembers the former ``HOB``.
+    """
+    home = facts.switch.home
+    if not guards.ids_of_target_are_read(facts) and (hob := guards.find_hob_for_return(facts, home)) is not None:
+        why = f"{home} is being advanced to {hob_name(hob)}, beyond all ids that brokers may have got ({why})"
+        if facts.switch.advanced != (mark := f"{home}/{hob_name(hob)}"):
+            yield UpdateSwitch({"advanced": mark})
+            yield AdvanceIds(home, hob)
+    yield from _block(facts, why, f"brokers do not go back to {home} yet: {why}")
 
 
 def _end_rollback(facts: SwitchFacts) -> Advance:
@@ -192,8 +232,9 @@ def _end_rollback(facts: SwitchFacts) -> Advance:
     if switch.unplanned_count:
         name = counted_with(switch.unplanned_count, "reference", "names", "name")
         parts.append(f"{name} {switch.target}: {name_some(switch.unplanned)}")
-    sentence = "; ".join([*parts, "our copies are deleted later"])
-    return Advance(SwitchStage.ROLLED_BACK, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
+    sentence = "; ".join([*parts, "`rollback` tries again" if kept else "our copies are deleted later"])
+    stage = SwitchStage.ROLLED_BACK_WITH_FAILURES if kept else SwitchStage.ROLLED_BACK
+    return Advance(stage, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
 
 
 def _delete_copies(facts: SwitchFacts) -> Iterator[Change]:
@@ -224,6 +265,10 @@ def _find_copies(facts: SwitchFacts) -> Iterator[LedgerTask]:
 
 
 def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
+    if facts.switch.kept:
+        if facts.switch.awaiting is SwitchAction.NONE and not facts.inventory_is_old:
+            yield WriteStatus(SwitchAction.STATUS_NEW)
+        return
     behind = guards.brokers_follow(facts)
     yield from _block(facts, behind or "", f"the clean-up waits: {behind}")
     if behind:
@@ -266,7 +311,7 @@ def judge_status(facts: SwitchFacts, result: StatusResult) -> Iterator[Change]:
         statuses = {switch.source: ClusterStatus.DEPRECATED, switch.target: ClusterStatus.ACTIVE}
         entries = tuple(replace(e, status=statuses.get(e.name, e.status)) for e in facts.state.entries)
         yield Update({"entries": entries, "committed_epoch": switch.epoch})
-        if guards.brokers_follow(facts):
+        if guards.brokers_follow(facts) and not switch.kept:
             yield UpdateSwitch({"awaiting": SwitchAction.NONE, "status_attempt": switch.attempt})
         else:
             yield from _finish(facts, status_failed=switch.status_failed)
@@ -277,18 +322,23 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
     ended = {"ended_ms": facts.now_ms, "awaiting": SwitchAction.NONE}
     reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
     trouble: list[str] = []
+    stay = [str(t.ledger_id) for t in facts.plan if t.stage in _STILL_IN_SOURCE] if switch.kept else []
+    are = counted_with(len(stay), "ledger", "is", "are")
+    kept = f"; {are} kept in {switch.source}: {name_some(stay)}" if stay else ""
     if left:
         trouble.append(counted_with(left, "ledger", "stays", "stay") + " behind")
     elif status_failed:
         trouble.append("a status could not be written")
+    if switch.kept and (behind := guards.brokers_follow(facts)):
+        trouble.append(behind)
     if switch.unplanned_count:
         name = counted_with(switch.unplanned_count, "reference", "names", "name")
         trouble.append(f"{name} {switch.source} that nobody planned for: {name_some(switch.unplanned)}")
     if trouble:
-        sentence = f"the switch is done with failures: {'; '.join(trouble)}"
+        sentence = f"the switch is done with failures: {'; '.join(trouble)}{kept}"
         yield Advance(SwitchStage.DONE_WITH_FAILURES, reason, sentence, ended)
     else:
-        sentence = f"the switch is done: {switch.target} holds what {switch.source} did"
+        sentence = f"the switch is done: {switch.target} holds what {switch.source} did{kept}"
         yield Advance(SwitchStage.DONE, reason, sentence, ended)
         yield SettlePlan()
 
@@ -299,6 +349,7 @@ _STEPS: dict[SwitchStage, Callable[[SwitchFacts], Iterator[Change]]] = {
     SwitchStage.PROMOTE: _promote,
     SwitchStage.ROLLBACK: _rollback,
     SwitchStage.ROLLED_BACK: _delete_copies,
+    SwitchStage.ROLLED_BACK_WITH_FAILURES: _delete_copies,
     SwitchStage.ABORTED: _delete_copies,
     SwitchStage.CLEANUP: _cleanup,
 }

@@ -14,7 +14,6 @@ from policies.switching.judge.changes import (
     Advance,
     Change,
     DecisionDraft,
-    DirectBrokers,
     PutTask,
     UpdateSwitch,
     reject,
@@ -65,7 +64,7 @@ def _take_back(facts: SwitchFacts, live: Switch, command: SwitchCommand, *, attr
         yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun; `abort` stops it")
     elif why := guards.no_delete_intent(facts):
         yield reject(command, RejectCode.CLEANUP_STARTED, why)
-    elif not attribution_only and (why := guards.way_back_is_beyond(facts, live.home)):
+    elif not attribution_only and (why := guards.cannot_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
     else:
         sentence = f"the switch to {live.target} is rolled back"
@@ -77,15 +76,15 @@ def _name_next_command(facts: SwitchFacts, live: Switch) -> str:
     if live.stage is SwitchStage.CLEANUP:
         return "`abort` stops the clean-up"
     if live.stage is SwitchStage.HOLD:
-        return "`cleanup` ends the switch"
+        return "`end` ends the switch"
     goes_on = "`resume` lets it go on" if facts.stands_still else "it goes on"
-    return f"{goes_on} to hold, and `cleanup` ends it there"
+    return f"{goes_on} to hold, and `end` ends it there"
 
 
 def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attribution_only: bool) -> Iterator[Change]:
     """Begin a rollback: revert every promotion, and direct the brokers home unless `attribution_only`."""
-    live = facts.switch
-    fields = {"halted": "", "paused": False, "blocked": "", "attribution_only": attribution_only, "confirm_ms": -1}
+    fields: dict[str, object] = {"halted": "", "paused": False, "blocked": "", "confirm_ms": -1, "advanced": ""}
+    fields |= {"attribution_only": attribution_only, "returning": ""}
     if reason is SwitchReason.AUTOMATIC:
         fields["automatic"] = sentence
     yield Advance(SwitchStage.ROLLBACK, reason, sentence, fields)
@@ -94,9 +93,6 @@ def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attrib
         reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
         yield PutTask(reverted, numbered=True)
     yield from _reset_tasks(t for t in facts.plan if t.stage in _TO_REVERT)
-    is_unread = live.stage is SwitchStage.TRIGGERED and guards.ids_of_target_are_read(facts)
-    if not attribution_only and not is_unread:
-        yield DirectBrokers(reason, live.home)
 
 
 def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
@@ -112,10 +108,11 @@ def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iter
         yield from roll_back(facts, sentence, _ABORTED, attribution_only=True)
         return
     unread = guards.ids_of_target_are_read(facts)
-    if not unread and (why := guards.way_back_is_beyond(facts, live.home)):
+    if not unread and (why := guards.cannot_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back to {live.home} yet: {why}")
         return
-    then = f"; brokers are sent back once it is: {unread}" if unread else ""
+    wait = unread or guards.way_back_is_beyond(facts, live.home)
+    then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
     sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
     yield from roll_back(facts, sentence, _ABORTED, attribution_only=False)
 
@@ -125,13 +122,12 @@ def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchComman
     home, left = facts.state.committed(), [t for t in facts.plan if t.stage in _TO_REVERT]
     away = home is not None and facts.state.active() != home
     if not command.args.attribution_only and away and home is not None:
-        if why := guards.ids_only_grow(facts, home):
+        if why := guards.cannot_return(facts, home):
             yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
             return
-        fields = {"attribution_only": False, "brokers_from": home, "confirm_ms": -1, "paused": False}
+        fields = {"attribution_only": False, "brokers_from": home, "confirm_ms": -1, "paused": False, "advanced": ""}
         yield Advance(SwitchStage.ROLLBACK, _COMMANDED, f"brokers return to {home}", fields)
         yield from _reset_tasks(left)
-        yield DirectBrokers(_COMMANDED, home)
     elif left:
         sentence = f"{counted_with(len(left), 'ledger', 'is', 'are')} tried again"
         yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, {"confirm_ms": -1})

@@ -40,8 +40,8 @@ def event(words: str) -> SwitchCommand:
             return command("start", words, target=name, digest=None)
         case ["cleanup"]:
             return command("cleanup", words, dry_run=True)
-        case ["abort"]:
-            return command("abort", words)
+        case ["abort" | "end" as name]:
+            return command(name, words)
     return command("pause", words) if words == "pause" else command("resume", words)
 
 
@@ -77,7 +77,7 @@ def test_a_contested_switch_is_resumed_only_over_a_directive(theirs: bool, offer
 def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tuple[SwitchCommand, ...]) -> None:
     for words, way in found(reached(stage, *before)).items():
         why = refused(stage, words, *before)
-        assert not why or ("if ids allow" in way and "advance to HOB" in why[0]), why
+        assert not why, (way, why)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_every_command_that_is_offered_is_taken(stage: SwitchStage, before: tupl
         (S.REGISTERED, 0, []),
         (S.TRIGGERED, 0, ["abort", "pause"]),
         (S.BUILD, 0, ["rollback", "rollback --with-brokers", "pause"]),
-        (S.HOLD, 2, ["pause"]),
-        (S.HOLD, 16, ["cleanup", "pause"]),
+        (S.HOLD, 2, ["end", "pause"]),
+        (S.HOLD, 16, ["cleanup", "end", "pause"]),
         (S.ROLLED_BACK, 0, ["rollback --with-brokers"]),
         (S.DONE, 0, []),
     ],

@@ -92,7 +92,7 @@ def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
         ),
         (
             {"verdict": S.HOLD, "rollback_until": NOW, "cleanup_from": NOW + timedelta(hours=1)},
-            "waits until `cleanup` is possible",
+            "waits for an operator: `end`",
         ),
         ({"verdict": S.HOLD, "rollback_until": NOW, "cleanup_from": NOW}, "waits for an operator: `cleanup`"),
         ({"verdict": S.DONE}, "once no reference names old, `close-client` and `unregister`"),

@@ -27,10 +27,10 @@ def test_other_troubles_alarm_as_well() -> None:
     assert world.alerts() == [("switch-degraded", "firing")]
     world = WireWorld()
     world.to(SwitchStage.DONE_WITH_FAILURES)
-    assert world.alerts() == [("switch-ledgers-left-behind", "firing")]
+    assert ("switch-ledgers-left-behind", "firing") in world.alerts()
     world = WireWorld()
     world.to(SwitchStage.BUILD)
     assert world.state.lease is not None
     world.now_ms = world.state.lease.valid_until_ms
     world.step()
-    assert world.alerts() == [("switch-unattended", "firing")]
+    assert ("switch-unattended", "firing") in world.alerts()

@@ -41,7 +41,7 @@ DECISION: SwitchDecision = SwitchDecision.model_validate(
             "rollback": "a person rolls it back until 2026-11-22T08:00:00.000Z",
         }),
         ("hold", {
-            "cleanup": "a person cleans up, from 2026-12-06T08:00:00.000Z on",
+            "cleanup": "a person cleans up, from 2026-12-06T08:00:00.000Z on, or ends it at any hour",
             "rollback": "a person rolls it back until 2026-11-22T08:00:00.000Z",
         }),
         ("done", {"triggered": "a person starts another switch"}),

@@ -1,5 +1,7 @@
 """What several read models say together; what is not known is not guessed."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -24,13 +26,17 @@ def test_of_a_cluster_that_was_never_read_nothing_is_known() -> None:
     assert (EMPTY.instance("new"), EMPTY.generator("new")) == (None, None)
 
 
-@pytest.mark.parametrize(("later_ms", "known"), [(0, True), (1, False)])
-def test_brokers_are_alive_as_read_since_an_instant(later_ms: int, known: bool) -> None:
+@pytest.mark.parametrize(
+    ("change", "is_known"),
+    [({}, True), ({"epoch": -1}, False), ({"is_unread": True}, False), ({"at_ms": -60_000}, False)],
+    ids=["just now", "before the directive", "the last attempt failed", "too long ago"],
+)
+def test_brokers_are_alive_by_a_recent_reading_since_the_directive(change: dict[str, Any], is_known: bool) -> None:
     members = HOLD.state.members
     assert members is not None
-    found = facts(HOLD.state).live_brokers(members.at_ms + later_ms)
-    assert found == (members.brokers if known else ())
-    assert EMPTY.live_brokers(0) == ()
+    found = facts(replace(HOLD.state, members=replace(members, **change))).live_brokers
+    assert found == (members.brokers if is_known else ())
+    assert EMPTY.live_brokers == ()
 
 
 def test_a_broker_has_acked_by_the_epoch_of_the_switch_alone() -> None:

@@ -52,4 +52,5 @@ def test_a_switch_of_before_is_ended(stage: str) -> None:
     world.tell(world.cluster_event("new"), world.cluster_event("old"), command("abort", "new-key"))
     world.tell(world.lease_event(2))
     world.acks().work()
+    world.later().acks().work()
     assert world.is_at(S.ABORTED if stage == "rollback" else S.ROLLED_BACK)

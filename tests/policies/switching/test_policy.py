@@ -56,13 +56,15 @@ def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
     assert decision.code in (RejectCode.NOT_FOUND, RejectCode.INVALID_TRANSITION)
 
 
-def test_it_wakes_for_its_windows_and_the_end_of_the_lease() -> None:
+def test_it_wakes_when_a_broker_would_fall_silent_and_for_its_windows() -> None:
     world = WireWorld()
     world.to(SwitchStage.HOLD)
-    assert world.wake_at == from_millis(min(world.switch.rollback_until_ms, renewal_ms(world.state)))
-    world.now_ms = world.switch.rollback_until_ms
+    assert world.state.members is not None
+    reported = (world.state.members.at_ms, *(b.at_ms for b in world.state.brokers))
+    assert world.wake_at == from_millis(min(reported) + 60_000)
+    world.now_ms = world.switch.rollback_until_ms - 1
     world.step()
-    assert world.wake_at == from_millis(min(world.switch.cleanup_from_ms, renewal_ms(world.state)))
+    assert world.wake_at == from_millis(world.switch.rollback_until_ms)
 
 
 def test_the_record_is_repeated_before_it_runs_out() -> None:

@@ -112,7 +112,8 @@ def test_the_order_of_acks_and_sightings_does_not_matter(order: tuple[int, ...])
 
 def test_a_late_ack_of_an_earlier_switch_is_no_ack() -> None:
     world = World().to(SwitchStage.REJECTED)
-    world.checked().triggered()
+    world.clusters["new"].hob = 5
+    world.refresh().checked().triggered()
     late = BrokerSeen("b1", 50, 1, failed=False, writes=(), reads=(), at_ms=world.now_ms)
     world.tell(late)
     assert world.state.counts.stale_acks == 1

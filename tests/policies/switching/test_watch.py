@@ -21,7 +21,7 @@ S = SwitchStage
 
 def joins(world: World) -> None:
     """A broker is there of which nothing else is heard."""
-    world.tell(MembersSeen(("b1", "b2", "b3"), world.now_ms))
+    world.later().tell(MembersSeen(("b1", "b2", "b3"), world.now_ms))
 
 
 def joins_without_following(world: World) -> None:
@@ -290,20 +290,40 @@ def test_orders_are_given_again_once_it_is_resolved() -> None:
 # --- what is told when it could not be prevented, and what nobody planned for
 
 
-def test_ids_that_were_given_before_brokers_went_back_are_an_alert_with_the_remedy() -> None:
+def test_a_client_that_remembers_a_lower_hob_is_an_alert() -> None:
+    """Seen on BookKeeper: after an advance, a client that stayed connected goes on with the ids that it had."""
     world = WireWorld()
-    world.to(S.TRIGGERED)
-    world.follow("b1")
-    world.write("t1", "b1")
-    world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
-    assert world.is_at(S.REJECTED)
+    world.to(S.HOLD)
+    world.later().tell(world.cluster_event("new"))
     assert firing(world, IDS_BEHIND) == []
+    world.clusters["new"].lower_given += 1
     world.later().tell(world.cluster_event("new"))
     [alert] = firing(world, IDS_BEHIND)
-    assert "old, which gives 5 next, and new already gave 4294967296: advance to HOB-0000000002" in alert.summary
-    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
-    world.later().tell(world.cluster_event("old"))
-    assert firing(world, IDS_BEHIND) == []
+    assert (alert.reason, "still takes ids below its present HOB" in alert.summary) == ("old_client", True)
+
+
+def test_a_broker_that_falls_silent_has_not_acked_any_more() -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.now_ms = world.switch.cleanup_from_ms
+    world.tell(world.members_event(), world.broker_event("b1"))
+    [alert] = firing(world, ASTRAY)
+    assert alert.labels["broker"] == "b2"
+    assert (world.records()[-1].brokers.acked, list(world.records()[-1].brokers.awaited)) == (1, ["b2"])
+    [refused] = world.tell(command("cleanup", "c"))
+    assert (refused.code, "b2 is not heard of" in refused.sentence) == (RejectCode.BROKERS_BEHIND, True)
+
+
+def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert() -> None:
+    world = WireWorld()
+    world.to(S.HOLD).later(15 * DAY_MS)
+    world.later()
+    world.tell(MembersSeen(None, world.now_ms))
+    [refused] = world.tell(command("cleanup", "c"))
+    assert (refused.code, refused.sentence) == (RejectCode.BROKERS_BEHIND, "it is not known which brokers are alive")
+    world.later(60_000)
+    world.step()
+    assert [a.reason for a in firing(world, AWAITED)] == ["no_live_broker"]
 
 
 def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_until_the_right_one_answers() -> None:

@@ -29,6 +29,7 @@ from policies.switching.readings import (
     FindingReading,
     GeneratorReading,
     LedgerReading,
+    LowerCounter,
     ReferenceReading,
     RegisteredCluster,
     StatusAction,
@@ -72,11 +73,13 @@ def _sighting(event: Event, now_ms: int) -> Reading:
         case LeaseSeen(lease):
             return SwitchLease(**OK, token=lease.token, holder=lease.holder, valid_ms=lease.valid_until_ms - now_ms)
         case MembersSeen():
-            return SwitchBrokers(**OK, brokers=event.brokers)
+            outcome = Outcome.TIMEOUT if event.brokers is None else Outcome.OK
+            return SwitchBrokers(cluster=CLUSTER, outcome=outcome, brokers=event.brokers or (), epoch=event.epoch)
         case BrokerSeen():
             return SwitchBroker(
                 **OK, broker=event.broker, sequence=event.sequence, epoch=event.epoch,
                 client_init_failed=event.failed, writes=event.writes, reads=event.reads,
+                client_epoch=event.client_epoch,
             )  # fmt: skip
         case ClusterSeen(seen):
             generator = (
@@ -84,7 +87,8 @@ def _sighting(event: Event, now_ms: int) -> Reading:
             )
             return SwitchCluster(
                 **OK, name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout,
-                generator=generator, took_ms=now_ms - seen.read_ms,
+                generator=generator, took_ms=now_ms - seen.read_ms, epoch=seen.epoch,
+                lower=(LowerCounter(hob=None, given=seen.lower_given),) if seen.lower_counters else (),
             )  # fmt: skip
         case Prechecked(check):
             return SwitchPrecheck(

@@ -34,8 +34,9 @@ from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind, Reference
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import (
+    UNDONE,
     LedgerStage,
     LedgerTask,
     OrchestratorLease,
@@ -74,6 +75,8 @@ class Bookies:
     hob: int | None = None
     created: int = 0
     layout: Layout | None = Layout.HIERARCHICAL
+    lower_given: int = 0
+    """The number of ids that clients took below the present ``HOB``, which they remember."""
     ledgers: dict[int, Held] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
 
@@ -106,6 +109,8 @@ class Ref:
 class World:
     """Everything there is, and the machine that watches it."""
 
+    goes_on_reporting = True
+
     def __init__(self, limits: SwitchLimits | None = None, policy: TargetPolicy = TargetPolicy.SHARED) -> None:
         self.limits = limits or SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3)
         self.policy = policy
@@ -134,8 +139,31 @@ class World:
     # --- time and events
 
     def later(self, milliseconds: int = 1000) -> "World":
+        """Let time pass; over an hour or more, agents and executors go on reporting what they did."""
         self.now_ms += milliseconds
+        if self.goes_on_reporting and milliseconds >= HOUR_MS and self.state.directive is not None:
+            self.tell(*self.reported_again())
         return self
+
+    def reported_again(self) -> list[Event]:
+        """The present readings, and each broker's last report once more."""
+        events: list[Event] = [self.members_event(), *(self.cluster_event(n) for n in self.clusters)]
+        for last in self.state.brokers:
+            self.sequences[last.name] = max(self.sequences.get(last.name, 0), last.sequence) + 1
+            failed = last.failed_epoch >= 0
+            epoch = last.failed_epoch if failed else last.acked_epoch
+            again = BrokerSeen(
+                last.name,
+                self.sequences[last.name],
+                epoch,
+                failed,
+                last.writes,
+                last.reads,
+                self.now_ms,
+                last.client_epoch,
+            )
+            events.append(again)
+        return events
 
     def tell(self, *events: Event) -> list[DecisionDraft]:
         """Let events arrive now; orders wait until `work`."""
@@ -203,7 +231,7 @@ class World:
         return ClusterSeen(
             ClusterSnapshot(
                 name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
-                read_ms=self.now_ms,
+                read_ms=self.now_ms, lower_counters=int(one.hob is not None), lower_given=one.lower_given,
             )
         )  # fmt: skip
 
@@ -280,6 +308,11 @@ class World:
             return [self.inventory_event(str(order.details["target"]))]
         if order.verdict is SwitchVerdict.RUN_PRECHECK:
             return [self.prechecked_event(str(order.details["target"]))]
+        if order.verdict is SwitchVerdict.ADVANCE_IDS:
+            one, hob = self.clusters[str(order.details["name"])], int(str(order.details["hob"]))
+            if hob > (one.hob or 0):
+                one.hob, one.created = hob, 0
+            return [self.cluster_event(one.name)]
         if order.verdict is SwitchVerdict.WRITE_STATUS:
             return [StatusResult(self.switch.awaiting, order.op, ok=True)]
         if order.task is None:
@@ -367,7 +400,7 @@ class World:
         )
 
     def _delete_old(self, task: LedgerTask, source: str, _target: str) -> LedgerResult:
-        if self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms:
+        if not self.switch.early and self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms:
             raise HarmError(f"ledger {task.ledger_id} is deleted before its time")
         named = (r for r in self.refs.values() if (r.attribution or "old") == source)
         if any(r.ledger_id == task.ledger_id for r in named):
@@ -409,6 +442,12 @@ class World:
         self.tell(*(self.cluster_event(n) for n in self.clusters))
         return self.later()
 
+    def refresh(self) -> "World":
+        """Let every broker report, and all readings arrive, as they do every few seconds."""
+        self.tell(self.members_event(), *(self.broker_event(b) for b in self.brokers))
+        self.tell(*(self.cluster_event(n) for n in self.clusters))
+        return self.later()
+
     def to(self, stage: SwitchStage) -> "World":
         """Bring a switch to a stage without any trouble."""
         self.registered()
@@ -421,8 +460,8 @@ class World:
         if stage is SwitchStage.TRIGGERED:
             return self
         if stage is SwitchStage.REJECTED:
-            self.tell(self.broker_event("b1", failed=True, epoch=self.switch.epoch))
-            return self.later()
+            self.tell(self.cluster_event("new"), self.broker_event("b1", failed=True, epoch=self.switch.epoch))
+            return self.work(SwitchVerdict.ADVANCE_IDS).later()
         self.acks()
         if stage is SwitchStage.LIVE_DUAL_READ:
             return self
@@ -440,12 +479,16 @@ class World:
         self.work()
         if stage is SwitchStage.HOLD:
             return self
-        if stage in (SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ABORTED):
+        if stage in UNDONE | {SwitchStage.ROLLBACK}:
             self.tell(command("rollback", self.key()))
+            if stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
+                for _ in range(self.limits.retries):
+                    tell_of(self, "/s1", LedgerOutcome.FAILED)
+                return self.work()
             if stage is SwitchStage.ABORTED:
                 self.tell(command("abort", self.key()))
             return self.work() if stage is SwitchStage.ROLLED_BACK else self
-        self.later(self.limits.cleanup_after_ms)
+        self.later(self.limits.cleanup_after_ms).refresh()
         self.tell(command("cleanup", self.key()))
         if stage is SwitchStage.CLEANUP:
             return self

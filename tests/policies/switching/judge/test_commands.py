@@ -99,6 +99,7 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
     world = World().to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.live_ms + 15 * DAY_MS
     world.now_ms = world.switch.cleanup_from_ms + late_ms
+    world.tell(*world.reported_again())
     assert codes(world.tell(command("cleanup", world.key()))) == code
     assert world.stage is (S.HOLD if code else S.CLEANUP)
 
@@ -106,7 +107,7 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
 def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() -> None:
     world = World().to(S.HOLD)
     refused = next(said for said in world.tell(command("cleanup", world.key())) if said.code)
-    assert refused.sentence.endswith(f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC")
+    assert f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC; `end`" in refused.sentence
 
 
 def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
@@ -117,7 +118,7 @@ def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
 def test_after_the_cleanup_has_begun_there_is_no_way_back() -> None:
     world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
     world.now_ms = world.switch.rollback_until_ms
-    world.tell(command("cleanup", world.key()))
+    world.tell(*world.reported_again(), command("cleanup", world.key()))
     world.now_ms -= 1
     assert codes(world.tell(command("rollback", world.key()))) == [RejectCode.CLEANUP_STARTED]
 
@@ -125,18 +126,15 @@ def test_after_the_cleanup_has_begun_there_is_no_way_back() -> None:
 def test_brokers_go_back_only_to_ids_beyond_those_of_the_target() -> None:
     world = World().to(S.HOLD)
     world.tell(world.inventory_event())
-    refused = world.tell(command("rollback", world.key(), attribution_only=False))
-    assert codes(refused) == [RejectCode.COLLISION]
-    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
-    world.later().tell(world.cluster_event("new"), world.cluster_event("old"))
-    assert not world.switch.halted, "what an advance skips was never given: the remedy of a refusal halts nothing"
-    world.tell(command("rollback", world.key(), attribution_only=False))
-    assert (world.switch.halted, world.state.active()) == ("", "old")
+    assert codes(world.tell(command("rollback", world.key(), attribution_only=False))) == []
+    assert world.state.active() == "new"
     assert [o.verdict for o in world.orders] == [
-        SwitchVerdict.WRITE_DIRECTIVE,
+        SwitchVerdict.ADVANCE_IDS,
         SwitchVerdict.REVERT,
         SwitchVerdict.REVERT,
     ]
+    world.work(SwitchVerdict.ADVANCE_IDS)
+    assert (world.switch.halted, world.state.active()) == ("", "old"), "what an advance skips was never given"
     world.work()
     assert world.is_at(S.ROLLBACK), "brokers were asked to go back, and none has said that it did"
     world.acks().work()
@@ -164,7 +162,8 @@ def test_a_client_may_be_closed_after_a_later_switch_came_to_nothing() -> None:
     world.registered().checked("third").triggered("third")
     [refused] = world.tell(world.close_event())
     assert refused.sentence == "the switch to third is not over"
-    world.tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    world.tell(world.cluster_event("third"), world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert world.is_at(S.REJECTED)
     world.later().acks().tell(world.inventory_event())
     assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]

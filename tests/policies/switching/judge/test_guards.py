@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import LedgerResult, RegistrySeen
+from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
@@ -239,7 +240,8 @@ def rejected_although_somebody_moved() -> None:
 
 def sent_back_on_an_old_reading() -> None:
     world = World().to(S.TRIGGERED)
-    world.tell(command("abort", "x"))
+    world.clusters["old"].hob, world.clusters["old"].created = 9, 0
+    world.tell(world.cluster_event("old"), command("abort", "x"))
     forbid(not world.is_at(S.ROLLBACK), "refused, as if there were no way out before the next reading")
     forbid(world.state.active() == "old", "sent back before it is known what the target gave")
     world.later().tell(world.cluster_event("new"))
@@ -265,7 +267,24 @@ def after_deletions() -> None:
 def brokers_back_too_early() -> None:
     world = World().to(S.HOLD)
     world.tell(command("rollback", "x", attribution_only=False))
-    forbid(not world.is_at(S.HOLD), "brokers went back to lower ids")
+    forbid(world.state.active() == "old", "brokers went back to lower ids")
+    world.work(SwitchVerdict.ADVANCE_IDS)
+    forbid(world.state.active() != "old", "never sent back")
+
+
+def no_way_back_at_all() -> None:
+    """The target is at the last HOB there is: none lies beyond."""
+    world = World().to(S.HOLD)
+    world.clusters["new"].hob, world.clusters["new"].created = MAX_HOB, 0
+    world.later().tell(world.cluster_event("new"), command("rollback", "x", attribution_only=False))
+    forbid(not world.is_at(S.HOLD), "taken back although brokers can never go back")
+
+
+def forgets_what_a_broker_reads() -> None:
+    world = World().to(S.DONE).later()
+    world.tell(world.inventory_event(), *(world.broker_event(b, reads=("old",)) for b in world.brokers))
+    world.tell(world.members_event(), command("unregister", "x", name="old"))
+    forbid(world.state.entry("old") is None, "forgotten although a broker reads it")
 
 
 def early_cleanup() -> None:
@@ -342,6 +361,8 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "brokers_follow": [early_cleanup_of_one_astray],
     "brokers_are_home": [rolled_back_too_early],
     "ids_only_grow": [third_with_lower_ids],
+    "cannot_return": [no_way_back_at_all],
+    "no_broker_uses": [forgets_what_a_broker_reads],
     "way_back_is_beyond": [brokers_back_too_early, rejected_although_somebody_moved],
     "ids_of_target_are_read": [sent_back_on_an_old_reading],
     "none_writes_to_old": [goes_live(with_writes)],

@@ -65,7 +65,7 @@ def status(action: SwitchAction, *, ok: bool) -> Callable[[World], Event]:
     return lambda w: StatusResult(action, w.state.switch.op if w.state.switch else 1, ok)
 
 
-OVER = (S.REJECTED, S.ROLLED_BACK, S.ABORTED)
+OVER = (S.REJECTED, S.ROLLED_BACK, S.ROLLED_BACK_WITH_FAILURES, S.ABORTED)
 LIVE = (S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK, S.DONE_WITH_FAILURES)
 
 
@@ -79,7 +79,7 @@ def each(stages: tuple[SwitchStage, ...], expected: Expected) -> dict[SwitchStag
 
 def answers(action_at: Mapping[SwitchStage, Expected]) -> dict[SwitchStage, Expected]:
     """Of an answer about /c1: an invalid one where something else is asked, a late one where nothing is."""
-    idle = each((S.HOLD, S.ROLLED_BACK, S.DONE, S.DONE_WITH_FAILURES), COUNTED)
+    idle = each((S.HOLD, S.ROLLED_BACK, S.ROLLED_BACK_WITH_FAILURES, S.DONE, S.DONE_WITH_FAILURES), COUNTED)
     return {**idle, **action_at}
 
 
@@ -113,6 +113,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
         {
             S.NONE: RejectCode.NOT_FOUND, S.REGISTERED: RejectCode.PRECHECK_FAILED, S.PRECHECKED: S.TRIGGERED,
             S.DONE: RejectCode.ALREADY_ACTIVE, S.DONE_WITH_FAILURES: S.BUILD, **each(OVER, S.TRIGGERED),
+            S.REJECTED: RejectCode.PRECHECK_FAILED,  # old was advanced, so that brokers got greater ids there
         },
     ),
     "start, another": (
@@ -124,14 +125,15 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
         lambda w: command("rollback", w.key()), REJECTED,
         {
             **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK), **each((S.PROMOTE, S.HOLD), S.ROLLBACK),
-            S.CLEANUP: RejectCode.WINDOW_EXPIRED, S.ABORTED: S.ROLLBACK,
+            S.CLEANUP: RejectCode.WINDOW_EXPIRED, **each((S.ABORTED, S.ROLLED_BACK_WITH_FAILURES), S.ROLLBACK),
         },
     ),
     "rollback, with brokers": (
         lambda w: command("rollback", w.key(), attribution_only=False), REJECTED,
         {
-            S.TRIGGERED: S.ROLLBACK, **each((S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD), RejectCode.COLLISION),
-            S.CLEANUP: RejectCode.WINDOW_EXPIRED, **each((S.ROLLED_BACK, S.ABORTED), RejectCode.COLLISION),
+            **each((S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD), S.ROLLBACK),
+            S.CLEANUP: RejectCode.WINDOW_EXPIRED,
+            **each((S.ROLLED_BACK, S.ROLLED_BACK_WITH_FAILURES, S.ABORTED), S.ROLLBACK),
         },
     ),
     "abort": (
@@ -144,13 +146,15 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     ),
     "pause": (
         lambda w: command("pause", w.key()), REJECTED,
-        each((*(s for s in LIVE if s is not S.DONE_WITH_FAILURES), S.ROLLED_BACK), TAKEN),
+        each((*(s for s in LIVE if s is not S.DONE_WITH_FAILURES), S.ROLLED_BACK, S.ROLLED_BACK_WITH_FAILURES), TAKEN),
     ),
     "resume, nothing held": (lambda w: command("resume", w.key()), REJECTED, {}),
     "cleanup, too soon": (lambda w: command("cleanup", w.key()), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED}),
     "cleanup, too soon, dry run": (
         lambda w: command("cleanup", w.key(), dry_run=True), REJECTED, {S.HOLD: RejectCode.WINDOW_NOT_ELAPSED},
     ),
+    "end": (lambda w: command("end", w.key()), REJECTED, {S.HOLD: S.CLEANUP}),
+    "end, and delete": (lambda w: command("end", w.key(), delete=True), REJECTED, {S.HOLD: S.CLEANUP}),
     "close-client": (
         lambda w: w.close_event(), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), RejectCode.CLIENT_IN_USE),
     ),
@@ -159,7 +163,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
         lambda w: w.broker_event("b1", epoch=-5), TAKEN, {**each(LIVE, COUNTED), S.CLEANUP: TAKEN},
     ),
     "client_init_failed": (
-        lambda w: w.broker_event("b1", failed=True, epoch=w.state.epoch), TAKEN, {S.TRIGGERED: S.REJECTED},
+        lambda w: w.broker_event("b1", failed=True, epoch=w.state.epoch), TAKEN, {},
     ),
     "members": (lambda w: w.members_event(), TAKEN, {}),
     "cluster": (lambda w: w.cluster_event("old"), TAKEN, {}),

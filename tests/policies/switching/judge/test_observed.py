@@ -67,7 +67,8 @@ def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_s
     assert "nothing is undone by itself (it is paused)" in said[0].sentence
     world.tell(command("resume", "r"))
     said = world.later().tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
-    assert verdicts(said) == [SwitchVerdict.ADVANCE, SwitchVerdict.WRITE_DIRECTIVE]
+    assert SwitchVerdict.ADVANCE_IDS in verdicts(said)
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert world.is_at(S.REJECTED)
 
 

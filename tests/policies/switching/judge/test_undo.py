@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import RegistrySeen
+from policies.switching.events import ClusterSeen, RegistrySeen
+from policies.switching.id_generators import MAX_HOB
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
@@ -34,51 +36,87 @@ def moved(world: World) -> World:
 # --- triggered
 
 
-def test_abort_sends_brokers_back_when_the_target_gave_nothing() -> None:
+def test_abort_sends_brokers_back_to_greater_ids_only_also_when_the_target_gave_nothing() -> None:
     world = World().to(S.TRIGGERED)
     world.tell(world.cluster_event("new"), command("abort", "a"))
+    assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLBACK, "new", 1)
+    assert "old is being advanced to HOB-0000000002" in world.switch.blocked
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLBACK, "old", 2)
     world.later().acks()
     assert world.is_at(S.ROLLED_BACK)
     world.write("t1", "b1")
 
 
+def test_a_client_from_before_the_directive_is_not_back() -> None:
+    """It remembers the former HOB, and would go on with lower ids."""
+    world = World().to(S.TRIGGERED)
+    world.tell(world.cluster_event("new"), command("abort", "a"))
+    world.work(SwitchVerdict.ADVANCE_IDS).later()
+    world.tell(world.members_event(), world.follow("b1"))
+    world.follow("b2")
+    world.tell(world.broker_event("b2", client_epoch=0))
+    assert world.is_at(S.ROLLBACK)
+    world.later().tell(world.broker_event("b2", client_epoch=2))
+    assert world.is_at(S.ROLLED_BACK)
+
+
 def test_abort_waits_for_a_reading_before_brokers_are_sent_back() -> None:
     world = World().to(S.TRIGGERED)
-    [said] = world.tell(command("abort", "a"))
-    assert "is not read yet" in said.sentence
+    said = world.tell(command("abort", "a"))
+    assert "is not read yet" in said[0].sentence
     assert world.state.active() == "new"
     world.later().tell(world.cluster_event("new"))
+    world.work(SwitchVerdict.ADVANCE_IDS)
+    assert world.state.active() == "old"
+
+
+def test_a_reading_from_before_zookeeper_had_the_directive_sends_nobody_back() -> None:
+    world = World().to(S.TRIGGERED)
+    advance(world, "old", 2)
+    world.tell(command("abort", "a"))
+    registry = RegistrySeen(world.state.entries, "old", None, 0, world.later().now_ms)
+    early = world.cluster_event("new")
+    world.later().tell(registry)
+    assert world.state.active() == "old", "what was read before shows the directive"
+    world = World().to(S.TRIGGERED)
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
+    early = ClusterSeen(replace(world.cluster_event("new").cluster, epoch=0))
+    world.later().tell(world.cluster_event("old"), early, command("abort", "a"))
+    assert world.state.active() == "new", "it was read under the directive before"
+    world.later().tell(ClusterSeen(replace(world.cluster_event("new").cluster, epoch=1)))
     assert world.state.active() == "old"
 
 
 def test_nobody_heard_is_not_nobody_moved() -> None:
     world = moved(World().to(S.TRIGGERED))
     world.tell(world.cluster_event("new"))
-    said = world.tell(command("abort", "a"))
-    assert codes(said) == [RejectCode.COLLISION]
-    assert "old gives 5 next" in said[0].sentence
-    assert "advance to HOB-0000000002" in said[0].sentence
-    advance(world, "old", 2)
-    world.tell(command("abort", "b"))
+    assert codes(world.tell(command("abort", "a"))) == []
+    assert world.state.active() == "new"
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert world.state.active() == "old"
     world.acks()
     world.write("t1", "b1")
 
 
-def test_a_client_that_fails_rejects_no_switch_that_somebody_followed() -> None:
+def test_a_rejection_waits_for_a_reading_and_sends_brokers_to_greater_ids() -> None:
     world = moved(World().to(S.TRIGGERED))
-    world.tell(world.cluster_event("new"))
     world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
+    assert (world.stage, world.state.active()) == (S.TRIGGERED, "new")
+    assert "is not read yet" in world.switch.blocked
+    world.later().tell(world.cluster_event("new"))
     assert world.is_at(S.TRIGGERED)
-    assert world.switch.degraded
+    world.work(SwitchVerdict.ADVANCE_IDS)
+    assert (world.stage, world.state.active()) == (S.REJECTED, "old")
+    world.acks()
+    world.write("t1", "b1")
 
 
-def test_what_was_given_is_told_when_it_is_read_too_late() -> None:
-    world = moved(World().to(S.TRIGGERED))
+def test_a_broker_that_acks_while_a_rejection_waits_leaves_it_to_a_person() -> None:
+    world = World().to(S.TRIGGERED)
     world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
-    assert world.is_at(S.REJECTED)
-    assert "some may have" in world.said[-2].sentence
+    world.later().tell(world.follow("b1"))
+    assert (world.stage, world.switch.degraded, world.switch.returning) == (S.TRIGGERED, True, "")
 
 
 def test_a_switch_blocked_on_order_goes_on_once_the_target_is_advanced() -> None:
@@ -178,9 +216,12 @@ REFUSALS = {
         "`abort` lets go of what stays behind, then",
     ),
     "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "`abort` lets go of what stays behind"),
-    "start, another, in hold": (S.HOLD, None, "`cleanup` or `rollback` ends it"),
+    "start, another, in hold": (S.HOLD, None, "`end` ends it"),
+    "end, done with failures": (S.DONE_WITH_FAILURES, command("end", "x"), "`abort` ends it there"),
+    "end, before hold": (S.BUILD, command("end", "x"), "`abort` takes it back"),
+    "cleanup, too soon": (S.HOLD, command("cleanup", "x"), "`end` leaves hold at once"),
     "start, another, in build": (S.BUILD, None, "`abort` ends it"),
-    "cleanup, twice": (S.CLEANUP, command("cleanup", "x"), "under way already"),
+    "cleanup, twice": (S.CLEANUP, command("cleanup", "x"), "`abort` stops it"),
     "cleanup, done with failures": (
         S.DONE_WITH_FAILURES,
         command("cleanup", "x"),
@@ -203,12 +244,12 @@ def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: Sw
 def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     world = World().to(S.HOLD).later(2 * DAY_MS)
     [refused] = world.tell(command("abort", "a"))
-    assert (refused.code, "`cleanup` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
+    assert (refused.code, "`end` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
 
 
 @pytest.mark.parametrize(
     ("paused", "way"),
-    [(False, "; it goes on to hold, and `cleanup` ends it there"), (True, "; `resume` lets it go on to hold, and")],
+    [(False, "; it goes on to hold, and `end` ends it there"), (True, "; `resume` lets it go on to hold, and")],
 )
 def test_after_the_window_a_switch_that_still_copies_is_told_what_comes_first(paused: bool, way: str) -> None:
     world = World().to(S.BUILD)
@@ -224,9 +265,9 @@ def test_after_a_rollback_one_command_brings_brokers_back() -> None:
     world = World().to(S.ROLLED_BACK)
     world.write("t1", "b1")
     world.later().tell(world.cluster_event("new"))
-    assert codes(world.tell(command("rollback", "x", **BACK))) == [RejectCode.COLLISION]
-    advance(world, "old", 2)
-    world.tell(command("rollback", "y", **BACK))
+    assert codes(world.tell(command("rollback", "x", **BACK))) == []
+    assert world.state.active() == "new"
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert (world.stage, world.state.active()) == (S.ROLLBACK, "old")
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK)
@@ -240,6 +281,7 @@ def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_ba
     world.later().acks().checked("third").triggered("third")
     world.tell(world.cluster_event("third"))
     world.tell(world.broker_event("b1", failed=True, epoch=world.switch.epoch))
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert (world.stage, world.state.active(), world.state.committed()) == (S.REJECTED, "new", "old")
     world.clusters["old"].hob, world.clusters["old"].created = 9, 0
     world.later().acks().checked("new")
@@ -300,7 +342,7 @@ def test_what_could_not_be_taken_back_is_named() -> None:
     for _ in range(world.limits.retries):
         tell_of(world, "/s1", LedgerOutcome.FAILED)
     world.work()
-    assert world.is_at(S.ROLLED_BACK)
+    assert world.is_at(S.ROLLED_BACK_WITH_FAILURES)
     said = next(s.sentence for s in reversed(world.said) if s.verdict is SwitchVerdict.ADVANCE)
     assert "given up: /s1" in said
     assert "1 reference names new: /s1" in said
@@ -318,6 +360,7 @@ def test_a_switch_that_a_broker_does_not_follow_is_undone_only_where_the_setting
     assert world.is_at(S.TRIGGERED)
     world.later(1000).tell(world.cluster_event("new"))
     assert world.is_at(S.ROLLBACK if automatic else S.TRIGGERED)
+    world.work(SwitchVerdict.ADVANCE_IDS)
     assert world.state.active() == ("old" if automatic else "new")
     assert ("b1 is not heard of" in world.switch.automatic) is automatic
 
@@ -330,12 +373,15 @@ def test_nothing_is_undone_by_itself_on_a_reading_from_before_it_was_due() -> No
     world.write("t1", "b1")
     world.later(90_000).tell(world.members_event())
     assert world.is_at(S.TRIGGERED)
-    world.tell(world.cluster_event("new"))
-    assert world.is_at(S.TRIGGERED), "new gave an id"
+    world.tell(world.cluster_event("new"), world.cluster_event("old"))
+    assert (world.stage, world.state.active()) == (S.ROLLBACK, "new"), "new gave an id"
+    world.work(SwitchVerdict.ADVANCE_IDS).later().acks()
+    world.write("t1", "b1")
 
 
 def test_nothing_is_undone_by_itself_where_ids_would_run_backwards() -> None:
     world = moved(World(SwitchLimits(automatic_rollback=True)).to(S.TRIGGERED))
+    world.clusters["new"].hob = MAX_HOB
     world.later(90_000).tell(world.members_event(), world.cluster_event("new"))
     assert world.is_at(S.TRIGGERED)
 
@@ -357,7 +403,7 @@ def test_within_the_window_a_broker_that_cannot_make_its_client_undoes_it_where_
     world.tell(world.broker_event("b1", failed=True, epoch=world.state.epoch))
     world.later(58_000).tell(world.members_event())
     assert world.is_at(stage), "a broker that starts anew may need a while"
-    world.later(2000).tell(world.members_event())
+    world.later(2000).tell(world.members_event(), *(world.cluster_event(n) for n in world.clusters))
     assert world.is_at(S.ROLLBACK if automatic else stage)
     assert world.state.active() == ("old" if automatic else "new")
 
@@ -370,9 +416,10 @@ def test_after_the_window_or_towards_lower_ids_or_for_one_that_is_only_late_noth
     over = with_a_way_back(S.HOLD, limits)
     over.later(limits.rollback_window_ms)
     lower = World(limits).to(S.HOLD)
+    lower.clusters["new"].hob = MAX_HOB
     for world in (over, lower):
         world.tell(world.members_event(), world.broker_event("b1", failed=True, epoch=world.state.epoch))
-        world.later(90_000).tell(world.members_event())
+        world.later(90_000).tell(world.members_event(), *(world.cluster_event(n) for n in world.clusters))
     assert [w.stage for w in (late, over, lower)] == [S.HOLD] * 3
 
 
@@ -399,3 +446,43 @@ def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
         assert said.verdict is SwitchVerdict.PREVIEW
         assert said.sentence.startswith("would: the switch to new is" if which != "resume" else "would be rejected")
     assert (world.state.switch, world.state.directive) == (before.switch, before.directive)
+
+
+# --- the end of hold
+
+
+def test_hold_ends_at_any_hour_and_keeps_what_was_copied() -> None:
+    world = World().to(S.HOLD)
+    ledgers = dict(world.clusters["old"].ledgers)
+    said = world.tell(command("end", "e"))
+    assert "3 ledgers are kept in old" in said[0].sentence
+    assert "the way back until" in said[0].sentence
+    world.work()
+    assert (world.stage, world.state.committed()) == (S.DONE, "new")
+    assert world.clusters["old"].ledgers == ledgers
+    assert "kept in old: 2, 3, 4" in world.said[-1].sentence
+
+
+def test_hold_ends_although_no_broker_can_follow_when_nothing_is_deleted() -> None:
+    """The target's bookies died on day 3: no command but this one leads away."""
+    world = World().to(S.HOLD).later(3 * DAY_MS)
+    world.tell(*(world.broker_event(b, failed=True, epoch=world.state.epoch) for b in world.brokers))
+    [refused] = world.tell(command("end", "d", delete=True))
+    assert (refused.code, "without `--delete`" in refused.sentence) == (RejectCode.BROKERS_BEHIND, True)
+    world.tell(command("end", "e"))
+    world.work()
+    assert (world.stage, world.state.committed()) == (S.DONE_WITH_FAILURES, "new")
+    assert "b1 cannot reach its target" in world.said[-1].sentence
+    world.tell(command("abort", "a"))
+    assert world.is_at(S.ABORTED), "from here a switch may begin to any cluster"
+
+
+def test_hold_ends_and_deletes_only_what_an_inventory_since_shows_to_be_unnamed() -> None:
+    world = World(SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, cleanup_after_ms=0)).to(S.HOLD)
+    world.refs["/c1"].attribution = "old"
+    world.limits = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, cleanup_after_ms=0)
+    said = world.tell(command("end", "e", delete=True))
+    assert "which cannot be undone" in said[0].sentence
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert world.stages() == {"/c1": LedgerStage.PROMOTED, "/c2": LedgerStage.CLEANED, "/s1": LedgerStage.CLEANED}
