@@ -1,7 +1,7 @@
 """What a switch waits for: each wait has a bound, after which it is an alert, and the command that ends it.
 
-Alerts, the record of the switch and `headgate switch status` are made from this list. What is an alert at once (a halt,
-a contested registry, a missing lease, a broker that does not follow) is in `alerts`.
+Alerts, the record of the switch and `headgate switch status` are made from this list. `alerts` has the conditions
+that are an alert at once: a halt, a contested registry, a missing lease, a broker that does not follow.
 """
 
 from collections.abc import Iterator

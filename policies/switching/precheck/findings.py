@@ -163,7 +163,7 @@ def _find_two_owners(seen: PrecheckSnapshot) -> Set[int]:
 
 def _layouts(seen: PrecheckSnapshot, wanted: Set[int]) -> Iterator[PrecheckFinding]:
     for cluster in (seen.source, seen.target):
-        if cluster.layout is None and cluster.instance_id:  # else nothing could be read there, which is told
+        if cluster.layout is None and cluster.instance_id:  # else nothing could be read there: another finding
             yield PrecheckFinding(
                 FindingReason.LAYOUT, f"the layout of {cluster.name} is unknown or is not one of {', '.join(Layout)}"
             )
