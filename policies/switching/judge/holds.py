@@ -19,7 +19,7 @@ _LEFT_THERE = UNDONE | {SwitchStage.REJECTED}
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SwitchWait:
     """One wait of a switch."""
 
     name: str
@@ -36,7 +36,7 @@ class Hold:
         return self.since_ms + self.bound_ms
 
 
-def find_holds(facts: SwitchFacts) -> Iterator[Hold]:
+def find_holds(facts: SwitchFacts) -> Iterator[SwitchWait]:
     """Return the waits of the last switch, the most urgent one first."""
     switch = facts.state.switch
     if switch is None:
@@ -48,30 +48,30 @@ def find_holds(facts: SwitchFacts) -> Iterator[Hold]:
     if needs_inventory(facts):
         since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms)
         why = "for a complete inventory of all references: the executor's log names what it cannot read"
-        yield Hold("inventory", why, since_ms, _ANSWER_MS, "`abort`")
+        yield SwitchWait("inventory", why, since_ms, _ANSWER_MS, "`abort`")
     open_orders = facts.plan.count_ordered(*_OPEN) + (switch.awaiting is not SwitchAction.NONE)
     if open_orders:
         why = f"for the executor's answers to {open_orders} orders"
-        yield Hold("answers", why, max(switch.progress_ms, switch.stage_ms), _ANSWER_MS, "`pause` or `abort`")
+        yield SwitchWait("answers", why, max(switch.progress_ms, switch.stage_ms), _ANSWER_MS, "`pause` or `abort`")
     away, home = facts.state.active(), facts.state.committed()
     if switch.stage in _LEFT_THERE and away != home:
         why = f"while brokers write to {away}, which the registry does not show as active"
         ways = f"`rollback --with-brokers` brings them back to {home}, `start --target {away}` completes their move"
-        yield Hold("brokers-left", why, switch.ended_ms, DAY_MS, ways)
+        yield SwitchWait("brokers-left", why, switch.ended_ms, DAY_MS, ways)
     if switch.stage is SwitchStage.HOLD:
         bound_ms = switch.cleanup_from_ms - switch.hold_ms + DAY_MS
-        yield Hold("hold", "in hold for an operator", switch.hold_ms, bound_ms, "`cleanup --execute` or `end`")
+        yield SwitchWait("hold", "in hold for an operator", switch.hold_ms, bound_ms, "`cleanup --execute` or `end`")
 
 
-def _find_return(facts: SwitchFacts, switch: Switch) -> Iterator[Hold]:
+def _find_return(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
     """Brokers are to go back, and do not yet."""
     if switch.blocked and (switch.returning or switch.stage is SwitchStage.ROLLBACK):
         since_ms = max(switch.stage_ms, switch.started_ms, facts.state.directed_ms)
         why = f"to send brokers back: {switch.blocked}"
-        yield Hold("return", why, since_ms, facts.limits.ack_timeout_ms, "`abort`")
+        yield SwitchWait("return", why, since_ms, facts.limits.ack_timeout_ms, "`abort`")
 
 
-def _find_pause(facts: SwitchFacts, switch: Switch) -> Iterator[Hold]:
+def _find_pause(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
     if not switch.paused:
         return
     is_between = switch.stage is SwitchStage.TRIGGERED or (
@@ -79,9 +79,9 @@ def _find_pause(facts: SwitchFacts, switch: Switch) -> Iterator[Hold]:
     )
     if is_between and guards.brokers_follow(facts) is not None:
         why = "paused while brokers are between two clusters: topics that move between them may get lower ids"
-        yield Hold("pause", why, switch.paused_ms, facts.limits.ack_timeout_ms, "`resume`")
+        yield SwitchWait("pause", why, switch.paused_ms, facts.limits.ack_timeout_ms, "`resume`")
     else:
-        yield Hold("pause", "paused by an operator", switch.paused_ms, DAY_MS, "`resume`")
+        yield SwitchWait("pause", "paused by an operator", switch.paused_ms, DAY_MS, "`resume`")
 
 
 def needs_inventory(facts: SwitchFacts) -> bool:
