@@ -30,8 +30,8 @@ HOST_ALERT_KINDS = (
         READINGS_REFUSED,
         (Severity.WARNING,),
         "Readings of this cluster exceed a bound of the policy: too many at once, or more brokers, volumes, members or "
-        "nodes than a cluster may have (docs/sizing.md). They are in the dead letters as `too-many`. Somebody floods "
-        "or forges them, or a collector is out of order. It ends 10 min after the last one.",
+        "nodes than a cluster may have (docs/operating.md). They are in the dead letters as `too-many`. Somebody "
+        "floods or forges them, or a collector is out of order. It ends 10 min after the last one.",
         Runbook(
             "headgate alerts",
             "Look at the dead letters of the cluster (reason `too-many`): their source names the collector. Stop it, "

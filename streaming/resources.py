@@ -8,6 +8,8 @@ from policies.errors import UserError
 from policies.units import human_bytes
 
 LEAST_FILES = 1024
+_MOST_FILES = 65_536
+"""What this process asks for at most: some systems refuse more, though they name no limit."""
 LEAST_BYTES = 600_000_000
 """The JVM with its heap, and one Python worker; a whole query takes about 1 GB (docs/sizing.md)."""
 _CGROUP = Path("/sys/fs/cgroup")
@@ -22,9 +24,10 @@ def require_resources() -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _is_below(soft, 4 * LEAST_FILES):
+        enough = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+            resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+            soft = enough
     if _is_below(soft, LEAST_FILES):
         raise UserError(
             f"this process may open {soft} files, and the query needs {LEAST_FILES}: raise the limit (`ulimit -n "
