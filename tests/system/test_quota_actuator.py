@@ -321,6 +321,9 @@ def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Ac
     assert acted.said(reason="stale")["factor"] == 0.25
     acted.decide(0.75)
     acted.has(1_500_000)
+    acted.decide(0.0, valid_seconds=1.0)
+    assert acted.said(reason="stale", factor=0.0)["outcome"] == "unchanged"
+    assert acted.rate() == 65_536, "a query that dies at 0.0 opens no gate"
 
 
 @pytest.mark.parametrize("acted", [FENCED], indirect=True)

@@ -1,5 +1,6 @@
-"""A real broker of Kafka 4.3 with two log dirs: one is cordoned while its alert fires, and opened afterwards."""
+"""A real broker of Kafka 4.3 with two log dirs: one is cordoned and opened again; later the other one has failed."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,29 +10,35 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry
 
+from connectors.collection.poll_metrics import PollMetrics
 from connectors.kafka.cordons import CordonClient
-from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.throttle.cordon_actuator import CordonMetrics, CordonWorker, WatchedCordons
 from connectors.throttle.cordons import check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.decisions import AlertStatus
-from policies.observations import Outcome
+from policies.observations import Observation, Outcome, Reading
 from tests.connectors.actuation.virtual_clock import NOON
 from tests.connectors.throttle.alerts import soft_limit_alert
-from tests.policies.scenario import throttle
+from tests.policies.scenario import Run, at, throttle
+from tests.system.brokers import kill_broker
 from tests.system.waiting import eventually
 
 PARTITIONS = 6
 
 
-@pytest.fixture
-def dirs(tmp_path: Path) -> tuple[Path, Path]:
-    return tmp_path / "a", tmp_path / "b"
+@pytest.fixture(scope="module")
+def dirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("disks")
+    return folder / "a", folder / "b"
 
 
-@pytest.fixture
-def kafka(kafka_jars: tuple[Path, ...], dirs: tuple[Path, Path], tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(tmp_path / "kafka", kafka_jars, log_dirs={1: dirs}, heap_mebibytes=128) as cluster:
+@pytest.fixture(scope="module")
+def kafka(
+    kafka_jars: tuple[Path, ...], dirs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedKafka]:
+    folder = tmp_path_factory.mktemp("kafka")
+    with EmbeddedKafka(folder, kafka_jars, log_dirs={1: dirs}, heap_mebibytes=128) as cluster:
         yield cluster
 
 
@@ -77,3 +84,26 @@ def test_a_filling_volume_is_cordoned_and_opened_again(kafka: EmbeddedKafka, dir
     eventually("it is open again", lambda: cordoned() == set())
     assert records() == set()
     assert placed("afterwards") == {"a"}, "the broker prefers the log dir with fewer partitions"
+
+
+def test_a_disk_that_failed_before_the_start_counts_as_the_fallback(
+    kafka: EmbeddedKafka, dirs: tuple[Path, Path]
+) -> None:
+    kill_broker(kafka, 1)
+    shutil.rmtree(dirs[1])
+    dirs[1].write_text("no folder: this log dir cannot be used")
+    kafka.start_broker(1)
+    readings: list[Reading] = []
+    watched = WatchedKafka(bootstrap_servers=kafka.bootstrap_servers)
+    collector = LogDirsCollector("payments", watched, readings.append, PollMetrics(CollectorRegistry()))
+    try:
+        collector.poll_once()
+    finally:
+        collector.close()
+    run = Run(throttle({"hard": {"available_bytes_below": 1}}, fallback_factor=0.0))
+    for second in range(0, 400, 10):
+        run.see(*(Observation(f"{n}@{second}", at(second), each) for n, each in enumerate(readings)), seconds=second)
+    assert run.changes() == [(0, 1.0), (300, 0.0)]
+    assert run.firing() == {("log-dirs-unread", f"payments/1{dirs[1]}")}
+    assert run.last.volumes.model_dump() == {"counted": 1, "stale": 0, "departed": 0, "never_read": 1}
+    assert f"broker 1 {dirs[1]} was never readable" in run.last.explanation
