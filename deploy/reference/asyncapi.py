@@ -9,6 +9,8 @@ import yaml
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
 from deploy.reference.catalogue import EventKind, catalogue
 from deploy.reference.examples import Example, examples
+from policies.actuator_events import ActuatorEvent
+from policies.registry import AUDIT, REPORTS
 from policies.wire import CONTENT_TYPE
 
 _HEAD = "# `make generate` writes it from the models in the code; `make check` fails when it is stale.\n"
@@ -27,7 +29,7 @@ def asyncapi() -> str:
 def document() -> dict[str, Any]:
     """Return the whole document as data."""
     kinds, shown = catalogue(), examples()
-    topics = list(dict.fromkeys(kind.topic for kind in kinds))
+    topics = list(dict.fromkeys([*(kind.topic for kind in kinds), REPORTS]))
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -63,6 +65,8 @@ def message_name(kind: EventKind) -> str:
 
 
 def _document_part(kinds: Iterable[EventKind], topic: str) -> list[EventKind]:
+    if topic == REPORTS:  # the last of each of the audit's reports
+        return [kind for kind in kinds if kind.topic == AUDIT and issubclass(kind.data, ActuatorEvent)]
     return [kind for kind in kinds if kind.topic == topic]
 
 

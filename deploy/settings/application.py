@@ -6,6 +6,7 @@ In the environment, ``HEADGATE_`` and the path with ``__`` between its parts nam
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -117,6 +118,9 @@ MAX_CLUSTER_NAME = 249
 """The limit that readings have."""
 
 
+_PAGE_URL = re.compile(r"https?://[^\s?#@]+")
+
+
 class HttpSettings(SettingsBlock):
     """The address of /metrics, /-/healthy and /-/ready, and of the exporter's status page."""
 
@@ -144,15 +148,19 @@ class HttpSettings(SettingsBlock):
 
     public_url: str | None = Field(
         default=None,
-        pattern=r"^https?://[^\s?#]+$",
         description="The status page's address for people, such as `https://headgate.example.org`: notifications of "
         "Alertmanager link to its pages of clusters and runbooks.",
     )
 
     @field_validator("public_url")
     @classmethod
-    def _drop_slash(cls, url: str | None) -> str | None:
-        return None if url is None else url.rstrip("/")
+    def _complete_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        url = url.rstrip("/") if "://" in url else f"https://{url.rstrip('/')}"
+        if not _PAGE_URL.fullmatch(url):
+            raise ValueError("is no address such as https://headgate.example.org, without user, query and fragment")
+        return url
 
     @field_validator("access")
     @classmethod
