@@ -53,6 +53,8 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     """The time between its last two readings when it lost its session, at most T; 0: not known."""
     cuts: tuple[InstantMs, ...] = ()
     """When it lost its connection within `settle` before the last time."""
+    denied_ms: InstantMs = NEVER
+    """When a past session was read as connected, since the last reading of the present one."""
 
     @property
     def is_lost(self) -> bool:

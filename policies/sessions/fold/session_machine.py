@@ -44,6 +44,8 @@ class SessionReading:
     state: SessionState
     session: str | None = None
     timeout_ms: int | None = None
+    is_repeated: bool = False
+    """Whether the reading before it had the same state."""
 
 
 def begin(seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
@@ -57,15 +59,25 @@ def begin(seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Event
 
 
 def observe(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
-    """Return the track after a reading. A reading older than the last, or of a past session, changes nothing."""
-    if seen.at_ms < track.read_ms or (seen.session is not None and seen.session in track.past):
+    """Return the track after a reading. A reading older than the last, or of a past session, changes nothing.
+
+    If two readings in a row show a past session connected, the reading of the present one was wrong.
+    """
+    if seen.at_ms < track.read_ms:
         return track, ()
+    if seen.session is not None and seen.session in track.past:
+        if seen.state is not SessionState.CONNECTED or track.denied_ms == seen.at_ms:
+            return track, ()
+        if track.denied_ms == NEVER:
+            return replace(track, denied_ms=seen.at_ms), ()
+        track = replace(track, past=tuple(session for session in track.past if session != seen.session))
     if track.disconnected_ms is not None and not track.is_fresh(seen.at_ms, timeouts.validity_ms):
         # The connection may have come back and gone again in the gap, so the disconnection counts from this reading.
         track = replace(track, since_ms=max(seen.at_ms, track.since_ms), disconnected_ms=seen.at_ms)
     track, before = pass_time(track, seen.at_ms, timeouts)
     # If time alone has already changed the status after this reading was taken, the reading applies from that change.
-    moment = SessionReading(max(seen.at_ms, track.since_ms), seen.state, seen.session, seen.timeout_ms)
+    at_ms, is_repeated = max(seen.at_ms, track.since_ms), track.state is seen.state
+    moment = SessionReading(at_ms, seen.state, seen.session, seen.timeout_ms, is_repeated)
     read = replace(
         track,
         read_ms=seen.at_ms,
@@ -74,6 +86,7 @@ def observe(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tu
         state=seen.state,
         timeout_ms=seen.timeout_ms or track.timeout_ms,
         connected_ms=seen.at_ms if seen.state is SessionState.CONNECTED else track.connected_ms,
+        denied_ms=NEVER,
     )
     after, events = _TRANSITIONS[seen.state](read, moment, timeouts)
     # The reading may bring a shorter timeout, by which the session is lost already.
@@ -100,7 +113,8 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
     is_new = seen.session is not None and track.session is not None and seen.session != track.session
     events: Events = ()
     if track.status is SessionStatus.CLOSED:
-        if is_new or seen.session is None:
+        # A session that was closed cannot come back: one reading of it is old, two contradict the one that it closed.
+        if is_new or seen.session is None or seen.is_repeated:
             return _restart(_replace_session(track, seen.session), SessionStatus.ESTABLISHED, seen), (
                 SessionEvent.JOINED,
             )

@@ -14,7 +14,7 @@ from policies.sessions.judge.members import judge_member
 from policies.sessions.judge.orders import MemberOrder
 from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow
 from policies.sessions.liveness import ReadingPair
-from policies.sessions.state import SessionTrack
+from policies.sessions.state import NEVER, SessionTrack
 
 _AFTER_ALL_LOSSES = 2**63
 
@@ -92,6 +92,9 @@ def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, fac
         return None
     # A member without a session cannot write to ZooKeeper, so it can only unload what others own.
     if claimant.session is None and ruling.verdict is not OwnershipVerdict.UNLOAD:
+        return None
+    # A reading shows the old session connected: the reading of the new one may be wrong, and the old node alive.
+    if track.denied_ms != NEVER and ruling.verdict is not OwnershipVerdict.KEEP:
         return None
     # The next reading of the node decides; a `wait` is published only if that reading does not come in its time.
     if ruling.reason is OwnershipReason.UNREAD and facts.now_ms < unread_from_ms(claim, track):

@@ -100,7 +100,23 @@ def test_every_status_and_every_observation(
 @pytest.mark.parametrize("before", SessionStatus)
 def test_a_reading_of_a_past_session_changes_nothing(before: SessionStatus, state: SessionState) -> None:
     renewed, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
-    assert observe(renewed, seen(11, state, "0xa"), TIMEOUTS) == (renewed, ())
+    denied_ms = 11_000 if state is CONNECTED else -1
+    assert observe(renewed, seen(11, state, "0xa"), TIMEOUTS) == (replace(renewed, denied_ms=denied_ms), ())
+
+
+@pytest.mark.parametrize("before", SessionStatus)
+def test_two_readings_in_a_row_of_a_past_session_show_that_it_is_the_present_one(before: SessionStatus) -> None:
+    track, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
+    for second, session, expected in ((11, "0xa", "0xb"), (12, "0xb", "0xb"), (13, "0xa", "0xb"), (14, "0xa", "0xa")):
+        track, _ = observe(track, seen(second, CONNECTED, session), TIMEOUTS)
+        assert (track.session, track.status) == (expected, SessionStatus.ESTABLISHED)
+    assert track.past == ("0xb",)
+
+
+def test_a_closed_session_that_is_read_as_connected_twice_was_not_closed() -> None:
+    once, _ = observe(STATUSES[SessionStatus.CLOSED], seen(10, CONNECTED), TIMEOUTS)
+    twice, events = observe(once, seen(11, CONNECTED), TIMEOUTS)
+    assert (once.status, twice.status, events) == (SessionStatus.CLOSED, SessionStatus.ESTABLISHED, (EVENT.JOINED,))
 
 
 @pytest.mark.parametrize("state", SessionState)
