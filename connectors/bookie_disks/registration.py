@@ -215,4 +215,5 @@ CONNECTORS = PolicyConnectors(
     release=release_publishing,
     metrics={"The publish actuator": PublishMetrics},
     view=BookieDisksView,
+    commands="deploy.policy_commands.bookie_disks:app",
 )

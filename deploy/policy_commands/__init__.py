@@ -12,6 +12,7 @@ OWN = (
     "deploy.policy_commands.throttle:app",
     "deploy.policy_commands.isolation:app",
     "deploy.switch.cli:switch_app",
+    "deploy.policy_commands.bookie_disks:app",
 )
 """The `commands` of Headgate's own policies, repeated here so that `--help` need not import the policies."""
 
