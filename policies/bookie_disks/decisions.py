@@ -106,3 +106,7 @@ class BookieThrottle(Decision):
     valid_until: Instant | None = Field(
         description="Without a newer decision by then, consumers apply their fallback. Null in a group's last decision."
     )
+
+    def wanted(self) -> str:
+        """Return the factor of the group."""
+        return f"factor {self.factor:.2f} for {self.group}"

@@ -71,4 +71,15 @@ RUNBOOKS = {
         "Read why brokers could not follow, and repair it before you start again.",
         "A new switch begins.",
     ),
+    named.NOT_TAKEN_BACK: Runbook(
+        f"{_STATUS} --failed",
+        "Remove the reason for each promotion in the list, and run `headgate switch rollback` again. Delete nothing in "
+        "the target before that.",
+        "Every promotion was taken back.",
+    ),
+    named.WAITING: Runbook(
+        _STATUS,
+        "The summary names what it waits for and the command that ends the wait. Repair the former, or run the latter.",
+        "The switch goes on, or ended.",
+    ),
 }

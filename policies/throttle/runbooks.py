@@ -2,6 +2,7 @@
 
 from policies.policy import Runbook
 from policies.throttle import alerts as named
+from policies.throttle import effect
 
 RUNBOOKS = {
     named.BELOW_HARD: Runbook(
@@ -38,5 +39,29 @@ RUNBOOKS = {
         "headgate explain {cluster}",
         "Find out where the broker or disk went. If it comes back, it counts again with its next reading.",
         "After another `departed_hold`, or when the volume is back.",
+    ),
+    effect.ESCAPED: Runbook(
+        "headgate explain {cluster}",
+        "Let Headgate scale those quotas, too (`quotas.cover: all`), or name them in `quotas.entities`; or delete the "
+        "more specific quota (`kafka-configs.sh --alter --delete-config producer_byte_rate`).",
+        "No client has a more specific quota that is not scaled.",
+    ),
+    effect.CONTESTED: Runbook(
+        "headgate explain {cluster}",
+        "Find who sets the quota: the summary has the value and how often it returns. Take the quota out of that "
+        "operator's hands (Strimzi: docs/strimzi.md), or take the entity out of `quotas.entities`.",
+        "The quota has stayed as Headgate set it.",
+    ),
+    effect.WITHOUT_EFFECT: Runbook(
+        "headgate explain {cluster}",
+        "The summary names the likely cause: a client that escapes, an excluded user, a reassignment, or a user of the "
+        "disk that is not Kafka. Remove it, and free space meanwhile: the quotas do not stop the disk from filling.",
+        "The volume grows no faster than the quotas let through.",
+    ),
+    effect.UNKNOWN_ORIGINAL: Runbook(
+        "headgate explain {cluster}",
+        "Decide what the quota should be and set it (`kafka-configs.sh --alter --add-config producer_byte_rate=…`), or "
+        "delete it. Headgate does not touch it until then.",
+        "The quota was set or deleted by an operator.",
     ),
 }
