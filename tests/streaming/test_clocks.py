@@ -16,7 +16,7 @@ from streaming.clocks import move_instants_back
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000
 YEAR_MS = 365 * DAY_MS
-LENGTHS = {"timeout_ms", "interval_ms"}
+LENGTHS = {"timeout_ms", "interval_ms", "valid_ms"}
 
 
 class Inner(Struct, array_like=True, frozen=True):

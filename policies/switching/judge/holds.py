@@ -5,7 +5,7 @@ that are an alert at once: a halt, a contested registry, a missing lease, a brok
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
@@ -39,8 +39,13 @@ class SwitchWait:
 def find_holds(facts: SwitchFacts) -> Iterator[SwitchWait]:
     """Return the waits of the last switch, the most urgent one first."""
     switch = facts.state.switch
-    if switch is None:
-        return
+    if switch is not None:
+        # A state of an earlier version has no time of a pause or of a stage.
+        waits = _find_waits(facts, switch)
+        yield from (replace(wait, since_ms=max(wait.since_ms, switch.started_ms)) for wait in waits)
+
+
+def _find_waits(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
     yield from _find_return(facts, switch)
     yield from _find_pause(facts, switch)
     if facts.stands_still:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policies.decisions import Decision, Mode
 from policies.observations import Observation, Reading
@@ -134,3 +135,13 @@ def test_the_state_of_a_large_plan_stays_small_and_quick() -> None:
     encoded = msgspec.msgpack.encode(state)
     assert len(encoded) < 100 * 20_000
     assert msgspec.msgpack.decode(encoded, type=SwitchingState) == state
+
+
+def test_a_pause_of_an_earlier_version_has_no_time_and_counts_from_the_start() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.HOLD)
+    paused = replace(world.switch, paused=True, paused_ms=-1, hold_ms=-1, stage_ms=-1)
+    world.hosted = world.state = replace(world.state, switch=paused)
+    world.later().tell(world.members_event())
+    [wait] = [each for each in world.records()[-1].holds if each.name == "pause"]
+    assert wait.since == from_millis(world.switch.started_ms)
