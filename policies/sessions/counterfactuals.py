@@ -25,7 +25,7 @@ def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsS
     left = "" if decision.seconds_left is None else f" within {human_seconds(decision.seconds_left)}"
     wait = human_seconds(decision.seconds_left or 0.0)
     budget, window = settings.shutdown_budget, format_duration(settings.shutdown_window)
-    few = "none is down or was" if budget == 1 else f"fewer than {budget} are down or were"
+    few = "no member is down by an order or was" if budget == 1 else f"fewer than {budget} members are down or were"
     when_lost = _RECONNECT if settings.on_session_lost is OnSessionLost.RECONNECT else _SHUTDOWN
     is_shut_down, is_pending = decision.verdict is _SHUTDOWN, decision.seconds_left is not None
     each = "its bundle" if decision.bundle_count == 1 else f"each of its {decision.bundle_count} bundles"
@@ -44,17 +44,17 @@ def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsS
         SessionReason.CONFIRMING: (
             (has_another, (_SHUTDOWN, f"{wait} have passed, and not too many others have lost theirs"))
             if is_pending
-            else (is_back, (_SHUTDOWN, "a second reading says the same"))
+            else (is_back, (_SHUTDOWN, "a second reading in a row confirms it"))
         ),
-        SessionReason.STALE_READING: (is_back, (_SHUTDOWN, "it is read again, and that says the same")),
+        SessionReason.STALE_READING: (is_back, (_SHUTDOWN, "a fresh reading confirms it")),
         SessionReason.WITHDRAWN: (lost_again,),
         SessionReason.FLEET_WIDE: (
             has_another,
-            (_SHUTDOWN, f"ZooKeeper can be read, and fewer than {share} of its fleet are without one"),
+            (_SHUTDOWN, f"ZooKeeper can be read, and fewer than {share} of its fleet are without a session"),
         ),
         SessionReason.SHUTDOWN_BUDGET: (
             is_back,
-            (_SHUTDOWN, f"{few} told to be within {window}" if budget else "`shutdown_budget` is more than 0"),
+            (_SHUTDOWN, f"{few} ordered down within {window}" if budget else "`shutdown_budget` is more than 0"),
         ),
         SessionReason.RECONNECT_EXHAUSTED: (has_another,),
         SessionReason.SESSION_REESTABLISHED: (
@@ -95,7 +95,7 @@ def derive_bundle_counterfactuals(decision: OwnershipDecision) -> tuple[Otherwis
         OwnershipReason.OLD_SESSION_PERSISTS: (free,),
         OwnershipReason.OTHER_OWNER: (free, own),
         OwnershipReason.DOUBLE_OWNERSHIP: (free, own),
-        OwnershipReason.NOT_EPHEMERAL: ((_RE_OWN, "somebody has removed the node, which no session's end does"),),
+        OwnershipReason.NOT_EPHEMERAL: ((_RE_OWN, "an operator has deleted the node, which no end of a session does"),),
         OwnershipReason.UNREADABLE: (own, taken),
         OwnershipReason.UNREAD: (own, taken),
     }

@@ -56,8 +56,8 @@ def test_who_recovers_is_told_of_its_bundles() -> None:
     ("budget", "when"),
     [
         (0, "`shutdown_budget` is more than 0"),
-        (1, "none is down or was told to be within 10m"),
-        (3, "fewer than 3 are down or were told to be within 10m"),
+        (1, "no member is down by an order or was ordered down within 10m"),
+        (3, "fewer than 3 members are down or were ordered down within 10m"),
     ],
 )
 def test_who_waits_for_the_budget_is_told_when_there_is_one(budget: int, when: str) -> None:
