@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event
 
@@ -41,15 +41,28 @@ from policies.throttle.quota_originals import parse_entity
 from policies.throttle.quota_plan import may_be_ours
 from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaSettings
 from policies.throttle.quota_state import QuotaState
-from policies.units import counted, human_bytes
+from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
+from policies.units import counted, format_duration, human_bytes
 from policies.wire import observation_event
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
-    """Add whether an actuator carries out the factor, which the decisions' sentences state."""
-    return settings.with_defaults(
-        {name: {"has_actuator": cluster.setting(QuotaSettings) is not None} for name, cluster in clusters.items()}
-    )
+    """Add whether an actuator carries out the factor, which the decisions' sentences state, and how fast it stops."""
+    return settings.with_defaults({name: _describe_actuator(cluster) for name, cluster in clusters.items()})
+
+
+def _describe_actuator(cluster: ClusterSources) -> dict[str, object]:
+    quotas = cluster.setting(QuotaSettings)
+    if quotas is None:
+        return {"has_actuator": False, "stop_time": "0s"}
+    wait_seconds = quotas.max_told_wait.total_seconds() if quotas.max_told_wait is not None else None
+    rate = max(int(spec.base or _USUAL_BASE) for spec in quotas.entities)
+    seconds = full_rate_seconds(rate, quotas.floor_bytes_per_second, wait_seconds, DEFAULT_WINDOW_SECONDS)
+    return {"has_actuator": True, "stop_time": format_duration(timedelta(seconds=round(seconds, 1)))}
+
+
+_USUAL_BASE = 10_000_000
+"""Assumed for the dead time where an entity's base is its quota in Kafka: the result depends little on it."""
 
 
 def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:

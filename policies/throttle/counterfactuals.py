@@ -57,7 +57,7 @@ def _higher(verdict: ClusterVerdict) -> Iterator[str]:
         threshold = _usable_bytes(volume, raising(gate.factor, verdict.raw.factor, settings), settings)
         if volume.key in gate.stopped_by and settings.hard is not None:
             clear = settings.hard.in_bytes(volume.state.total_bytes, margin=settings.recovery_margin)
-            threshold = max(threshold, clear)
+            threshold = max(threshold, clear + volume.state.usable_bytes - volume.judged_bytes)
         yield _describe(volume, Comparison(volume.state.usable_bytes, Relation.MORE, threshold)) + held
     elif volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
         again = " again" if volume.freshness is Freshness.STALE else ""
@@ -68,8 +68,9 @@ def _higher(verdict: ClusterVerdict) -> Iterator[str]:
 
 
 def _usable_bytes(volume: VolumeVerdict, comparison: Comparison, settings: ThrottleSettings) -> float:
-    """Turn the threshold of a comparison of factors into free bytes of a volume."""
-    return factor_line(volume.state.total_bytes, settings.hard, settings.soft).usable_bytes(comparison.threshold)
+    """Turn the threshold of a comparison of factors into free bytes of a volume, at its present rate."""
+    judged = factor_line(volume.state.total_bytes, settings.hard, settings.soft).usable_bytes(comparison.threshold)
+    return judged + volume.state.usable_bytes - volume.judged_bytes
 
 
 def _describe(volume: VolumeVerdict, free: Comparison) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.free_space.volumes import fold_volumes
+from policies.free_space.volumes import NEVER, fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
 from policies.throttle.state import BrokerMembership, BrokerState, BrokerUsage, KafkaClusterState
@@ -64,9 +64,8 @@ def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> B
     attempt = (at_ms, seen.id, outcome.value)
     volumes = fold_volumes(known.volumes, reading.volumes, at_ms)
     cordoned = tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned}))
-    return BrokerState(
-        known.broker, known.seen_ms, at_ms, seen.id, *attempt, known.left_ms, volumes, known.usage, cordoned
-    )
+    rest = (volumes, known.usage, cordoned, None if known.read_ms == NEVER else at_ms - known.read_ms)
+    return BrokerState(known.broker, known.seen_ms, at_ms, seen.id, *attempt, known.left_ms, *rest)
 
 
 def _fold_replica_sizes(known: BrokerState, seen: Observation, reading: ReplicaSizes) -> BrokerState:

@@ -110,6 +110,13 @@ def _describe_free(volume: VolumeVerdict) -> str:
     return f"{name_volume(volume.key)} has {free} free of {total}"
 
 
+def _describe_ahead(volume: VolumeVerdict) -> str:
+    """Name the free space by which the volume was judged, if that is not what it has."""
+    if volume.ahead is None:
+        return ""
+    return f" ({human_bytes(volume.ahead.usable_bytes)} in {human_seconds(volume.ahead.seconds)} at the present rate)"
+
+
 def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
     total = decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
@@ -127,8 +134,9 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
     if decisive.freshness is Freshness.DEPARTED:
         return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
+    free = _describe_free(decisive) + _describe_ahead(decisive)
     if decision.reason is ThrottleReason.HARD_LIMIT:
-        return f"{_describe_free(decisive)}, at or below the hard limit {hard}"
-    between = f"{_describe_free(decisive)}, between the soft limit {soft} and the hard limit {hard}"
+        return f"{free}, at or below the hard limit {hard}"
+    between = f"{free}, between the soft limit {soft} and the hard limit {hard}"
     is_small = decision.factor != decision.raw_factor
     return f"{between}, which is too small a change to follow" if is_small else between

@@ -60,11 +60,12 @@ class RatesInForce:
         return QuotaStep(least, max(left, default=float("inf")))
 
 
-def descent_seconds(rate: float, floor: float, max_told_wait_seconds: float | None, window_seconds: float) -> float:
-    """Return how long the steps from a rate to the floor take."""
+def full_rate_seconds(rate: float, floor: float, max_told_wait_seconds: float | None, window_seconds: float) -> float:
+    """Return for how long producers at a rate write as much as they do while a quota goes down from it to the floor."""
     if max_told_wait_seconds is None:
         return 0.0
-    share, seconds = window_seconds / (_AIM * max_told_wait_seconds + window_seconds), 0.0
-    while rate * share > floor:
-        rate, seconds = rate * share, seconds + window_seconds
-    return seconds
+    share, written, present = window_seconds / (_AIM * max_told_wait_seconds + window_seconds), 0.0, rate
+    while present * share > floor:
+        present *= share
+        written += present * window_seconds
+    return written / rate

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from policies.free_space.settings import ExpiredAction, FreeSpaceSettings
 from policies.settings import PolicySettings
+from policies.units import Duration
 
 
 class Preset(StrEnum):
@@ -19,6 +20,7 @@ class Preset(StrEnum):
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     # The released plugin opens and closes at once, and uses its last complete reading only.
     Preset.STRIMZI.value: {
+        "anticipate": False,
         "recovery_margin": 0.0,
         "min_hold": "0s",
         "min_change": 0.0,
@@ -59,6 +61,17 @@ class _Presets(PolicySettings):
 class ThrottleSettings(FreeSpaceSettings, _Presets):
     """One throttle factor for a cluster whose disks fill up. Without a limit it is observed, never throttled."""
 
+    anticipate: bool = Field(
+        default=True,
+        description="A volume that fills with a confident trend is judged by its free space after the dead time: the "
+        "time until the next reading, 1 s, and `stop_time`. `false`: by the free space that it has.",
+    )
+    stop_time: Duration | None = Field(
+        default=None,
+        description="The time in which producers at their full rate write as much as they do while quotas go down in "
+        "steps. Default: from `clusters.<name>.quotas` and Kafka's default quota window; 0 s without quotas; without "
+        "a watched cluster of that name (as in a replay with `policies` alone) nothing is anticipated.",
+    )
     has_actuator: bool | None = Field(
         default=None,
         description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether "

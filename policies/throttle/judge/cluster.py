@@ -138,7 +138,7 @@ def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> Gat
 def _is_within_margin(volume: VolumeVerdict | None, settings: ThrottleSettings) -> bool:
     if settings.hard is None or volume is None:
         return False
-    return settings.hard.reached(volume.state.usable_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
+    return settings.hard.reached(volume.judged_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
 
 
 def _find_blocking(brokers: BrokerVerdicts, gate: Gate[VolumeKey]) -> VolumeVerdict | None:
