@@ -55,6 +55,7 @@ _EXAMPLE: dict[str, Any] = {
 
 _STAND_INS: Mapping[str, Any] = {
     "true or false": True,
+    "duration": "5s",
     "path": "/path/to/file",
     "secret": "change-me",
     "text": "name",

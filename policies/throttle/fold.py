@@ -64,8 +64,19 @@ def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> B
     attempt = (at_ms, seen.id, outcome.value)
     volumes = fold_volumes(known.volumes, reading.volumes, at_ms)
     cordoned = tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned}))
-    rest = (volumes, known.usage, cordoned, None if known.read_ms == NEVER else at_ms - known.read_ms)
-    return BrokerState(known.broker, known.seen_ms, at_ms, seen.id, *attempt, known.left_ms, *rest)
+    interval_ms = None if known.read_ms == NEVER else at_ms - known.read_ms
+    return BrokerState(
+        known.broker,
+        known.seen_ms,
+        at_ms,
+        seen.id,
+        *attempt,
+        known.left_ms,
+        volumes,
+        known.usage,
+        cordoned,
+        interval_ms,
+    )
 
 
 def _fold_replica_sizes(known: BrokerState, seen: Observation, reading: ReplicaSizes) -> BrokerState:
