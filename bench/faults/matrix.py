@@ -245,7 +245,8 @@ class Matrix:
     def _out_of_order(self) -> Iterator[str]:
         for cluster in FED:
             levels = self._levels(cluster)
-            if wrong := out_of_order([levels[n] for n in sorted(levels)], self._stream.fed[cluster]):
+            # A reading of the actuator may come before the first level; the gate then begins open.
+            if wrong := out_of_order([levels[n] for n in sorted(levels)], [1.0, *self._stream.fed[cluster]]):
                 yield f"{cluster}: {wrong}"
 
 
