@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from policies.observations import Observation
-from policies.sessions.decisions import OwnershipVerdict, SessionEvent
+from policies.sessions.decisions import SessionEvent
 from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.fold.session_machine import Events
 from policies.sessions.readings import Recovery, RecoveryAction, RecoveryResult, is_bundle
@@ -54,7 +54,7 @@ class Claims:
                 if claim is None:
                     self._add(Claim(path, member, seen.at_ms))
                 self.follow_node(path, node.owner, seen.at_ms, members)
-        elif reading.action is RecoveryAction.UNLOAD and claim and claim.verdict is OwnershipVerdict.UNLOAD:
+        elif reading.action is RecoveryAction.UNLOAD and claim and seen.at_ms >= claim.since_ms:
             self._drop(claim)
 
     def contest_by_session(self, members: Mapping[str, Member], nodes: OwnershipNodes) -> None:

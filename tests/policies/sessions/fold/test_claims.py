@@ -66,10 +66,12 @@ def test_a_member_s_own_word_is_a_claim_where_the_node_names_another() -> None:
     assert claimants(owned(5, "b2", "0xb2"), recovery(12, "b1", "re-own", "failed", path=BUNDLE)) == []
 
 
-def test_what_was_unloaded_as_told_is_claimed_no_more() -> None:
+def test_what_a_member_has_unloaded_since_the_loss_is_claimed_no_more() -> None:
+    """Also before the loop has told it to: an agent that waits in vain goes by the same rules, and reports once."""
     done = recovery(12, "b1", "unload", path=BUNDLE)
     assert claimants(done, claims=[Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD)]) == []
-    assert claimants(done, claims=[Claim(BUNDLE, "b1", 0)]) == ["b1"]
+    assert claimants(done, claims=[Claim(BUNDLE, "b1", 0)]) == []
+    assert claimants(done, claims=[Claim(BUNDLE, "b1", to_millis(at(13)))]) == ["b1"]
 
 
 def test_a_new_loss_begins_a_new_claim() -> None:
