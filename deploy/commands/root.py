@@ -5,6 +5,7 @@ import pydoc
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -358,16 +359,17 @@ def _command_pause(
     set_up_logging(answers=True)
     from deploy.commands.pausing import PauseRequest, command_pause
 
-    confirm = (lambda _: None) if yes else _confirm_release
-    request = PauseRequest(policy, cluster, length, reason, timeout, keep, confirm)
+    request = PauseRequest(policy, cluster, length, reason, timeout, keep, partial(_confirm_release, is_agreed=yes))
     for said in command_pause(load_settings(file), request):
         print_sentence(said.explanation)
 
 
-def _confirm_release(lifted: Sequence[str]) -> None:
-    """Name what a pause with --release lifts, and ask."""
+def _confirm_release(lifted: Sequence[str], *, is_agreed: bool) -> None:
+    """Name what a pause with --release lifts, and ask, unless --yes was given."""
     for sentence in lifted:
         print_sentence(sentence)
+    if is_agreed:
+        return
     if not sys.stdin.isatty():
         raise UserError("--release takes back what is set: add --yes, or run it in a terminal, which asks")
     if not typer.confirm("Pause, and take back what Headgate has set there?"):

@@ -2,11 +2,13 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from connectors.decided import DecisionsInForce
 from deploy.commands import pausing
 from deploy.commands.pausing import PauseRequest, command_pause
 from deploy.commands.root import app
@@ -15,8 +17,10 @@ from deploy.settings.application import Settings
 from policies.decisions import Issuer, Mode, Standing
 from policies.errors import UserError
 from policies.maintenance import PauseCommand, Quiet
+from policies.throttle.quota_events import QuotaOutcome
 from policies.units import to_millis
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from tests.connectors.exporter.loop import quota, reported
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -114,3 +118,30 @@ def test_who_names_a_cluster_is_told_that_the_policy_does_not_answer_for_it(monk
     monkeypatch.setattr(pausing, "send", lambda *_, **__: None)
     with pytest.raises(UserError, match="has not answered for payments within"):
         list(command_pause(Settings.model_validate(WATCHED), PauseRequest("isolation", "payments", HOUR, "", 0.1)))
+
+
+def test_a_pause_that_takes_back_what_is_set_names_it_and_needs_consent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lifted = DecisionsInForce()
+    lifted.fold_records([reported(quota(QuotaOutcome.APPLIED, 134_000), datetime.now(UTC))])
+
+    class Holding(Reader):
+        def now(self) -> Any:
+            return lifted
+
+    sent: list[PauseCommand] = []
+    monkeypatch.setattr(pausing, "InForceReader", Holding)
+    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands))
+    file = tmp_path / "hg.yaml"
+    file.write_text(json.dumps(WATCHED))
+    line = ["pause", "throttle", "payments", "--release", "--timeout", "1", "-s", str(file)]
+    refused = CliRunner().invoke(app, line)
+    assert "payments: set: 134 kB/s a broker for user=alice since" in refused.output
+    assert "add --yes" in str(refused.exception)
+    assert sent == []
+    agreed = CliRunner().invoke(app, [*line, "--yes"])
+    assert "payments: set: 134 kB/s" in agreed.output
+    assert [each.keep for each in sent] == [False]
+    CliRunner().invoke(app, [each for each in line if each != "--release"])
+    assert [each.keep for each in sent] == [False, True], "without it, everything stays"
