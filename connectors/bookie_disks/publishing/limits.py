@@ -43,6 +43,16 @@ class PublishAdmin(AdminApi):
         """Return a part of a namespace's policies; None if it is not set, or if the namespace is gone."""
         return self._unless_missing(f"{_path(namespace)}/{what}", _ANY, None)
 
+    def resource_group(self, namespace: str) -> str | None:
+        """Return the name of a namespace's resource group, which Pulsar answers as plain text; None without one."""
+        try:
+            text = self._rest.send("GET", f"{_path(namespace)}/resourcegroup").text
+        except AdminError as error:
+            if error.missing:
+                return None
+            raise
+        return text.strip().strip('"') or None
+
     def record(self, namespace: str, name: str) -> PublishRecord | None:
         """Return the record in a property of a namespace; None if it has none.
 
@@ -213,8 +223,8 @@ class ResourceGroupLimits(PublishLimits):
 
     def find(self, target: str) -> FoundLimit:
         """Return the rate of the namespace's resource group."""
-        name = self._admin.fetch(target, "resourcegroup")
-        if not isinstance(name, str) or not name:
+        name = self._admin.resource_group(target)
+        if name is None:
             return FoundLimit(None, None)
         if not name.startswith(_GROUP_PREFIX):
             return FoundLimit(None, name, is_foreign=True)
@@ -226,13 +236,13 @@ class ResourceGroupLimits(PublishLimits):
         """Set the rate of the group, and put the namespace into it."""
         name = f"{_GROUP_PREFIX}{group.replace('/', '-').replace(',', '-')}"
         self._admin.send("PUT", f"/admin/v2/resourcegroups/{quote(name, safe='')}", {"publishRateInBytes": rate})
-        if self._admin.fetch(target, "resourcegroup") != name:
+        if self._admin.resource_group(target) != name:
             self._admin.send("POST", f"{_path(target)}/resourcegroup/{quote(name, safe='')}")
 
     def restore(self, target: str, original: FoundLimit) -> None:  # noqa: ARG002 - there was none
         """Take the namespace out of the group, and delete the group with its last namespace."""
-        name = self._admin.fetch(target, "resourcegroup")
-        if not isinstance(name, str) or not name.startswith(_GROUP_PREFIX):
+        name = self._admin.resource_group(target)
+        if name is None or not name.startswith(_GROUP_PREFIX):
             return
         self._admin.send_unless_missing("DELETE", f"{_path(target)}/resourcegroup")
         try:
