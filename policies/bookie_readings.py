@@ -132,6 +132,23 @@ class BrokerIsolation(BaseModel):
     )
 
 
+class BrokerGroups(BaseModel):
+    """The groups that brokers use for every namespace without an affinity of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    primary: tuple[GroupName, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="`bookkeeperClientIsolationGroups`."
+    )
+    secondary: tuple[GroupName, ...] = Field(
+        default=(), max_length=_MAX_GROUPS_NAMED, description="`bookkeeperClientSecondaryIsolationGroups`."
+    )
+
+    def __bool__(self) -> bool:
+        """Whether it names any group."""
+        return bool(self.primary or self.secondary)
+
+
 class BookieAffinity(Reading):
     """A complete reading of the namespaces and their affinity."""
 
@@ -141,6 +158,11 @@ class BookieAffinity(Reading):
         default_factory=dict,
         max_length=MAX_NAMESPACES,
         description="By `tenant/namespace`; those without affinity may be left out.",
+    )
+    broker_groups: BrokerGroups | None = Field(
+        default=None,
+        description="The groups for namespaces without an affinity, by a broker's configuration; null: not read. If it "
+        "names any, `namespaces` lists all namespaces.",
     )
     broker_policies: tuple[BrokerIsolation, ...] | None = Field(
         default=None, max_length=10_000, description="The policies that assign brokers to namespaces; null: not read."

@@ -102,7 +102,7 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
     bookies, over_http = context.cluster.setting(WatchedBookies), context.cluster.setting(WatchedPulsarBookies)
     if bookies is not None and zookeeper is not None:
         publish = context.sink(Bookies, connectors.isolation.zookeeper_bookies.SOURCE)
-        yield Component(part, ZooKeeperBookieCollector(name, bookies, zookeeper, publish, context.metrics).run)
+        yield Component(part, ZooKeeperBookieCollector(name, bookies, zookeeper, publish, context.metrics, pulsar).run)
     if over_http is not None and pulsar is not None:
         publish = context.sink(Bookies, connectors.isolation.pulsar_bookies.SOURCE)
         yield Component(part, PulsarBookieCollector(name, over_http, pulsar, publish, context.metrics).run)

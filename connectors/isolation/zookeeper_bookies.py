@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.affinity import read_broker_groups
 from connectors.zookeeper.affinity import AffinityTree
 from connectors.zookeeper.connection import ZnodePath
 from connectors.zookeeper.outcomes import READ_ERRORS
@@ -44,6 +46,7 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
 
     Args:
         session: the ZooKeeper session; shared with others, so not closed here.
+        admin: the admin REST API, from which the groups of brokers are read; None if the settings have none.
         publish: called with each reading from several threads; must not block.
     """
 
@@ -54,6 +57,7 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         session: ZooKeeperSession,
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
+        admin: AdminApi | None = None,
     ) -> None:
         poll_seconds = settings.poll_interval.total_seconds()
         super().__init__(
@@ -68,6 +72,7 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         self._settings = settings
         self._session = session
         self._affinity = AffinityTree()
+        self._admin = admin
         session.listen(self.hint)
 
     def connect(self, left_seconds: LeftSeconds) -> Reader:
@@ -83,8 +88,9 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         return read_racks(source, self.cluster, self._settings.bookies_path, self.hint)
 
     def read_affinity(self, source: Reader) -> BookieAffinity:
-        """Read the policies of all namespaces."""
-        return self._affinity.read(source, self.cluster)
+        """Read the policies of all namespaces, and the groups of brokers."""
+        groups = None if self._admin is None else read_broker_groups(self._admin)
+        return self._affinity.read(source, self.cluster, groups)
 
     def close(self) -> None:
         """Do nothing: the session is shared."""

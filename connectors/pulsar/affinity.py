@@ -2,17 +2,31 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from connectors.http.client import MAX_CONNECTIONS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
-from connectors.zookeeper.affinity import PersistenceDocument, broker_isolations
-from policies.bookie_readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
+from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument, broker_isolations
+from policies.bookie_readings import BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
+
+
+def read_broker_groups(admin: AdminApi) -> BrokerGroups | None:
+    """Return the groups for namespaces without affinity, by one broker; None if they cannot be read."""
+    try:
+        configuration = admin.runtime_configuration()
+    except READ_ERRORS.expected:
+        return None
+    primary, secondary = (
+        tuple(dict.fromkeys(group for group in (configuration.get(name) or "").split(",") if group))
+        for name in ("bookkeeperClientIsolationGroups", "bookkeeperClientSecondaryIsolationGroups")
+    )
+    return BrokerGroups(primary=primary, secondary=secondary)
 
 
 class AffinityReader:
@@ -27,7 +41,7 @@ class AffinityReader:
         self._left_seconds = left_seconds
 
     def read(self, cluster: str) -> BookieAffinity:
-        """Read all namespaces; those without affinity are omitted.
+        """Read all namespaces; those without affinity are omitted, unless brokers have groups for them.
 
         Raises:
             AdminError: the time is over, or a request failed; then no namespace can be reported.
@@ -36,7 +50,8 @@ class AffinityReader:
             try:
                 by_tenant = self._run_all(threads, self._admin.namespaces, self._admin.tenants())
                 names = [name for names in by_tenant for name in names]
-                affinities = self._run_all(threads, self._namespace, names)
+                groups = read_broker_groups(self._admin)
+                affinities = self._run_all(threads, partial(self._namespace, is_listed=bool(groups)), names)
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)  # running requests end by their timeouts
                 raise
@@ -45,6 +60,7 @@ class AffinityReader:
             cluster=cluster,
             outcome=Outcome.OK,
             namespaces=dict(sorted(found.items())),
+            broker_groups=groups,
             broker_policies=self._read_broker_policies(),
         )
 
@@ -67,8 +83,8 @@ class AffinityReader:
 
         return [future.result() for future in [threads.submit(in_time, one) for one in about]]
 
-    def _namespace(self, name: str) -> NamespaceAffinity | None:
-        affinity = self._admin.affinity(name)
+    def _namespace(self, name: str, *, is_listed: bool) -> NamespaceAffinity | None:
+        affinity = self._admin.affinity(name) or (AffinityDocument() if is_listed else None)
         if affinity is None:
             return None
         persistence = self._admin.persistence(name) or PersistenceDocument()

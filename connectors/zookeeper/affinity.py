@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 from connectors.collection.read_errors import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
-from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerIsolation, NamespaceAffinity
+from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
 LOCAL_POLICIES = "/admin/local-policies"
@@ -131,8 +131,10 @@ class AffinityTree:
         self._persistences = ChangedNodes(parse_persistence)
         self._broker_policies = ChangedNodes(_parse_isolation)
 
-    def read(self, reader: Reader, cluster: str) -> BookieAffinity:
+    def read(self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None) -> BookieAffinity:
         """Read changed nodes. If the tree of local policies does not exist, the outcome is `absent`.
+
+        If brokers have groups of their own, all namespaces are listed, because these groups hold for them.
 
         Raises:
             UnreadError: a node cannot be read, so no namespace can be reported.
@@ -143,6 +145,10 @@ class AffinityTree:
             return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail)
         affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{tenant}" for tenant in tenants])
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
+        if broker_groups:
+            every = (path.removeprefix(f"{POLICIES}/") for path in _children(reader, _children(reader, [POLICIES])))
+            unaffine = AffinityDocument()
+            isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
         names = [name for name, affinity in isolated.items() if affinity is not None]
         persistences = self._persistences.refresh(reader, [f"{POLICIES}/{name}" for name in names])
         self._persistences.keep_only(persistences)
@@ -156,6 +162,7 @@ class AffinityTree:
             outcome=Outcome.OK,
             detail=_problems({**affinities, **persistences}),
             namespaces=namespaces,
+            broker_groups=broker_groups,
             broker_policies=self._read_broker_policies(reader),
         )
 

@@ -31,10 +31,10 @@ from policies.errors import UserError
 from policies.isolation import IsolationSettings
 from policies.isolation.fold import fold
 from policies.isolation.judge.placements import PlacementJudgement, judge_placement
-from policies.isolation.membership import BookieMembership
+from policies.isolation.membership import AffinityGroups, BookieMembership
 from policies.isolation.messages import explain_placement
 from policies.isolation.settings import RuleSet
-from policies.isolation.state import BookieClusterState, Cohort
+from policies.isolation.state import BookieClusterState, Cohort, split_broker_groups
 from policies.isolation.what_if import HypotheticalChange, apply_changes
 from policies.observations import Observation, Outcome, Reading
 
@@ -66,7 +66,9 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     own = block.for_cluster(query.cluster)
     in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
     membership = apply_changes(state.membership(), query.changes)
-    judged = [_judge(cohort, membership, in_force, query) for cohort in _wanted_cohorts(state, query.namespace)]
+    broker_groups, cohorts = split_broker_groups(state.cohorts)
+    wanted = _wanted_cohorts(cohorts, query.namespace)
+    judged = [_judge(cohort, membership, in_force, query, broker_groups) for cohort in wanted]
     if as_json:
         typer.echo(json.dumps([_as_json(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
         return
@@ -110,7 +112,7 @@ def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
         zookeeper, pulsar = connections.zookeeper(cluster), connections.pulsar(cluster)
         collector: BookieCollector[Any]
         if watched.bookies is not None and zookeeper is not None:
-            collector = ZooKeeperBookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics)
+            collector = ZooKeeperBookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics, pulsar)
         elif watched.pulsar_bookies is not None and pulsar is not None:
             collector = PulsarBookieCollector(cluster, watched.pulsar_bookies, pulsar, readings.append, metrics)
         else:
@@ -120,22 +122,26 @@ def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
     return readings
 
 
-def _wanted_cohorts(state: BookieClusterState, namespace: str | None) -> Iterable[Cohort]:
+def _wanted_cohorts(cohorts: tuple[Cohort, ...], namespace: str | None) -> Iterable[Cohort]:
     if namespace is None:
-        return state.cohorts
-    for cohort in state.cohorts:
+        return cohorts
+    for cohort in cohorts:
         if namespace in cohort.namespaces:
             return [Cohort(cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size, (namespace,))]
     return [Cohort((), (), None, None, (namespace,))]  # a namespace without affinity
 
 
 def _judge(
-    cohort: Cohort, membership: BookieMembership, settings: IsolationSettings, query: PlacementQuery
+    cohort: Cohort,
+    membership: BookieMembership,
+    settings: IsolationSettings,
+    query: PlacementQuery,
+    broker_groups: AffinityGroups,
 ) -> PlacementJudgement:
     strict = cohort.strict if query.rules is None else None
     size = query.ensemble_size or cohort.ensemble_size
     cohort = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
-    return judge_placement(cohort, membership, settings)
+    return judge_placement(cohort, membership, settings, broker_groups=broker_groups)
 
 
 def _as_json(

@@ -36,9 +36,11 @@ def _name_isolation(judged: PlacementJudgement) -> Iterator[str]:
             yield f"it names primary groups in place of *, with {enough}{also}"
         case PlacementReason.UNGROUPED_ONLY if not placed.feasible:
             missing = int(placed.enough.threshold - placed.enough.value)
-            yield f"{missing} more of the bookies without a group are writable{also}"
+            verb = "is" if missing == 1 else "are"
+            yield f"{counted(missing, 'more writable bookie')} without a group {verb} there{also}"
         case PlacementReason.UNASSIGNED_ELIGIBLE if placed.primary_enough.holds:
-            yield f"{counted(judged.leak_count, 'bookie')} without a group are given one"
+            count = judged.leak_count
+            yield f"{counted(count, 'bookie')} without a group {'is' if count == 1 else 'are'} given one"
         case PlacementReason.PRIMARY_SHORT | PlacementReason.TOO_FEW_BOOKIES | PlacementReason.UNASSIGNED_ELIGIBLE:
             yield f"{in_primary}{also}"
     if judged.verdict is PlacementVerdict.ASKED_FOR:
@@ -53,10 +55,10 @@ def _name_losses(judged: PlacementJudgement) -> Iterator[Otherwise]:
     if placed.reason is PlacementReason.PRIMARY_SUFFICES:
         of = f"of its {len(placed.primary)} primary ones"
     lost = f"{counted(placed.headroom, 'more writable bookie')} {of} are lost"
-    yield Otherwise(_find_next_verdict(judged).value, lost)
+    yield Otherwise(find_next_verdict(judged).value, lost)
 
 
-def _find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:
+def find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:
     """Return the verdict with one bookie less than its tier needs."""
     placed = judged.placed
     if placed.reason is not PlacementReason.PRIMARY_SUFFICES:
@@ -88,9 +90,9 @@ def derive_quarantine_counterfactuals(order: QuarantineOrder, facts: IsolationFa
         QuarantineReason.ASSIGNED: (put, f"it is {again}"),
         QuarantineReason.GONE: (put, f"it registers again and is {again}"),
         QuarantineReason.SWITCHED_OFF: (put, f"`quarantine` is on, and it is {again}"),
-        QuarantineReason.FEWER: (hold, "too many to be said singly are withheld again"),
+        QuarantineReason.FEWER: (hold, "more than ten bookies are withheld again"),
     }
     found = [by_reason[order.reason]]
     if order.verdict is not lift:
-        found.append((lift, "somebody puts it into a group, or it is no longer registered"))
+        found.append((lift, "an operator puts it into a group, or it is no longer registered"))
     return tuple(Otherwise(verdict.value, when) for verdict, when in found)

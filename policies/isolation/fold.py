@@ -15,12 +15,21 @@ from operator import is_
 
 from msgspec.structs import replace
 
-from policies.bookie_readings import MAX_NAMESPACES, BookieAffinity, BookieRacks, BookieRegistration, Bookies
+from policies.bookie_readings import (
+    MAX_NAMESPACES,
+    BookieAffinity,
+    BookieRacks,
+    BookieRegistration,
+    Bookies,
+    BrokerGroups,
+    NamespaceAffinity,
+)
 from policies.confirmation import Confirmation, Doubt, SetReading, Vanished, confirm, most_vanished
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
+    ALL_OTHERS,
     NEVER,
     VANISHED,
     BookieClusterState,
@@ -32,6 +41,7 @@ from policies.isolation.state import (
     affinity_namespace,
     collect_cohorts,
     collect_groups,
+    split_broker_groups,
     split_group_member,
 )
 from policies.observations import Observation, Outcome, sort_observations
@@ -278,7 +288,7 @@ def _fold_affinity(
     waiting_ms = before.affinity_vanished_ms
     if status.read_ms == NEVER and (waiting := _wait_for_absence(waiting_ms, seen, settings)) is not None:
         return replace(before, affinity_status=_with_attempt(status, seen, VANISHED), affinity_vanished_ms=waiting)
-    cohorts = _collect_alike(reading) if reading.outcome is Outcome.OK else ()
+    cohorts = _collect_alike(reading, before.cohorts) if reading.outcome is Outcome.OK else ()
     if cohorts == before.cohorts and before.affinity_doubt.is_empty and status.read_ms != NEVER:
         return replace(before, affinity_status=_read_well(seen), affinity_vanished_ms=None)
     after = replace(before, affinity_status=_read_well(seen), cohorts=cohorts)
@@ -299,10 +309,20 @@ def _fold_affinity(
     return replace(after, affinity_doubt=found.doubt, affinity_vanished_ms=waiting_ms)
 
 
-def _collect_alike(reading: BookieAffinity) -> tuple[Cohort, ...]:
-    """Return the namespaces with the same affinity and persistence as cohorts, by their first namespace."""
+def _collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:
+    """Return the namespaces with the same affinity and persistence as cohorts, by their first namespace.
+
+    The groups of brokers are the affinity of `ALL_OTHERS`; if they were not read, the last ones count.
+    """
+    found: dict[str, NamespaceAffinity] = dict(reading.namespaces)
+    groups = reading.broker_groups
+    if groups is None:
+        last, _ = split_broker_groups(before)
+        groups = BrokerGroups(primary=tuple(last.primary), secondary=tuple(last.secondary))
+    if groups:
+        found[ALL_OTHERS] = NamespaceAffinity(primary=groups.primary, secondary=groups.secondary)
     alike: dict[tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None], list[str]] = {}
-    for name, affinity in reading.namespaces.items():
+    for name, affinity in found.items():
         # An empty list in the znode is split into one empty name, which is no group.
         primary, secondary = (tuple(sorted(set(groups) - {""})) for groups in (affinity.primary, affinity.secondary))
         alike.setdefault((primary, secondary, affinity.strict, affinity.ensemble_size), []).append(name)

@@ -35,6 +35,8 @@ _WHY_UNCONSTRAINED = {
     PlacementReason.ANY_GROUP: "its primary group is *",
 }
 
+_NO_GROUPS = "the cluster has no groups, and the first one would constrain every namespace"
+
 
 def list_names(first: Iterable[str], count: int, limit: int = NAMED_LIMIT) -> str:
     """``a, b, c, d, e and 12 more``; `count` is the number of all names."""
@@ -91,16 +93,26 @@ def _explain_spill(judged: PlacementJudgement) -> str:
 
 def _explain_groups(judged: PlacementJudgement) -> str:
     groups = judged.affinity.secondary
-    count = len(judged.placed.secondary)
-    secondary = f", its {_name_groups('secondary', groups)} {count} more" if groups else ""
+    secondary = ""
+    if groups:
+        verb = "have" if len(groups) > 1 else "has"
+        more = f"{len(judged.placed.secondary)} more" if judged.affinity.primary else f"{len(judged.placed.secondary)}"
+        secondary = f", and its {_name_groups('secondary', groups)} {verb} {more}"
     return f"{_explain_primary(judged)}{secondary}"
 
 
 def _explain_primary(judged: PlacementJudgement) -> str:
-    needed, groups = counted(judged.ensemble_size, "needed bookie"), judged.affinity.primary
+    needed, groups, count = judged.ensemble_size, judged.affinity.primary, len(judged.placed.primary)
     if not groups:
-        return f"it names no primary group for {needed}"
-    return f"its {_name_groups('primary', groups)} has {len(judged.placed.primary)} of {needed} writable"
+        return f"it names no primary group, and needs {counted(needed, 'bookie')}"
+    verb = "have" if len(groups) > 1 else "has"
+    has = f"its {_name_groups('primary', groups)} {verb}"
+    if judged.is_broker_wide:
+        has = f"it has no affinity, and its brokers' {_name_groups('primary', groups)} {verb}"
+    if count < needed:
+        return f"{has} {count} of {counted(needed, 'needed bookie')} writable"
+    are = "is" if needed == 1 else "are"
+    return f"{has} {counted(count, 'writable bookie')}, and {needed} {are} needed"
 
 
 def _name_groups(kind: str, groups: Set[str]) -> str:
@@ -125,22 +137,24 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
     if order.bookies:
         return _explain_many(order, allowed)
     reasons = {
-        QuarantineReason.FEWER: "and others are decided on one by one, as far as they are still in no group",
-        QuarantineReason.UNASSIGNED: f"has been in no group for {format_duration(settings.grace)} or longer",
+        QuarantineReason.FEWER: "and others get a decision each, if they are still in no group",
+        QuarantineReason.UNASSIGNED: f"has been in no group for {format_duration(settings.grace)} or longer"
+        if settings.grace
+        else "is in no group",
         QuarantineReason.MAX_QUARANTINED: f"is in no group, but {allowed}",
         QuarantineReason.WOULD_BE_INFEASIBLE: f"is in no group, but without it {order.starved} could not place data",
-        QuarantineReason.NO_GROUPS: "is in no group, but the cluster has none, and the first would constrain everyone",
+        QuarantineReason.NO_GROUPS: f"is in no group, but {_NO_GROUPS}",
         QuarantineReason.ASSIGNED: "is in a group now",
         QuarantineReason.GONE: "is no longer registered",
-        QuarantineReason.SWITCHED_OFF: "is no longer of concern: quarantine is switched off",
+        QuarantineReason.SWITCHED_OFF: "needs no quarantine: it is switched off",
     }
     not_done = "; no actuator is set for this cluster" if settings.has_actuator is False else ""
     if order.mode is Mode.SHADOW:
         not_done = "; this is shadow mode, nothing is carried out"
     what = {
         QuarantineVerdict.QUARANTINE: f"it should be put into {QUARANTINE_GROUP}{not_done}",
-        QuarantineVerdict.WITHHOLD: "it is left to a person",
-        QuarantineVerdict.LIFT: "nothing is to be done about it",
+        QuarantineVerdict.WITHHOLD: "an operator must decide",
+        QuarantineVerdict.LIFT: "no action is needed",
     }
     return f"Bookie {order.bookie} {reasons[order.reason]}: {what[order.verdict]}."
 
@@ -148,10 +162,11 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
 def _explain_many(order: QuarantineOrder, allowed: str) -> str:
     named = list_names(order.bookies, order.count, MOST_SINGLY)
     if order.verdict is QuarantineVerdict.LIFT:
-        return f"What was decided on {counted(order.count, 'bookie')} together no longer stands: {named}."
+        return f"The decision on {counted(order.count, 'bookie')} together is withdrawn: {named}."
     reasons = {
         QuarantineReason.MAX_QUARANTINED: allowed,
-        QuarantineReason.WOULD_BE_INFEASIBLE: f"without one more of them {order.starved} could not place data",
-        QuarantineReason.NO_GROUPS: "the cluster has no groups, and the first would constrain everyone",
+        QuarantineReason.WOULD_BE_INFEASIBLE: f"with one fewer of them, {order.starved} could not place data",
+        QuarantineReason.NO_GROUPS: _NO_GROUPS,
     }
-    return f"{counted(order.count, 'bookie')} are in no group and left to a person: {reasons[order.reason]} ({named})."
+    many = counted(order.count, "bookie")
+    return f"{many} are in no group, and an operator must decide: {reasons[order.reason]} ({named})."

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from policies.bookie_readings import MAX_ENSEMBLE
+from policies.bookie_readings import MAX_ENSEMBLE, BrokerGroups
 from policies.closed_enum import ClosedEnum
 from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, parse_duration
@@ -52,6 +52,11 @@ class IsolationSettings(PolicySettings):
         default=Unaffine.ANY,
         description="Where namespaces without affinity place data: on `any` bookie, or on `ungrouped` ones only, as "
         "with Pulsar's strictBookieAffinityEnabled.",
+    )
+    broker_groups: BrokerGroups = Field(
+        default=BrokerGroups(),
+        description="The groups that brokers use for namespaces without affinity: their bookkeeperClientIsolationGroups"
+        " and bookkeeperClientSecondaryIsolationGroups. Default: as read from a broker, if `pulsar` is set.",
     )
     ensemble_size: int = Field(
         default=2, ge=1, le=MAX_ENSEMBLE, description="Bookies a ledger needs, where a namespace's policies set none."

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.alerts import AlertBook
 from policies.confirmation import Doubt
@@ -189,6 +190,19 @@ def encode_affinity(cohort: Cohort, namespace: str) -> str:
 def affinity_namespace(key: str) -> str:
     """Return the namespace of an encoded affinity."""
     return _decode_affinity(key)[0]
+
+
+ALL_OTHERS = ""
+"""In place of a namespace: every namespace without an affinity of its own."""
+
+
+def split_broker_groups(cohorts: tuple[Cohort, ...]) -> tuple[AffinityGroups, tuple[Cohort, ...]]:
+    """Return the groups that brokers use for namespaces without affinity, and the cohorts of named namespaces."""
+    first = cohorts[0] if cohorts else None
+    if first is None or first.namespaces[0] != ALL_OTHERS:
+        return AffinityGroups(frozenset(), frozenset()), cohorts
+    named = replace(first, namespaces=first.namespaces[1:])
+    return first.affinity, (named, *cohorts[1:]) if named.namespaces else cohorts[1:]
 
 
 def collect_cohorts(keys: Iterable[str]) -> tuple[Cohort, ...]:

@@ -20,6 +20,7 @@ from policies.isolation.alerts.context import (
     UNREAD,
     IsolationAlertContext,
 )
+from policies.isolation.counterfactuals import find_next_verdict
 from policies.isolation.decisions import PlacementVerdict
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.messages import explain_placement
@@ -80,8 +81,8 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
         UNREAD,
         Severity.WARNING,
         next(iter(why.values())),
-        f"{facts.cluster} is unread for {format_duration(validity)}, "
-        f"and nothing new is decided on what is not known: {which}",
+        f"the collectors of {facts.cluster} have not read for {format_duration(validity)}: {which}; Headgate decides "
+        "nothing new on that",
         labels={"readings": ",".join(unread)},
         evidence=tuple(status.tried_id for status in unread.values() if status.tried_id),
     )
@@ -167,5 +168,7 @@ def _check_placement(judged: PlacementJudgement) -> Iterator[tuple[str, Severity
     if judged.verdict is PlacementVerdict.LEAKS:
         yield LEAK, Severity.CRITICAL, explain_placement(judged)
     if judged.placed.headroom == 1 and judged.verdict is not PlacementVerdict.UNCONSTRAINED:
+        is_last = find_next_verdict(judged) is PlacementVerdict.INFEASIBLE
+        then = "can no longer place its data" if is_last else "must reach further"
         why = explain_placement(judged)
-        yield HEADROOM, Severity.WARNING, f"must reach further when one more bookie is lost: it {why}"
+        yield HEADROOM, Severity.WARNING, f"{then} when one more bookie is lost: it {why}"

@@ -1,6 +1,7 @@
 """Alert conditions about bookies: in no group, gone, joined, or not quarantined as decided."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from heapq import merge, nsmallest
 from itertools import islice
 
@@ -21,7 +22,7 @@ from policies.units import counted, format_duration, millis_of
 
 OVERDUE_MS = 60_000
 """A quarantine order that is not carried out by then is overdue."""
-_IN_QUARANTINE = "in quarantine until somebody puts it into a group"
+_IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 
 
 def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -62,8 +63,9 @@ def _report_no_groups(context: IsolationAlertContext) -> Condition:
         return context.condition(NO_GROUPS, Severity.INFO, "no_groups", summary)
     first = nsmallest(NAMED_LIMIT, names)
     summary = (
-        f"{facts.cluster} puts no bookie into a group, and {counted(len(names), 'namespace')} that ask for groups "
-        f"can place data on {any_bookie}: {list_names(first, len(names))}"
+        f"{facts.cluster} puts no bookie into a group, and {counted(len(names), 'namespace')} that "
+        f"{'asks' if len(names) == 1 else 'ask'} for groups can place data on {any_bookie}: "
+        f"{list_names(first, len(names))}"
     )
     labels = {"namespaces": ",".join(first), "namespace_count": str(len(names))}
     return context.condition(NO_GROUPS, Severity.CRITICAL, "promised_groups", summary, labels=labels)
@@ -99,7 +101,9 @@ def _find_exposed(context: IsolationAlertContext) -> tuple[Severity, str, dict[s
 
     The rules do not distinguish bookies in no group, so the answer is the same for each of them.
     """
-    exposed = [j for j in context.judgement.kept if j.affinity.is_isolating and j.placed.takes_unassigned]
+    exposed = [
+        j for j in context.judgement.kept if j.affinity.is_isolating and j.placed.takes_unassigned and j.placed.feasible
+    ]
     count = sum(len(j.namespaces) for j in exposed)
     if not count:
         return Severity.WARNING, "", {}
@@ -163,10 +167,11 @@ def _missing_since(bookie: BookieState) -> int | None:
 
 
 def _check_overdue(context: IsolationAlertContext) -> Iterator[Condition]:
-    facts = context.facts
+    facts, overdue = context.facts, format_duration(timedelta(milliseconds=OVERDUE_MS))
     for order, since_ms in _find_pending(context):
         if facts.now_ms >= since_ms + OVERDUE_MS and order.mode is Mode.ACTIVE:
-            summary = f"bookie {order.bookie} of {facts.cluster} was to be put into quarantine, and nobody has done so"
+            since = f"was ordered into quarantine {overdue} ago or earlier, and is not there"
+            summary = f"bookie {order.bookie} of {facts.cluster} {since}"
             yield _report(context, OVERDUE, Severity.WARNING, "not_carried_out", order.bookie, summary)
 
 

@@ -11,6 +11,7 @@ from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.messages import MOST_SINGLY, list_names
 from policies.isolation.state import QuarantineOrder
+from policies.units import counted
 
 UNASSIGNED = "unassigned-bookie"
 IDLE = "unassigned-bookie-idle"
@@ -33,10 +34,10 @@ _SUMMARIES = {
     IDLE: "bookies of {} are read-only or not registered, and in no group",
     MISSING: "bookies of {} are in groups, but have not been registered for a while",
     JOINED: "bookies of {} have joined for the first time, where they had been put in advance",
-    OVERDUE: "bookies of {} were to be put into quarantine, and nobody has done so",
+    OVERDUE: "bookies of {} were ordered into quarantine, and are not there",
     INFEASIBLE: "namespaces of {} cannot place their data",
     LEAK: "namespaces of {} can place data on bookies that the promise forbids",
-    HEADROOM: "namespaces of {} must reach further when one more bookie is lost",
+    HEADROOM: "namespaces of {} must reach further, or can no longer place their data, when one more bookie is lost",
 }
 _SEVERITIES = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 
@@ -79,7 +80,11 @@ class IsolationAlertContext:
         kind = "namespace" if alert in ABOUT_NAMESPACES else "bookie"
         first = nsmallest(MOST_SINGLY, (c.labels[kind] for c in many))
         why = {key: value for key, value in worst.labels.items() if key in ("namespaces", "namespace_count")}
-        exposed = f"; {why['namespace_count']} isolated namespaces can use them ({why['namespaces']})" if why else ""
+        exposed = (
+            f"; {counted(int(why['namespace_count']), 'isolated namespace')} can use them ({why['namespaces']})"
+            if why
+            else ""
+        )
         named = list_names(first, len(many), MOST_SINGLY)
         summary = f"{len(many)} {_SUMMARIES[alert].format(cluster)}{exposed}: {named}"
         return Condition(

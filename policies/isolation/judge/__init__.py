@@ -11,7 +11,7 @@ from policies.isolation.facts import IsolationFacts, Picture
 from policies.isolation.judge.placements import PlacementJudgement, judge_placements
 from policies.isolation.judge.quarantine import QuarantineJudgement, judge_ends, judge_quarantines
 from policies.isolation.settings import IsolationSettings, RuleSet
-from policies.isolation.state import Cohort, GivenPromise, QuarantineOrder
+from policies.isolation.state import Cohort, GivenPromise, QuarantineOrder, split_broker_groups
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
 _PICTURES = 3
@@ -56,12 +56,12 @@ class IsolationJudge:
         promised = facts.known.promises
         confirmed = self._judge_namespaces(facts.confirmed, promised)
         kept = self._judge_namespaces(facts.kept, promised)
-        without_affinity, *placements = self._judge_namespaces(facts.read, promised)
+        read = self._judge_namespaces(facts.read, promised)
         ended = judge_ends(orders, facts)
         ended_bookies = {order.bookie for order, _ in ended}
         standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-        quarantines = judge_quarantines(standing, facts, (tuple(placements), confirmed[1:]))
-        return IsolationJudgement(tuple(placements), kept[1:], without_affinity, ended, standing, quarantines)
+        quarantines = judge_quarantines(standing, facts, (read, confirmed))
+        return IsolationJudgement(read[1:], kept[1:], read[0], ended, standing, quarantines)
 
     def _judge_namespaces(self, picture: Picture, promises: tuple[GivenPromise, ...]) -> tuple[PlacementJudgement, ...]:
         """Return the verdict on namespaces without affinity, then those on all others."""
@@ -69,8 +69,9 @@ class IsolationJudge:
         for last, placements in self._recent:
             if last == judged:
                 return placements
-        cohorts = (_WITHOUT_AFFINITY, *picture.cohorts)
+        broker_groups, cohorts = split_broker_groups(picture.cohorts)
+        cohorts = (_WITHOUT_AFFINITY, *cohorts)
         given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
-        placements = judge_placements(cohorts, picture.membership, self._settings, given)
+        placements = judge_placements(cohorts, picture.membership, self._settings, given, broker_groups)
         self._recent = [(judged, placements), *self._recent[: _PICTURES - 1]]
         return placements

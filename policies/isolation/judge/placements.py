@@ -11,12 +11,13 @@ from policies.closed_enum import ClosedEnum
 from policies.isolation.decisions import PlacementReason, PlacementVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet, first_names
 from policies.isolation.placement import Placed, place
-from policies.isolation.settings import IsolationSettings, RuleSet
+from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
 from policies.isolation.state import Cohort
 
 _UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
 """The reasons for which brokers exclude no bookie."""
 _SEPARATOR = BookieSet(frozenset())
+NO_GROUPS = AffinityGroups(frozenset(), frozenset())
 CORE_LENGTH = 16
 """The length of a fingerprint's core; its rest stands for the bookies' names and the headroom."""
 
@@ -39,6 +40,8 @@ class PlacementJudgement:
     reason: PlacementReason
     asked_strict: bool = False
     """Whether the namespaces' own policies ask for strict rules, which their brokers ignore."""
+    is_broker_wide: bool = False
+    """Whether the groups are those of the brokers, since the namespaces have none of their own."""
 
     @cached_property
     def leak_parts(self) -> tuple[BookieSet, ...]:
@@ -108,24 +111,29 @@ def judge_placements(
     membership: BookieMembership,
     settings: IsolationSettings,
     promises: Mapping[str, RuleSet] | None = None,
+    broker_groups: AffinityGroups = NO_GROUPS,
 ) -> tuple[PlacementJudgement, ...]:
     """Return the verdict on each cohort, in the order given; several if its namespaces have different promises."""
     found: list[PlacementJudgement] = []
     for cohort in cohorts:
         if not promises or promises.keys().isdisjoint(cohort.namespaces):
-            found.append(judge_placement(cohort, membership, settings))
+            found.append(judge_placement(cohort, membership, settings, None, broker_groups))
             continue
         by_promise: dict[RuleSet | None, list[str]] = {}
         for name in cohort.namespaces:
             by_promise.setdefault(promises.get(name), []).append(name)
         for promise, names in by_promise.items():
             part = replace(cohort, namespaces=tuple(names))
-            found.append(judge_placement(part, membership, settings, promise))
+            found.append(judge_placement(part, membership, settings, promise, broker_groups))
     return tuple(found)
 
 
 def judge_placement(
-    cohort: Cohort, membership: BookieMembership, settings: IsolationSettings, promise: RuleSet | None = None
+    cohort: Cohort,
+    membership: BookieMembership,
+    settings: IsolationSettings,
+    promise: RuleSet | None = None,
+    broker_groups: AffinityGroups = NO_GROUPS,
 ) -> PlacementJudgement:
     """Return the verdict on namespaces of one affinity.
 
@@ -134,8 +142,14 @@ def judge_placement(
         membership: the writable bookies and the groups.
         settings: the settings in force for the cluster.
         promise: the rules that were promised to these namespaces by command, if any.
+        broker_groups: the groups of namespaces without affinity, as read from a broker; the settings come first.
     """
     size, affinity, rules = cohort.ensemble_size or settings.ensemble_size, cohort.affinity, settings.rules
+    # With strictBookieAffinityEnabled, brokers do not use their own groups.
+    is_broker_wide = not affinity and settings.unaffine is Unaffine.ANY
+    if is_broker_wide:
+        own = settings.broker_groups
+        affinity = AffinityGroups(frozenset(own.primary), frozenset(own.secondary)) if own else broker_groups
     # A namespace's own flag counts only where the settings say that the cluster's brokers read it.
     if cohort.strict is False and rules is RuleSet.STRICT:
         rules = RuleSet.CURRENT
@@ -158,6 +172,7 @@ def judge_placement(
         verdict=verdict,
         reason=reason,
         asked_strict=asked_strict,
+        is_broker_wide=is_broker_wide and bool(affinity),
     )
 
 

@@ -15,7 +15,7 @@ from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts, Picture
 from policies.isolation.judge.placements import PlacementJudgement
-from policies.isolation.settings import IsolationSettings, Quarantine, Unaffine
+from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import BookieState, Presence, QuarantineOrder
 from policies.units import millis_of
 
@@ -92,9 +92,9 @@ def _judge_bookies(
         and b.takes_data
         and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful))
     ]
-    pictures = [(facts.read, _collect_needs(facts.settings, facts.read, placements[0]))]
+    pictures = [(facts.read, _collect_needs(placements[0]))]
     if facts.confirmed is not facts.read:
-        pictures.append((facts.confirmed, _collect_needs(facts.settings, facts.confirmed, placements[1])))
+        pictures.append((facts.confirmed, _collect_needs(placements[1])))
     for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, *_registration_order(b))):
         if bookie.bookie in facts.quarantined:
             if bookie.bookie in ordered:
@@ -112,20 +112,17 @@ def _registration_order(bookie: BookieState) -> tuple[int, int, str]:
     return (_LAST if bookie.czxid is None else bookie.czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie)
 
 
-def _collect_needs(settings: IsolationSettings, picture: Picture, placements: Sequence[PlacementJudgement]) -> _Needs:
+def _collect_needs(placements: Sequence[PlacementJudgement]) -> _Needs:
     """List the namespaces that can place data now and need bookies in no group for it, each with the number.
 
     A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices.
     """
     needs: list[tuple[int, str]] = []
-    size = settings.ensemble_size
-    if settings.unaffine is Unaffine.UNGROUPED and size <= len(picture.membership.unassigned):
-        needs.append((size, "namespaces without affinity"))
     for judged in placements:
         needed = judged.placed.needed_unassigned(judged.ensemble_size) if judged.placed.feasible else 0
         # The first namespace that a quarantine starves needs more than all before it, so only those are listed.
         if needed > (needs[-1][0] if needs else 0):
-            needs.append((needed, judged.namespaces[0]))
+            needs.append((needed, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
     return needs
 
 

@@ -48,7 +48,7 @@ class FakeCollector:
     given: list[Reading]
 
     def __init__(
-        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], _metrics: Any
+        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], *_others: Any
     ) -> None:
         self._publish = publish
 

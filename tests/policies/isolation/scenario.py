@@ -8,6 +8,7 @@ from policies.bookie_readings import (
     BookieRacks,
     BookieRegistration,
     Bookies,
+    BrokerGroups,
     NamespaceAffinity,
     RackInfo,
 )
@@ -89,12 +90,15 @@ def affinity(
     namespaces: Mapping[str, NamespaceAffinity | str],
     outcome: Outcome = Outcome.OK,
     id: str | None = None,  # noqa: A002 - as in CloudEvents
+    broker_groups: str | None = None,
 ) -> Observation:
     """A reading of the namespaces; text is the name of a primary group, ``p/s`` with a secondary one."""
+    groups = None if broker_groups is None else BrokerGroups(primary=tuple(broker_groups.split()))
     listed = {
         ns: said if isinstance(said, NamespaceAffinity) else to(*said.split("/")) for ns, said in namespaces.items()
     }
-    return _observation(seconds, "affinity", BookieAffinity(cluster=CLUSTER, outcome=outcome, namespaces=listed), id)
+    reading = BookieAffinity(cluster=CLUSTER, outcome=outcome, namespaces=listed, broker_groups=groups)
+    return _observation(seconds, "affinity", reading, id)
 
 
 def promise(seconds: float, namespace: str, rules: str | None) -> Observation:

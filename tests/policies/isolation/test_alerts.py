@@ -136,7 +136,7 @@ def test_a_bookie_in_quarantine_stays_named_until_somebody_assigns_it() -> None:
 def test_an_idle_bookie_in_quarantine_is_not_said_to_be_in_no_group() -> None:
     run = joined().see(racks(20, GROUPS | {"headgate-quarantine": "bk11"})).see(bookies(30, ALL, "bk11")).until(60)
     idle = run.latest("unassigned-bookie-idle").summary
-    assert idle == "bookie bk11 of c1 is read-only and in quarantine until somebody puts it into a group"
+    assert idle == "bookie bk11 of c1 is read-only and in quarantine until an operator puts it into a group"
 
 
 # one reading is not enough

@@ -102,7 +102,7 @@ def test_of_a_quarantine_it_is_said_what_would_end_it(more: Any, reason: str, ex
     run = joined(**more).until(60)
     decision = run.quarantines()[-1]
     assert decision.reason == reason
-    assert said(decision) == {**expected, "lift": "somebody puts it into a group, or it is no longer registered"}
+    assert said(decision) == {**expected, "lift": "an operator puts it into a group, or it is no longer registered"}
 
 
 def test_a_bookie_that_is_gone_would_have_to_come_again() -> None:

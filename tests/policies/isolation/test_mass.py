@@ -126,7 +126,7 @@ def test_many_withheld_are_one_decision() -> None:
     assert Counter(d.verdict.value for d in run.quarantines()) == {"quarantine": 3, "withhold": 1}
     said = run.quarantines()[-1]
     assert (said.subject, said.count, len(said.bookies)) == ("c1/unassigned-bookies", 47, 10)
-    assert said.explanation.startswith("47 bookies are in no group and left to a person: ")
+    assert said.explanation.startswith("47 bookies are in no group, and an operator must decide: ")
     before = len(run.quarantines())
     run.see(bookies(70, f"{BASE} {STRANGERS}")).until(100)
     assert len(run.quarantines()) == before

@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.policies.isolation.scenario import (
-    BASE,
-    bookies,
-    joined,
-    placement_of,
-    to,
-)
+from tests.policies.isolation.scenario import BASE, GROUPS, LONG, Run, bookies, everything, joined, placement_of, to
 
 
 @pytest.mark.parametrize(
@@ -19,7 +13,7 @@ from tests.policies.isolation.scenario import (
         ((), "Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine."),
         (
             (bookies(70, BASE), bookies(80, BASE)),
-            "Bookie bk11 is no longer registered: nothing is to be done about it.",
+            "Bookie bk11 is no longer registered: no action is needed.",
         ),
     ],
 )
@@ -45,11 +39,11 @@ def test_who_carries_nothing_out_is_not_said_to(settings: dict[str, Any], why: s
 @pytest.mark.parametrize(
     ("allowed", "sentence"),
     [
-        (0, "Bookie bk11 is in no group, but max_quarantined allows none: it is left to a person."),
+        (0, "Bookie bk11 is in no group, but max_quarantined allows none: an operator must decide."),
         (
             1,
             "Bookie bk12 is in no group, but the 1 bookie that max_quarantined allows is in quarantine or on its way "
-            "there: it is left to a person.",
+            "there: an operator must decide.",
         ),
     ],
 )
@@ -62,7 +56,7 @@ def test_what_is_withheld_for_its_number_says_how_many_there_may_be(allowed: int
 
 def test_secondary_groups_alone_are_explained() -> None:
     assert placement_of("bk6 bk7 bk11", to("", "shared")).explanation == (
-        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group for 2 needed bookies."
+        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group, and needs 2 bookies."
     )
 
 
@@ -74,3 +68,42 @@ def test_a_leak_is_explained_by_its_numbers() -> None:
     )
     assert placement.candidates == ("bk1", "bk11:3181")
     assert (placement.promised_candidates, placement.promised_feasible) == (("bk1",), False)
+
+
+@pytest.mark.parametrize(
+    ("writable", "said", "size", "sentence"),
+    [
+        ("bk1", to("default shared"), 3, "its primary groups default, shared have 1 of 3 needed bookies writable"),
+        ("bk1 bk2", "default", 1, "its primary group default has 2 writable bookies, and 1 is needed"),
+        ("bk6", to("", "shared"), 3, "it names no primary group, and needs 3 bookies, and its secondary group shared "
+         "has 1"),
+        ("bk1 bk6", to("default", "shared"), 3, "1 of 3 needed bookies writable, and its secondary group shared has 1 "
+         "more"),
+    ],
+)  # fmt: skip
+def test_groups_and_numbers_agree(writable: str, said: Any, size: int, sentence: str) -> None:
+    assert sentence in placement_of(writable, said, ensemble_size=size).explanation
+
+
+def test_without_a_grace_a_bookie_has_not_been_in_no_group_for_0s() -> None:
+    said = joined(grace="0s").quarantines()[-1].explanation
+    assert said == "Bookie bk11 is in no group: it should be put into headgate-quarantine."
+
+
+@pytest.mark.parametrize(("groups", "tier"), [({"g": "bk1 bk2"}, "can no longer place its data"),
+                                              ({"g": "bk1 bk2", "s": "bk6"}, "must reach further")])  # fmt: skip
+def test_in_the_last_tier_one_more_loss_ends_the_placement(groups: dict[str, str], tier: str) -> None:
+    names = {"acme/a": "g/s" if "s" in groups else "g"}
+    run = Run(LONG).see(*everything(0, "bk1 bk2 bk6" if "s" in groups else "bk1 bk2", groups, names))
+    assert f"{tier} when one more bookie is lost" in run.latest("isolation-headroom").summary
+
+
+def test_a_namespace_that_can_place_no_data_is_not_said_to_place_it_on_a_bookie() -> None:
+    run = Run(LONG, grace="0s", ensemble_size=3).see(*everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
+    alert = run.latest("unassigned-bookie")
+    assert (alert.severity, alert.summary) == ("warning", "bookie bk11 of c1 takes data and is in no group")
+
+
+def test_one_namespace_asks_for_groups() -> None:
+    run = Run(LONG).see(*everything(0, "bk1 bk2", {}, {"acme/a": "default"}))
+    assert "and 1 namespace that asks for groups can place data on" in run.latest("no-bookie-groups").summary

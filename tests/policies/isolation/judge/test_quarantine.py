@@ -90,7 +90,7 @@ def test_a_bookie_that_a_namespace_needs_is_withheld() -> None:
         ("bk12", "withhold", "would_be_infeasible"),
     ]
     assert run.quarantines()[-1].explanation == (
-        "Bookie bk12 is in no group, but without it acme/a could not place data: it is left to a person."
+        "Bookie bk12 is in no group, but without it acme/a could not place data: an operator must decide."
     )
 
 
