@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from policies.bookie_readings import MAX_ENSEMBLE, BrokerGroups
 from policies.closed_enum import ClosedEnum
@@ -40,6 +40,12 @@ def _parse_switch(value: Any) -> Any:
     return {True: Quarantine.ON, False: Quarantine.OFF}.get(value, value) if isinstance(value, bool) else value
 
 
+class OwnBrokerGroups(BrokerGroups):
+    """The same groups as a setting, in which a mistyped name is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class IsolationSettings(PolicySettings):
     """Which bookies may hold whose data, and what to do about bookies that nobody assigned."""
 
@@ -53,8 +59,8 @@ class IsolationSettings(PolicySettings):
         description="Where namespaces without affinity place data: on `any` bookie, or on `ungrouped` ones only, as "
         "with Pulsar's strictBookieAffinityEnabled.",
     )
-    broker_groups: BrokerGroups = Field(
-        default=BrokerGroups(),
+    broker_groups: OwnBrokerGroups = Field(
+        default=OwnBrokerGroups(),
         description="The groups that brokers use for namespaces without affinity: their bookkeeperClientIsolationGroups"
         " and bookkeeperClientSecondaryIsolationGroups. Default: as read from a broker, if `pulsar` is set.",
     )

@@ -4,7 +4,7 @@ import pytest
 
 from policies.bookie_readings import NamespaceAffinity
 from policies.observations import Observation
-from tests.policies.isolation.scenario import LONG, ON, Run, affinity, bookies, racks, to
+from tests.policies.isolation.scenario import LONG, ON, Run, affinity, bookies, isolation, racks, to
 
 NAMESPACES: dict[str, NamespaceAffinity | str] = {"acme/own": "shared", "acme/free": to()}
 GROUPS = {"default": "bk1 bk2", "shared": "bk6 bk7"}
@@ -54,3 +54,8 @@ def test_what_is_not_read_stands_as_it_was_read_last() -> None:
 def test_brokers_that_keep_them_to_bookies_without_a_group_do_not_use_them() -> None:
     run = Run(LONG, SETTING, unaffine="ungrouped").see(*read(0, "bk1 bk2 bk11 bk12", None))
     assert run.placement("acme/free").candidates == ("bk11", "bk12")
+
+
+def test_a_mistyped_setting_is_an_error() -> None:
+    with pytest.raises(ValueError, match="primry"):
+        isolation(broker_groups={"primry": ["default"]})
