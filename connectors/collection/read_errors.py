@@ -21,6 +21,7 @@ _MOST_TELLING_FIRST = (
     Outcome.ERROR,
     Outcome.TIMEOUT,
     Outcome.UNREACHABLE,
+    Outcome.ABSENT,
 )
 
 

@@ -1,6 +1,6 @@
 """The reading of the quota actuator: what is set on a watched cluster, who escapes it, and who sets it, too."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,13 +10,15 @@ from policies.units import MAX_INT64
 MOST_NAMED = 20
 """A reading names at most this many entities of each kind, and counts the others."""
 
+EntityText = Annotated[str, Field(max_length=1000)]
+
 
 class NamedQuota(BaseModel):
     """One quota on the watched cluster."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    entity: str = Field(max_length=1000, description="Such as `user=alice,client-id=<default>`.")
+    entity: EntityText = Field(description="Such as `user=alice,client-id=<default>`.")
     bytes_per_second: int | None = Field(
         default=None, ge=0, le=MAX_INT64, description="Its `producer_byte_rate`; null: it has none."
     )
@@ -59,6 +61,6 @@ class QuotaState(Reading):
     callback_brokers: tuple[int, ...] = Field(
         default=(), max_length=MOST_NAMED, description="Brokers that ignore quotas, because they have a callback."
     )
-    excluded_users: tuple[str, ...] = Field(
+    excluded_users: tuple[EntityText, ...] = Field(
         default=(), max_length=MOST_NAMED, description="Users whose quotas are never changed."
     )

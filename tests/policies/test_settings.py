@@ -32,6 +32,8 @@ def test_the_defaults() -> None:
         "alert_refresh": "1m",
         "clusters": {},
         "preset": None,
+        "anticipate": True,
+        "stop_time": None,
         "hard": None,
         "soft": None,
         "fallback_factor": 1.0,
@@ -277,6 +279,8 @@ CHANGES: dict[str, Any] = {
     "expired_action": "fallback",
     "time_to_full_alert": "1h",
     "has_actuator": True,
+    "anticipate": False,
+    "stop_time": "20s",
 }
 
 

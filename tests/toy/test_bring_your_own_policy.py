@@ -134,7 +134,7 @@ def test_check_names_the_place_of_every_mistake_in_them(ended: dict[str, Ended])
         ("settings.yaml", "degraded_above: 0"),
         ("settings.yaml", "poll_interval: 30s"),
         ("metrics.md", "| `headgate_under_replicated_partitions` | gauge | `cluster` |"),
-        ("alerts.md", "| `partitions-under-replicated` | `replication` | `warning` |"),
+        ("alerts.md", "| [`partitions-under-replicated`](#partitions-under-replicated) | `replication` | `warning` |"),
         ("schemas/headgate.replication.v1.json", '"urn:headgate:headgate.replication.v1"'),
     ],
 )

@@ -27,7 +27,8 @@ def with_examples(scenario: Examples) -> PolicyKind:
         ),
         (
             replace(SCENARIO, batches=()),
-            "headgate.log-dirs.v1, headgate.replica-sizes.v1, headgate.kafka-cluster.v1, headgate.throttle-factor.v1",
+            "headgate.log-dirs.v1, headgate.replica-sizes.v1, headgate.kafka-cluster.v1, headgate.quota-state.v1, "
+            "headgate.throttle-factor.v1",
         ),
     ],
     ids=["no report", "no reading"],

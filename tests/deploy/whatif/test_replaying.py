@@ -291,7 +291,7 @@ WRONG: list[tuple[str, Sequence[str], str]] = [
     (
         "no time",
         ["evening.jsonl", "--until", "tomorrow"],
-        "--until: 'tomorrow' is not a time such as 2026-11-21T08:00:00Z\n",
+        "--until: 'tomorrow' is not a time: write 14:45 (local time), '10m ago', or 2026-11-21T08:00:00Z\n",
     ),
     (
         "a topic without a Kafka",
