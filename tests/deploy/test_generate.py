@@ -167,7 +167,9 @@ def test_the_numbers_of_a_decision_stand_in_the_audit_alone() -> None:
 def test_what_headgate_writes_is_whole_and_what_it_reads_may_leave_defaults_out() -> None:
     for kind in KINDS:
         data = kind.data_schema()
-        left_out = {field for field in data["properties"] if (of := kind.data.model_fields.get(field)) and of.exclude_if}
+        left_out = {
+            field for field in data["properties"] if (of := kind.data.model_fields.get(field)) and of.exclude_if
+        }
         optional = data["properties"].keys() - set(data["required"]) - left_out
         assert bool(optional) == kind.is_observed, kind.event_type
 
