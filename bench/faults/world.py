@@ -46,7 +46,7 @@ _REMEDY = re.compile(r"headgate checkpoint (repair|reset)")
 _PAUSE_SECONDS = 0.5
 _THROTTLE = {
     "soft": {"available_bytes_below": 999_999}, "hard": {"available_bytes_below": 1},
-    "min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "validity": "1h",
+    "min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "validity": "1h", "anticipate": False,
 }  # fmt: skip
 """The heartbeat is the default one. After a clock jump, decisions by a clock a day ahead have a `valid_until` that
 consumers do not believe; the next heartbeat repeats them."""
