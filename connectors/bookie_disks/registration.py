@@ -118,10 +118,17 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 
 
 def _informed(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSources]) -> BookieDisksSettings:
-    """Add whether an actuator can carry the factor out, which the decisions' sentences state."""
-    return settings.with_defaults(
-        {name: {"has_actuator": _acts_on(settings, name, cluster)} for name, cluster in clusters.items()}
-    )
+    """Add whether an actuator can carry the factor out, which the decisions' sentences state, and how fast it stops."""
+    return settings.with_defaults({name: _describe_actuator(settings, name, each) for name, each in clusters.items()})
+
+
+def _describe_actuator(settings: BookieDisksSettings, name: str, cluster: ClusterSources) -> dict[str, object]:
+    acts = _acts_on(settings, name, cluster)
+    return {"has_actuator": acts, "stop_time": _EFFECT_TIME if acts else "0s"}
+
+
+_EFFECT_TIME = "2s"
+"""From a publish limit that is set to its effect, as measured for each kind."""
 
 
 _KINDS: Mapping[PublishBy, type[PublishLimits]] = {

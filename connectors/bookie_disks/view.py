@@ -146,6 +146,8 @@ def _bookie_samples(cluster: str, bookie: BookieVerdict, now_ms: int) -> Iterato
     if bookie.facts.freshness is not Freshness.NEVER_READ:
         yield Sample(READ_ONLY, (cluster, bookie.name), float(bookie.facts.state.is_read_only))
     for each in bookie.dirs:
+        if each.freshness is Freshness.NEVER_READ:
+            continue
         labels = (cluster, *each.key)
         yield Sample(USABLE, labels, each.state.usable_bytes)
         yield Sample(TOTAL, labels, each.state.total_bytes)

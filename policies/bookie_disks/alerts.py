@@ -15,6 +15,7 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.limits import Limit
+from policies.free_space.repeats import is_full_soon
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.units import agreeing, counted, format_duration, human_bytes, human_seconds
 
@@ -25,9 +26,6 @@ UNREAD = "bookie-disks-unread"
 READ_ONLY = "bookie-read-only"
 SUSPENDED = "compaction-suspended"
 AT_RISK = "ensemble-at-risk"
-
-_STILL_SOON = 1.25
-"""`bookie-disk-fills-soon` ends when the dir has a quarter more time than the setting."""
 
 AlertKey = tuple[str, str]
 """(name, subject)"""
@@ -95,6 +93,12 @@ def _find_bookie_conditions(context: DiskAlertContext, bookie: BookieVerdict) ->
     state = bookie.facts.state
     name = f"bookie {state.bookie} of {context.cluster}"
     for each in bookie.dirs:
+        if each.is_unreadable(bookie.facts):
+            unread_for = format_duration(context.settings.validity)
+            summary = f"{name} answers, but has not read {each.key[1]} for {unread_for}"
+            yield context.make(UNREAD, Severity.WARNING, "unreadable", bookie, each, summary)
+        if each.freshness is Freshness.NEVER_READ:
+            continue
         yield from _find_limits_reached(context, bookie, each)
         yield from _find_full_soon(context, bookie, each)
         yield from _find_suspended(context, bookie, each)
@@ -130,8 +134,7 @@ def _find_full_soon(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
     seconds = None if each.full_ms is None else seconds_left(each.state, context.now_ms)
     if seconds is None:
         return
-    margin = _STILL_SOON if context.is_firing(FILLS_SOON, each) else 1.0
-    if seconds < context.settings.time_to_full_alert.total_seconds() * margin:
+    if is_full_soon(seconds, context.settings, is_firing=context.is_firing(FILLS_SOON, each)):
         summary = f"{context.describe_free(each)} and is full in {human_seconds(seconds)} at its present rate"
         yield context.make(FILLS_SOON, Severity.WARNING, "trend", bookie, each, summary)
 

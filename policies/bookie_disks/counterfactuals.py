@@ -68,5 +68,6 @@ def _describe(verdict: GroupVerdict, tightest: DirVerdict, relation: Relation, f
     threshold = factor_line(total, settings.hard, settings.soft).usable_bytes(factor)
     if relation is Relation.MORE and verdict.move.gate.stopped_by and settings.hard is not None:
         threshold = max(threshold, settings.hard.in_bytes(total, margin=settings.recovery_margin))
+    threshold += tightest.state.usable_bytes - tightest.judged_bytes
     free = Comparison(tightest.state.usable_bytes, relation, threshold)
     return f"{name_dir(*tightest.key)} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"

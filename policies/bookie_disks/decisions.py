@@ -24,7 +24,7 @@ class BookieThrottleReason(ClosedEnum):
         "Publishing was stopped, and not enough bookies are above their hard limit by the margin yet.",
     )
     MIN_HOLD = "min_hold", "The factor changed less than `min_hold` ago."
-    STALE_VOLUME = "stale_volume", "The bookie that decides has not been read for `validity`."
+    STALE_VOLUME = "stale_volume", "The bookie that decides, or one of its dirs, has not been read for `validity`."
     DEPARTED_VOLUME = (
         "departed_volume",
         "The bookie that decides no longer reports a dir that limited it; the dir counts for `departed_hold` more.",

@@ -21,15 +21,11 @@ from policies.bookie_disks.state import GroupState, LastPublishedThrottle
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit, as_settings
+from policies.free_space.repeats import is_misleading, repeat_schedule
 from policies.free_space.volumes import NEVER, Freshness
 from policies.printable import printable_line
-from policies.publication import Publication, RepeatSchedule
-from policies.units import format_instant, from_millis, millis_of, to_millis
-
-_MISLEADING = 2
-"""A published time to full that is wrong by more than this factor is replaced."""
-_INSTANT_MS = 5000
-"""A shorter time makes no difference."""
+from policies.publication import Publication
+from policies.units import format_instant, from_millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,8 @@ def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Em
     in_force, due_ms = None, None
     if last is not None:
         in_force = (last.factor, last.reason, last.limiting, last.mode)
-        is_misleading = _is_misleading(last.full_ms, full_ms, now_ms, settings)
-        due_ms = now_ms if is_misleading else schedule.due_ms(last.at_ms, last.repeat_at_ms)
+        must_replace = is_misleading(last.full_ms, full_ms, now_ms, settings)
+        due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
     publication = Publication(now_ms, last.sequence if last else 0)
     if last is None or publication.is_needed(content, in_force, due_ms):
         sequence = publication.next(is_first=last is None)
@@ -96,21 +92,6 @@ def emit_end(group: GroupState, now: datetime, issuer: Issuer) -> BookieThrottle
         seconds_to_full=None,
         valid_until=None,
     )
-
-
-def repeat_schedule(settings: BookieDisksSettings) -> RepeatSchedule:
-    """Return when a decision is repeated: two heartbeats may be late before it expires."""
-    return RepeatSchedule(settings.heartbeat, valid_for=3)
-
-
-def _is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, settings: BookieDisksSettings) -> bool:
-    """Return whether the published time to full is wrong by now."""
-    published, left = (None if ms is None else max(ms - now_ms, 0) for ms in (published_ms, full_ms))
-    soon = millis_of(settings.time_to_full_alert)
-    was_soon, is_soon = published is not None and published < soon, left is not None and left < soon
-    if published is None or left is None or not (was_soon and is_soon):
-        return was_soon != is_soon
-    return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
 
 
 def _make_decision(
@@ -169,8 +150,8 @@ def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) ->
         limit=hit,
         limit_kind=limit.kind,
         limit_value=limit.value,
-        limit_bytes=round(limit.in_bytes(total)),
-        read_at=from_millis(tightest.state.read_ms) if tightest else None,
+        limit_bytes=round(limit.in_bytes(max(total, 0))),
+        read_at=from_millis(tightest.state.read_ms) if tightest and tightest.state.read_ms != NEVER else None,
     )
 
 

@@ -29,6 +29,8 @@ class DirFacts(Struct, frozen=True, gc=False):
     """When its bookie no longer reported it; None while it is there."""
     full_ms: float | None
     """When it is full at its present rate; None if that is not known."""
+    overdue_ms: int | None
+    """From when on a dir that was never readable counts as the fallback; None if it was read."""
 
 
 class BookieFacts(Struct, frozen=True, gc=False):
@@ -79,7 +81,8 @@ def _find_dir_facts(bookie: str, volume: VolumeState, now_ms: int, validity_ms: 
     rate, full_ms = volume.fill_bytes_per_second, None
     if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
         full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate
-    return DirFacts((bookie, volume.log_dir), volume, freshness, volume.missing_ms, full_ms)
+    overdue_ms = volume.seen_ms + validity_ms if volume.read_ms == NEVER else None
+    return DirFacts((bookie, volume.log_dir), volume, freshness, volume.missing_ms, full_ms, overdue_ms)
 
 
 def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> tuple[PlacementGroup, ...]:

@@ -4,7 +4,7 @@ The result depends on the readings alone, not on their order within a batch or o
 only the last attempt; silence makes nothing known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from policies.bookie_disks.state import (
     RegisteredBookies,
 )
 from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
-from policies.free_space.volumes import fold_volumes
+from policies.free_space.volumes import NEVER, fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
 
 ANY_GROUP = "*"
@@ -39,9 +39,18 @@ def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> Bo
             case BookieRacks() as reading if reading.outcome is Outcome.OK and _is_newer(cluster.groups_read, seen):
                 cluster = replace(cluster, groups=_group(reading), groups_read=ReadVersion(seen.at_ms, seen.id))
             case BookieAffinity() as reading if reading.outcome is Outcome.OK and _is_newer(cluster.placed_read, seen):
-                placed = _place(reading.namespaces.items())
+                placed = _place(list_affinities(reading))
                 cluster = replace(cluster, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id))
     return replace(cluster, bookies=tuple(bookies[name] for name in sorted(bookies)))
+
+
+def list_affinities(reading: BookieAffinity) -> Iterator[tuple[str, NamespaceAffinity]]:
+    """Yield the affinity of each namespace; one without affinity has the brokers' own groups."""
+    groups = reading.broker_groups
+    own = {"primary": groups.primary, "secondary": groups.secondary} if groups else {}
+    for name, affinity in reading.namespaces.items():
+        has_affinity = any((*affinity.primary, *affinity.secondary))
+        yield name, affinity if has_affinity or not own else affinity.model_copy(update=own)
 
 
 def name_primary(affinity: NamespaceAffinity) -> tuple[str, ...]:
@@ -104,6 +113,7 @@ def _update_bookie(
         missing_ms=None if known.missing_ms is not None and known.missing_ms < at_ms else known.missing_ms,
         dirs=fold_volumes(known.dirs, reading.dirs, at_ms),
         thresholds=thresholds,
+        interval_ms=None if known.read_ms == NEVER else at_ms - known.read_ms,
     )
 
 

@@ -4,8 +4,8 @@ from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.decisions import Mode
 from policies.free_space.volumes import Freshness
+from policies.free_space.wording import describe_ahead, explain_factor, render_factor
 from policies.units import counted, format_duration, human_bytes, human_seconds
 
 _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ", "ninth ", "tenth ")
@@ -17,7 +17,8 @@ def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
     why = _explain_reason(decision, verdict)
     if decision.seconds_to_full is not None and verdict.decisive is not None:
         why += f"; full in {human_seconds(decision.seconds_to_full)} at the present rate"
-    return f"{where} {_request(decision.factor)}: {why}{_explain_inaction(decision, verdict.settings)}."
+    has_actuator = verdict.settings.has_actuator
+    return explain_factor(decision, where, why, freely="may go on freely", has_actuator=has_actuator)
 
 
 def explain_end(cluster: str, group: str) -> str:
@@ -30,45 +31,24 @@ def name_dir(bookie: str, dir_: str) -> str:
     return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
 
 
-def _request(factor: float) -> str:
-    if factor == 0.0:
-        return "should be stopped"
-    return "may go on freely" if factor == 1.0 else f"should be slowed to {_render(factor)}"
-
-
-def _render(factor: float) -> str:
-    """Write a factor in two digits; one that is neither 0 nor 1 does not look like either."""
-    digits = f"{factor:.2f}"
-    if digits == "0.00" and factor > 0.0:
-        return "less than 0.01"
-    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
-
-
-def _explain_inaction(decision: BookieThrottle, settings: BookieDisksSettings) -> str:
-    """Say why the decision is not carried out, as far as the policy knows."""
-    if decision.factor == 1.0:
-        return ""
-    if decision.mode is Mode.SHADOW:
-        return "; this is shadow mode, nothing is carried out"
-    return "; no actuator is set for this cluster" if settings.has_actuator is False else ""
-
-
 def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
     settings, known = verdict.settings, len(verdict.ranked.known)
     match decision.reason:
         case BookieThrottleReason.INITIAL:
-            return f"too few bookies have been read yet, so the starting factor {_render(decision.factor)} applies"
+            return (
+                f"too few bookies have been read yet, so the starting factor {render_factor(decision.factor)} applies"
+            )
         case BookieThrottleReason.NO_DATA:
-            return f"no bookie has ever been read, so the fallback factor {_render(settings.fallback)} applies"
+            return f"no bookie has ever been read, so the fallback factor {render_factor(settings.fallback)} applies"
         case BookieThrottleReason.TOO_FEW_BOOKIES:
             return f"a ledger needs {counted(decision.ensemble, 'bookie')}, and {known or 'none'} can be used"
         case BookieThrottleReason.MIN_HOLD:
-            held = format_duration(settings.min_hold)
-            return f"bookies would allow {_render(decision.raw_factor)}, but a factor that changed is held for {held}"
+            allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
+            return f"bookies would allow {allowed}, but a factor that changed is held for {held}"
         case BookieThrottleReason.UNLIMITED:
             return "no limit is set"
         case BookieThrottleReason.STALE_VOLUME if decision.factor == 1.0:
-            return f"no bookie has a valid reading; what is known allows {_render(decision.raw_factor)}"
+            return f"no bookie has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
     if verdict.decisive is None:
         return "no bookie is known"
     decides = _explain_rank(verdict)
@@ -85,10 +65,10 @@ def _explain_rank(verdict: GroupVerdict) -> str:
 
 def _describe_free(bookie: BookieVerdict) -> str:
     tightest = bookie.tightest
-    if tightest is None:
+    if tightest is None or tightest.freshness is Freshness.NEVER_READ:
         return name_dir(bookie.name, "")
     free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
-    return f"{name_dir(*tightest.key)} has {free} free of {total}"
+    return f"{name_dir(*tightest.key)} has {free} free of {total}{describe_ahead(tightest.ahead)}"
 
 
 def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, settings: BookieDisksSettings) -> str:
@@ -98,7 +78,9 @@ def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, setting
     if decision.reason is BookieThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{_describe_free(decisive)}, and must be clear of the hard limit by {margin} before publishing goes on"
-    counts = _render(tightest.factor)
+    counts = render_factor(tightest.factor)
+    if tightest.freshness is Freshness.NEVER_READ:
+        return f"{name_dir(*tightest.key)}, which was never readable, counts as {counts} until it is read"
     if tightest.freshness is Freshness.STALE:
         age_seconds = decision.decided_at.timestamp() - tightest.state.read_ms / 1000
         last = f"last read {human_seconds(age_seconds)} ago"

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from policies.alerts import Sender, review
 from policies.bookie_disks.alerts import DiskAlertContext, find_conditions
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.emit import emit, emit_end, repeat_schedule
+from policies.bookie_disks.emit import emit, emit_end
 from policies.bookie_disks.facts import PlacementGroup, list_groups
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
 from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDisksState, GroupState, encode_state
+from policies.free_space.repeats import repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
 from policies.units import from_millis, millis_of, to_millis

@@ -55,6 +55,18 @@ class FreeSpaceSettings(PolicySettings):
         default=parse_duration("30m"), description="Warn if a volume, at its present rate, is full sooner."
     )
 
+    anticipate: bool = Field(
+        default=True,
+        description="A volume that fills with a confident trend is judged by its free space after the dead time: the "
+        "time until the next reading, 1 s, and `stop_time`. `false`: by the free space that it has.",
+    )
+    stop_time: Duration | None = Field(
+        default=None,
+        description="The time in which producers at their full rate write as much as they do until a stop has its "
+        "effect. Default: from the cluster's actuator; 0 s without one; without a watched cluster of that name (as in "
+        "a replay with `policies` alone) nothing is anticipated.",
+    )
+
     @model_validator(mode="after")
     def _soft_above_hard(self) -> Self:
         if self.soft and self.hard and self.soft.lies_above(self.hard) is False:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.limits import Limit, LimitHit
+from policies.free_space.repeats import is_full_soon
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.throttle.facts import BrokerFacts, VolumeFacts
 from policies.throttle.judge.volumes import VolumeVerdict
@@ -24,9 +25,6 @@ FILLS_SOON = "volume-fills-soon"
 UNREAD = "log-dirs-unread"
 LIMITS_CROSS = "limits-cross"
 FORGOTTEN = "departed-volume-forgotten"
-
-_STILL_SOON = 1.25
-"""`volume-fills-soon` ends when the volume has a quarter more time than the setting."""
 
 AlertKey = tuple[str, str]
 """(name, subject)"""
@@ -179,8 +177,7 @@ def _find_full_soon(context: _Context, volume: VolumeVerdict) -> Iterator[Condit
     seconds = None if volume.full_ms is None else seconds_left(volume.state, context.now_ms)
     if seconds is None:
         return
-    margin = _STILL_SOON if context.is_firing(FILLS_SOON, volume) else 1.0
-    if seconds < context.settings.time_to_full_alert.total_seconds() * margin:
+    if is_full_soon(seconds, context.settings, is_firing=context.is_firing(FILLS_SOON, volume)):
         when = f"is full in {human_seconds(seconds)} at its present rate"
         summary = f"{context.describe_free(volume)} and {when}{context.describe_growth(volume)}"
         yield context.make(FILLS_SOON, Severity.WARNING, "trend", volume, summary)

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.limits import LimitHit, as_settings
+from policies.free_space.repeats import is_misleading, repeat_schedule
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.printable import printable_line
-from policies.publication import Publication, RepeatSchedule
+from policies.publication import Publication
 from policies.throttle.counterfactuals import counterfactuals
 from policies.throttle.decisions import (
     FilledBy,
@@ -26,15 +27,9 @@ from policies.throttle.judge.brokers import BrokerVerdicts
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.messages import explain
-from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import LastPublishedFactor
 from policies.throttle.usage import find_usage, list_usage
 from policies.units import format_instant, from_millis, millis_of
-
-_MISLEADING = 2
-"""A published time to full that is wrong by more than this factor is replaced."""
-_INSTANT_MS = 5000
-"""A shorter time makes no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +53,8 @@ def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issu
     in_force, due_ms = None, None
     if last is not None:
         in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.stance)
-        is_misleading = _is_misleading(last.full_ms, full_ms, now_ms, settings)
-        due_ms = now_ms if is_misleading else schedule.due_ms(last.at_ms, last.repeat_at_ms)
+        must_replace = is_misleading(last.full_ms, full_ms, now_ms, settings)
+        due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
     publication = Publication(now_ms, last.sequence if last else 0)
     if last is None or publication.is_needed(content, in_force, due_ms):
         sequence = publication.next(is_first=last is None)
@@ -80,24 +75,6 @@ def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issu
         return EmittedFactor(last)
     note = _make_decision(verdict, last, issuer, last.sequence, "noted", name)
     return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
-
-
-def repeat_schedule(settings: ThrottleSettings) -> RepeatSchedule:
-    """Return when a decision is repeated: two heartbeats may be late before it expires."""
-    return RepeatSchedule(settings.heartbeat, valid_for=3)
-
-
-def _is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, settings: ThrottleSettings) -> bool:
-    """Return whether the published time to full is wrong by now.
-
-    Sentence, metric and alert state one number, so a new one for the alert needs a new decision.
-    """
-    published, left = (None if ms is None else max(ms - now_ms, 0) for ms in (published_ms, full_ms))
-    soon = millis_of(settings.time_to_full_alert)
-    was_soon, is_soon = published is not None and published < soon, left is not None and left < soon
-    if published is None or left is None or not (was_soon and is_soon):
-        return was_soon != is_soon
-    return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
 
 
 def _make_decision(

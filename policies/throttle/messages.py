@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from policies.decisions import Mode
 from policies.free_space.volumes import Freshness
+from policies.free_space.wording import describe_ahead, explain_factor, render_factor
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
@@ -19,21 +19,8 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
     details = _explain_full(decision, about) + _explain_filling(decision, about) + _explain_cordon(decision)
     why = _explain_reason(decision, about, settings) + details
-    return f"Producers of {decision.cluster} {_request(decision.factor)}: {why}{_explain_inaction(decision, settings)}."
-
-
-def _request(factor: float) -> str:
-    if factor == 0.0:
-        return "should be stopped"
-    return "may write freely" if factor == 1.0 else f"should be slowed to {_render(factor)}"
-
-
-def _render(factor: float) -> str:
-    """Write a factor in two digits; one that is neither 0 nor 1 does not look like either."""
-    digits = f"{factor:.2f}"
-    if digits == "0.00" and factor > 0.0:
-        return "less than 0.01"
-    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
+    writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
+    return explain_factor(decision, writers, why, freely="may write freely", has_actuator=has_actuator)
 
 
 def _explain_full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
@@ -63,32 +50,21 @@ def _explain_cordon(decision: ThrottleFactor) -> str:
     return "; it is cordoned, so it gets no new partitions" if is_cordoned else ""
 
 
-def _explain_inaction(decision: ThrottleFactor, settings: ThrottleSettings) -> str:
-    """Say why the decision is not carried out, as far as the policy knows."""
-    if decision.factor == 1.0:
-        return ""
-    if decision.frozen_until is not None:
-        return "; the policy is paused, what is set stays as it is"
-    if decision.mode is Mode.SHADOW:
-        return "; this is shadow mode, nothing is carried out"
-    return "; no actuator is set for this cluster" if settings.has_actuator is False else ""
-
-
 def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
     match decision.reason:
         case ThrottleReason.INITIAL:
-            return f"no volume has been read yet, so the starting factor {_render(decision.factor)} applies"
+            return f"no volume has been read yet, so the starting factor {render_factor(decision.factor)} applies"
         case ThrottleReason.NO_DATA:
-            return f"no volume is known, so the fallback factor {_render(settings.fallback)} applies"
+            return f"no volume is known, so the fallback factor {render_factor(settings.fallback)} applies"
         case ThrottleReason.MIN_HOLD:
-            held = format_duration(settings.min_hold)
-            return f"volumes would allow {_render(decision.raw_factor)}, but a factor that changed is held for {held}"
+            allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
+            return f"volumes would allow {allowed}, but a factor that changed is held for {held}"
         case ThrottleReason.UNLIMITED:
             return f"no limit is set; {_describe_fullest(decision, about)}"
         case ThrottleReason.ABOVE_LIMITS:
             return f"no volume has reached a limit; {_describe_fullest(decision, about)}"
     if about is None or (decision.limiting is None and decision.factor == 1.0):
-        return f"no volume has a valid reading; what is known allows {_render(decision.raw_factor)}"
+        return f"no volume has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
     return _explain_decisive(decision, about, settings)
 
 
@@ -110,13 +86,6 @@ def _describe_free(volume: VolumeVerdict) -> str:
     return f"{name_volume(volume.key)} has {free} free of {total}"
 
 
-def _describe_ahead(volume: VolumeVerdict) -> str:
-    """Name the free space by which the volume was judged, if that is not what it has."""
-    if volume.ahead is None:
-        return ""
-    return f" ({human_bytes(volume.ahead.usable_bytes)} in {human_seconds(volume.ahead.seconds)} at the present rate)"
-
-
 def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
     total = decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
@@ -126,7 +95,7 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         return (
             f"{_describe_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
         )
-    where, counts = name_volume(decisive.key), _render(decisive.factor)
+    where, counts = name_volume(decisive.key), render_factor(decisive.factor)
     if decisive.freshness is Freshness.NEVER_READ:
         return f"{where} was never readable, and counts as {counts} until it is read"
     if decisive.freshness is Freshness.STALE:
@@ -134,7 +103,7 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
     if decisive.freshness is Freshness.DEPARTED:
         return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
-    free = _describe_free(decisive) + _describe_ahead(decisive)
+    free = _describe_free(decisive) + describe_ahead(decisive.ahead)
     if decision.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     between = f"{free}, between the soft limit {soft} and the hard limit {hard}"

@@ -10,12 +10,13 @@ from weakref import ref
 
 from policies.alerts import Sender, review
 from policies.free_space.gate import Gate
+from policies.free_space.repeats import repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
 from policies.throttle.effect import find_effect_conditions, follow_effect
-from policies.throttle.emit import emit, repeat_schedule
+from policies.throttle.emit import emit
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, BrokerVerdicts, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster

@@ -61,11 +61,6 @@ class _Presets(PolicySettings):
 class ThrottleSettings(FreeSpaceSettings, _Presets):
     """One throttle factor for a cluster whose disks fill up. Without a limit it is observed, never throttled."""
 
-    anticipate: bool = Field(
-        default=True,
-        description="A volume that fills with a confident trend is judged by its free space after the dead time: the "
-        "time until the next reading, 1 s, and `stop_time`. `false`: by the free space that it has.",
-    )
     stop_time: Duration | None = Field(
         default=None,
         description="The time in which producers at their full rate write as much as they do while quotas go down in "

@@ -7,6 +7,7 @@ from policies.bookie_readings import (
     BookieRacks,
     BookieRegistration,
     Bookies,
+    BrokerGroups,
     NamespaceAffinity,
     RackInfo,
 )
@@ -32,12 +33,16 @@ def racks(seconds: float, groups: Mapping[str, str] | None) -> Observation:
     return Observation(f"racks@{seconds:g}", at(seconds), reading)
 
 
-def affinity(seconds: float, namespaces: Mapping[str, NamespaceAffinity | str]) -> Observation:
-    """A reading of the affinity: ``g1 g2``, or ``g1 > g2`` with a secondary group."""
+def affinity(
+    seconds: float, namespaces: Mapping[str, NamespaceAffinity | str], brokers: str | None = None
+) -> Observation:
+    """A reading of the affinity: ``g1 g2``, or ``g1 > g2`` with a secondary group; also of the brokers' own groups."""
+    own = None if brokers is None else _parse(brokers)
     reading = BookieAffinity(
         cluster=CLUSTER,
         outcome=Outcome.OK,
         namespaces={name: _parse(each) if isinstance(each, str) else each for name, each in namespaces.items()},
+        broker_groups=own and BrokerGroups(primary=own.primary, secondary=own.secondary),
     )
     return Observation(f"affinity@{seconds:g}", at(seconds), reading)
 

@@ -5,11 +5,13 @@ conditional writes, so a limit is read before it is set, and again afterwards.
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
+from zlib import crc32
 
 import msgspec
 from pydantic import TypeAdapter
@@ -25,10 +27,23 @@ SYSTEM = "pulsar/system"
 """The namespace whose property has the record of the brokers' limit. Its own limit is never changed."""
 _SETTING = "brokerPublisherThrottlingMaxByteRate"
 _GROUP_PREFIX = "headgate-"
+_NO_PLAIN_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _TEXTS = TypeAdapter(dict[str, str])
 _BYTES, _MESSAGES = "publishThrottlingRateInByte", "publishThrottlingRateInMsg"
+
+
+class DamagedRecordError(AdminError):
+    """The record of one target cannot be read, so its original limit is not known."""
+
+
+class FoundRecords(NamedTuple):
+    """The records of all targets of one kind of limit."""
+
+    known: dict[str, PublishRecord]
+    damaged: dict[str, DamagedRecordError]
+    """Targets that must not be touched, because their original limit is not known."""
 
 
 class PublishAdmin(AdminApi):
@@ -57,7 +72,7 @@ class PublishAdmin(AdminApi):
         """Return the record in a property of a namespace; None if it has none.
 
         Raises:
-            AdminError: the property is not one of ours, so the original limit is not known.
+            DamagedRecordError: the property is not one of ours, so the original limit is not known.
         """
         text = self._unless_missing(f"{_path(namespace)}/properties", _TEXTS, {}).get(name)
         if text is None:
@@ -65,7 +80,7 @@ class PublishAdmin(AdminApi):
         try:
             return msgspec.json.decode(text, type=PublishRecord)
         except msgspec.MsgspecError as error:
-            raise AdminError(Outcome.ERROR, f"property {name} of {namespace} is damaged: {error}") from None
+            raise DamagedRecordError(Outcome.ERROR, f"property {name} of {namespace} is damaged: {error}") from None
 
     def write_record(self, namespace: str, name: str, record: PublishRecord) -> None:
         """Write the record to a property of a namespace."""
@@ -105,10 +120,22 @@ class PublishLimits(ABC):
         """Close all connections."""
         self._admin.close()
 
-    def records(self) -> dict[str, PublishRecord]:
+    def records(self) -> FoundRecords:
         """Find the records of all targets."""
-        found = ((name, self._admin.record(name, self.record_name)) for name in self._admin.list_namespaces())
-        return {name: record for name, record in found if record is not None}
+        return self._find_records({name: name for name in self._admin.list_namespaces()})
+
+    def _find_records(self, namespaces: Mapping[str, str]) -> FoundRecords:
+        """Find the records of targets, given the namespace of each."""
+        found = FoundRecords({}, {})
+        for target, namespace in namespaces.items():
+            try:
+                record = self._admin.record(namespace, self.record_name)
+            except DamagedRecordError as error:
+                found.damaged[target] = error
+                continue
+            if record is not None:
+                found.known[target] = record
+        return found
 
     def write_record(self, target: str, record: PublishRecord) -> None:
         """Write a target's record."""
@@ -177,10 +204,9 @@ class BrokerLimits(PublishLimits):
 
     record_name = "headgate-broker-publish-rate"
 
-    def records(self) -> dict[str, PublishRecord]:
+    def records(self) -> FoundRecords:
         """Find the record."""
-        record = self._admin.record(SYSTEM, self.record_name)
-        return {} if record is None else {BROKERS: record}
+        return self._find_records({BROKERS: SYSTEM})
 
     def write_record(self, target: str, record: PublishRecord) -> None:  # noqa: ARG002 - there is one target
         """Write the record."""
@@ -234,7 +260,7 @@ class ResourceGroupLimits(PublishLimits):
 
     def set(self, target: str, group: str, rate: int) -> None:
         """Set the rate of the group, and put the namespace into it."""
-        name = f"{_GROUP_PREFIX}{group.replace('/', '-').replace(',', '-')}"
+        name = name_resource_group(group)
         self._admin.send("PUT", f"/admin/v2/resourcegroups/{quote(name, safe='')}", {"publishRateInBytes": rate})
         if self._admin.resource_group(target) != name:
             self._admin.send("POST", f"{_path(target)}/resourcegroup/{quote(name, safe='')}")
@@ -258,6 +284,12 @@ class ResourceGroupLimits(PublishLimits):
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return None
+
+
+def name_resource_group(group: str) -> str:
+    """Return the name of a placement group's resource group; two groups never have the same one."""
+    plain = _NO_PLAIN_NAME.sub("-", group)
+    return f"{_GROUP_PREFIX}{plain}" if plain == group else f"{_GROUP_PREFIX}{plain}-{crc32(group.encode()):08x}"
 
 
 def _path(namespace: str) -> str:

@@ -14,11 +14,11 @@ import structlog
 
 from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
-from connectors.bookie_disks.publishing.limits import BROKERS, PublishLimits
+from connectors.bookie_disks.publishing.limits import BROKERS, FoundRecords, PublishLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics, PublishReports
 from connectors.pulsar.outcomes import READ_ERRORS
 from policies.bookie_disks.facts import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
-from policies.bookie_disks.fold import name_primary
+from policies.bookie_disks.fold import list_affinities, name_primary
 from policies.bookie_disks.publish_plan import (
     RELEASED_SHARE,
     PublishOrder,
@@ -34,7 +34,9 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity
 
 _AGAIN_SECONDS = 5.0
-"""Pause after an attempt that failed, and until limits that were just set are verified."""
+"""Pause after an attempt that failed, until limits that were just set are verified, and while they slow down."""
+_LEAST_REST = 10
+"""The pause between two looks is at least this many times as long as the look: there may be thousands of limits."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +76,8 @@ class PublishWorker(Worker[PublishOrder]):
         """The group of each subject that has had a decision."""
         self._groups: Mapping[str, str] = {}
         """The group of each namespace with affinity."""
-        self._records: dict[str, PublishRecord] | None = None
+        self._records: FoundRecords | None = None
+        """None: not read yet, or another process may have changed them."""
         self._carried_out: Mapping[str, WantedShare] | None = None
         self._look_at = 0.0
 
@@ -87,7 +90,7 @@ class PublishWorker(Worker[PublishOrder]):
 
     def place(self, affinity: BookieAffinity) -> None:
         """Note the groups of namespaces; from any thread."""
-        named = ((name, name_primary(each)) for name, each in affinity.namespaces.items())
+        named = ((name, name_primary(each)) for name, each in list_affinities(affinity))
         self._groups = {name: ",".join(primary) for name, primary in named if primary}
 
     def _accept(self, decision: PublishOrder, appended_at: datetime) -> None:  # noqa: ARG002
@@ -134,43 +137,55 @@ class PublishWorker(Worker[PublishOrder]):
         self._queue.read()
         if not self._is_due():
             return
-        wanted = self._wanted()
+        wanted, began = self._wanted(), self._clock.monotonic()
+        self._carried_out = wanted
+        if not self.may_act():
+            # Another process may change the limits and their records now.
+            self._look_at, self._records = began + NOT_OURS_SECONDS, None
+            return
         try:
-            acted = self._attempt(wanted)
+            has_changed = self._attempt(wanted)
         except Exception as error:  # this thread must survive any exception: later decisions need it
             self._fail("", error)
-            acted = None
-        self._carried_out = wanted
-        if acted is None:
-            self._look_at = self._clock.monotonic() + _AGAIN_SECONDS
-            return
+            has_changed = None
+        slows = any(share.slows for share in wanted.values())
+        self._look_at = self._clock.monotonic() + self._choose_pause(has_changed, slows=slows, since=began)
+
+    def _choose_pause(self, has_changed: bool | None, *, slows: bool, since: float) -> float:
+        """Return the time until the next look: short after a change, and while somebody else may open the gate."""
+        if has_changed is None:
+            return _AGAIN_SECONDS
         verify_seconds = self._watched.settings.verify_interval.total_seconds()
-        self._look_at = self._clock.monotonic() + (min(_AGAIN_SECONDS, verify_seconds) if acted else verify_seconds)
+        if not has_changed and not slows:
+            return verify_seconds
+        took_seconds = self._clock.monotonic() - since
+        return min(verify_seconds, max(_AGAIN_SECONDS, _LEAST_REST * took_seconds))
 
     def release(self) -> list[str]:
         """Put all original limits back, of all kinds. Returns the targets for which that failed."""
         try:
-            return [target for limits in (self._limits, *self._others) for target in self._release(limits)]
+            left = [self._release(limits) for limits in (self._limits, *self._others)]
+            return [target for records in left for target in sorted({*records.known, *records.damaged})]
         finally:
             self._close()
 
-    def _release(self, limits: PublishLimits) -> list[str]:
+    def _release(self, limits: PublishLimits) -> FoundRecords:
+        """Put the original limits of one kind back. Returns the records for which that failed."""
         records = limits.records()
-        for target in sorted(records):
+        for target in sorted({*records.known, *records.damaged}):
             self._carry_out(limits, records, target, "", RELEASED_SHARE)
-        return sorted(records)
+        return records
 
     # --- attempts
 
     def _attempt(self, wanted: Mapping[str, WantedShare]) -> bool | None:
         """Bring all limits to their values. Returns whether any was changed; None if any failed."""
-        if not self.may_act():
-            self._look_at = self._clock.monotonic() + NOT_OURS_SECONDS
-            return False
         if self._records is None:
-            if any(self._release(other) for other in self._others):
+            left = [self._release(other) for other in self._others]
+            if any(records.known for records in left):
                 return None
             self._records = self._limits.records()
+        records = self._records
         frozen = self._orders().keys() - wanted.keys()
         slowed = {group: share for group, share in wanted.items() if share.slows}
         order = sorted(slowed, key=lambda group: (slowed[group].factor, group))
@@ -178,31 +193,36 @@ class PublishWorker(Worker[PublishOrder]):
         groups = {name: group if group in self._orders() else everywhere for name, group in self._groups.items()}
         targets = self._limits.list_targets(groups, everywhere, order)
         results = []
-        for target in sorted(targets.keys() | self._records.keys()):
+        for target in sorted(targets.keys() | records.known.keys() | records.damaged.keys()):
             group = targets.get(target, groups.get(target, everywhere))
             if group in frozen or (frozen and target == BROKERS):
                 continue
             share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
-            results.append(self._carry_out(self._limits, self._records, target, group, share))
+            results.append(self._carry_out(self._limits, records, target, group, share))
+        if records.damaged:
+            self._records = None  # somebody may repair them
         if None in results:
             return None
         self._reports.report_success()
         return any(results)
 
     def _carry_out(
-        self, limits: PublishLimits, records: dict[str, PublishRecord], target: str, group: str, share: WantedShare
+        self, limits: PublishLimits, records: FoundRecords, target: str, group: str, share: WantedShare
     ) -> bool | None:
         """Bring one limit to its value. Returns whether it was changed; None if that failed."""
         settings = self._watched.settings
+        if target in records.damaged:
+            self._fail(target, records.damaged[target])
+            return None
         try:
             found = limits.find(target)
             base = None if settings.base is None else int(settings.base)
             floor = int(settings.floor_bytes_per_second)
-            plan = plan_publish(share, records.get(target), found, base, floor)
+            plan = plan_publish(share, records.known.get(target), found, base, floor)
             if plan.acts:
                 if not self.may_act():
                     return False
-                _execute(limits, records, target, group, plan)
+                _execute(limits, records.known, target, group, plan)
         except Exception as error:
             self._fail(target, error)
             return None

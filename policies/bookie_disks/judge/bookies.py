@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from policies.bookie_disks.facts import BookieFacts, DirFacts, facts
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey
+from policies.free_space.dead_time import Projection, project
 from policies.free_space.limits import LimitHit, assess
 from policies.free_space.volumes import Freshness
 from policies.units import millis_of
@@ -27,12 +28,25 @@ class DirVerdict(DirFacts, frozen=True, gc=False):
 
     hit: LimitHit
     factor: float
-    """At most the fallback for a stale dir."""
+    """At most the fallback for a stale dir; the fallback for one that was never readable."""
+    ahead: Projection | None = None
+    """The free space by which it was judged, if that is not what it has."""
+
+    @property
+    def judged_bytes(self) -> int:
+        """The free space by which it was judged."""
+        return self.ahead.usable_bytes if self.ahead else self.state.usable_bytes
 
     @property
     def tightness(self) -> tuple[float, float, DirKey]:
-        """Sorts dirs: the lowest factor first, then the least share that is free."""
-        return (self.factor, self.state.usable_bytes / max(self.state.total_bytes, 1), self.key)
+        """Sorts dirs: the lowest factor first, then the least share that is free; unknown ones last."""
+        is_unknown = self.freshness is Freshness.NEVER_READ
+        return (self.factor, 1.0 if is_unknown else self.state.usable_bytes / max(self.state.total_bytes, 1), self.key)
+
+    def is_unreadable(self, bookie: BookieFacts) -> bool:
+        """Return whether its bookie answers, but has not read this dir for `validity`."""
+        is_unread = self.freshness in (Freshness.STALE, Freshness.NEVER_READ)
+        return is_unread and bookie.freshness is Freshness.FRESH
 
 
 class BookieVerdict(Struct, frozen=True, gc=False):
@@ -115,7 +129,11 @@ def _judge(
     state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
 ) -> BookieVerdict:
     bookie = facts(state, now_ms, millis_of(settings.validity))
-    dirs = [verdict for each in bookie.dirs if (verdict := _judge_dir(each, settings)) is not None]
+    dirs = [
+        verdict
+        for each in bookie.dirs
+        if (verdict := _judge_dir(each, state.interval_ms, settings, now_ms)) is not None
+    ]
     dirs = [d for d in dirs if _counts(d, settings, now_ms, stopped_by)]
     forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
     if forgotten:
@@ -123,7 +141,8 @@ def _judge(
     tightest = min(dirs, key=lambda d: d.tightness, default=None)
     soonest = min((d for d in dirs if d.full_ms is not None), key=lambda d: (d.full_ms or 0.0, d.key), default=None)
     factor = 0.0 if state.is_read_only or tightest is None else tightest.factor
-    takes_data = bool(dirs) and not state.is_read_only
+    has_sizes = any(d.freshness is not Freshness.NEVER_READ for d in dirs)
+    takes_data = has_sizes and not state.is_read_only
     return BookieVerdict(
         facts=bookie,
         stopped_by=stopped_by,
@@ -133,12 +152,13 @@ def _judge(
         encoded=Raw(encode(state)),
         tightest=tightest,
         factor=factor,
-        is_known=bool(dirs) or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
+        is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
         is_clear=takes_data and not any(_is_within_margin(d, settings) for d in dirs),
         is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
         is_calm=takes_data
         and not bookie.is_unread
         and soonest is None
+        and not any(d.is_unreadable(bookie) for d in dirs)
         and not any(_is_noted(d, state, settings) for d in dirs),
         soonest_full=soonest,
         rank=_rank(state.bookie, factor, tightest, soonest),
@@ -153,15 +173,22 @@ def _rank(
     return (-factor, -full_ms, -tightest.tightness[1] if tightest else 0.0, bookie)
 
 
-def _judge_dir(each: DirFacts, settings: BookieDisksSettings) -> DirVerdict | None:
-    if each.freshness is Freshness.NEVER_READ:
-        return None
+def _judge_dir(
+    each: DirFacts, interval_ms: int | None, settings: BookieDisksSettings, now_ms: int
+) -> DirVerdict | None:
     state = each.state
-    hit, factor = assess(state.usable_bytes, state.total_bytes, settings.hard, settings.soft)
+    if each.overdue_ms is not None:
+        # Never read is not absent: a disk that failed before the start may be full.
+        is_counting = each.departed_ms is None and now_ms >= each.overdue_ms
+        known = (each.key, state, each.freshness, None, None, each.overdue_ms)
+        return DirVerdict(*known, LimitHit.NONE, settings.fallback) if is_counting else None
+    ahead = project(state, each.full_ms, interval_ms, settings)
+    usable_bytes = ahead.usable_bytes if ahead else state.usable_bytes
+    hit, factor = assess(usable_bytes, state.total_bytes, settings.hard, settings.soft)
     if each.freshness is Freshness.STALE:
         # Silence never opens a gate that a reading closed.
         factor = min(settings.fallback, factor)
-    return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, hit, factor)
+    return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, None, hit, factor, ahead)
 
 
 def _counts(verdict: DirVerdict, settings: BookieDisksSettings, now_ms: int, stopped_by: Container[DirKey]) -> bool:
@@ -173,6 +200,8 @@ def _counts(verdict: DirVerdict, settings: BookieDisksSettings, now_ms: int, sto
 
 def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
     """Whether a dir is near a limit, or beyond a threshold of its bookie."""
+    if verdict.freshness is Freshness.NEVER_READ:
+        return False
     usable, total = verdict.state.usable_bytes, verdict.state.total_bytes
     limits = (limit for limit in (settings.soft, settings.hard) if limit is not None)
     share = None if state.thresholds is None else state.thresholds.first_suspended
@@ -181,10 +210,9 @@ def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisks
 
 
 def _is_within_margin(verdict: DirVerdict, settings: BookieDisksSettings) -> bool:
-    if settings.hard is None:
+    if settings.hard is None or verdict.freshness is Freshness.NEVER_READ:
         return False
-    usable, total = verdict.state.usable_bytes, verdict.state.total_bytes
-    return settings.hard.reached(usable, total, margin=settings.recovery_margin)
+    return settings.hard.reached(verdict.judged_bytes, verdict.state.total_bytes, margin=settings.recovery_margin)
 
 
 def _find_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
@@ -192,6 +220,7 @@ def _find_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: Bookie
     validity_ms = millis_of(settings.validity)
     yield bookie.state.read_ms + validity_ms
     yield bookie.state.seen_ms + validity_ms
+    yield from (each.overdue_ms for each in bookie.dirs if each.overdue_ms is not None)
     for each in dirs:
         if each.departed_ms is not None:
             yield hold_ends_ms(each.departed_ms, settings)

@@ -161,7 +161,7 @@ def _find_reason(decisive: BookieVerdict) -> BookieThrottleReason:
     tightest = decisive.tightest
     if tightest is None or decisive.facts.state.is_read_only:
         return BookieThrottleReason.READ_ONLY
-    if tightest.freshness is Freshness.STALE:
+    if tightest.freshness in (Freshness.STALE, Freshness.NEVER_READ):
         return BookieThrottleReason.STALE_VOLUME
     if tightest.freshness is Freshness.DEPARTED:
         return BookieThrottleReason.DEPARTED_VOLUME

@@ -1,27 +1,14 @@
 """The verdict on one volume: whether it counts, and which factor it allows its cluster."""
 
 from collections.abc import Container
-from typing import NamedTuple
 
+from policies.free_space.dead_time import Projection, project
 from policies.free_space.limits import LimitHit, assess
 from policies.free_space.volumes import Freshness
 from policies.throttle.facts import BrokerFacts, VolumeFacts, stand_in
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey
 from policies.units import MAX_INT64, millis_of
-
-_BATCH_SECONDS = 1.0
-"""From a reading to the quotas that it causes."""
-_LONGEST_INTERVAL_SECONDS = 60.0
-"""A longer time between two readings is an outage of the collector, and not expected to recur."""
-
-
-class Projection(NamedTuple):
-    """The free space of a volume that fills, at the earliest instant at which a stop could have its effect."""
-
-    usable_bytes: int
-    seconds: float
-    """The dead time until then."""
 
 
 class VolumeVerdict(VolumeFacts, frozen=True, gc=False):
@@ -30,7 +17,7 @@ class VolumeVerdict(VolumeFacts, frozen=True, gc=False):
     hit: LimitHit
     factor: float
     """At most the fallback for a stale volume; the fallback for one that was never read."""
-    ahead: "Projection | None" = None
+    ahead: Projection | None = None
     """The free space by which it was judged, if that is not what it has."""
 
     @property
@@ -88,7 +75,7 @@ def _judge(
         # Rule 12: never read is not absent. Once it departs, there is nothing to remember of it.
         is_counting = volume.departed_ms is None and now_ms >= volume.overdue_ms
         return _make_never_read(volume, settings.fallback) if is_counting else None
-    ahead = _project(volume, interval_ms, settings)
+    ahead = project(volume.state, volume.full_ms, interval_ms, settings)
     hit, factor = assess(
         ahead.usable_bytes if ahead else state.usable_bytes, state.total_bytes, settings.hard, settings.soft
     )
@@ -97,22 +84,6 @@ def _judge(
         factor = min(settings.fallback, factor)
     key, departed_ms = volume.key, volume.departed_ms
     return VolumeVerdict(key, volume.read_id, state, freshness, departed_ms, volume.full_ms, None, hit, factor, ahead)
-
-
-def _project(volume: VolumeFacts, interval_ms: int | None, settings: ThrottleSettings) -> Projection | None:
-    """Project the free space over the dead time (rule 15); None without a confident trend, or without a dead time.
-
-    The dead time is that until the next reading, of a batch, and of the steps in which quotas go down. It depends on
-    the reading alone, and not on the time since, so a verdict holds until the next reading.
-    """
-    state = volume.state
-    if not settings.anticipate or settings.stop_time is None:
-        return None
-    if volume.full_ms is None or state.fill_bytes_per_second is None:
-        return None
-    interval_seconds = min((interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
-    seconds = interval_seconds + _BATCH_SECONDS + settings.stop_time.total_seconds()
-    return Projection(max(0, int(state.usable_bytes - state.fill_bytes_per_second * seconds)), seconds)
 
 
 def _make_never_read(volume: VolumeFacts, factor: float) -> VolumeVerdict:

@@ -73,3 +73,12 @@ def test_sequences_grow_by_group() -> None:
     sequences = [d.sequence for d in run.decided("g1")]
     assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
     assert len(sequences) > 5
+
+
+def test_namespaces_without_affinity_are_placed_on_the_brokers_own_groups() -> None:
+    placed = affinity(0, {"a/one": "", "a/two": "g2", "a/three": "*"}, brokers="g1 > g2")
+    run = run_of(racks(0, {**GROUPS, "g1": "b2"}), placed, ensemble=1)
+    assert run.last("g1").namespaces.first == ("a/one",)
+    assert {group: run.verdict(group)[0] for group in ("g1", "g2", "default")} == {"g1": 0.5, "g2": 1.0, "default": 1.0}
+    more = run_of(racks(0, {**GROUPS, "g1": "b2"}), placed)
+    assert more.verdict("g1") == (1.0, "above_limits"), "too few primary ones: secondary ones count"

@@ -7,9 +7,12 @@ import pytest
 
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.state import BookieDisksState
+from policies.maintenance import Quiet
 from policies.observations import Outcome
+from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
+from tests.policies.virtual_run import at
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,35 @@ def test_an_unreadable_dir_is_neither_full_nor_empty() -> None:
     assert run.verdict() == (0.5, "soft_limit")
 
 
+def test_a_dir_that_was_never_readable_counts_as_the_fallback_after_the_validity() -> None:
+    run = Run(settings(NO_PATIENCE, heartbeat="1d", fallback_factor=0.4))
+    run.see(*all_disks(0, b1=90), disks(0, "b2", {"/a": 90, "/b": None}))
+    assert run.verdict() == (1.0, "above_limits")
+    run.see(*all_disks(200, b1=90), disks(200, "b2", {"/a": 90, "/b": None})).until(301)
+    assert run.verdict() == (0.4, "stale_volume")
+    assert "bookie b2 /b, which was never readable, counts as 0.40 until it is read" in run.last().explanation
+    assert run.firing() >= {("bookie-disks-unread", "b2/b", "warning")}
+    run.see(*all_disks(310, b1=90), disks(310, "b2", {"/a": 90, "/b": 90}))
+    assert run.verdict() == (1.0, "above_limits")
+
+
+def test_a_dir_that_its_bookie_no_longer_reads_is_named() -> None:
+    run = Run(settings(NO_PATIENCE, heartbeat="1d")).see(*all_disks(0, b1=90, b2=90, b3=90))
+    run.see(*all_disks(290, b1=90, b3=90), disks(290, "b2", {"/l": None})).until(301)
+    assert run.firing() == {("bookie-disks-unread", "b2/l", "warning")}
+
+
+def test_a_dir_that_fills_is_judged_by_its_free_space_after_the_dead_time() -> None:
+    def fill(stop_time: str | None) -> Run:
+        run = Run(settings(NO_PATIENCE, QUIET, ensemble=1, stop_time=stop_time))
+        return run.feed([disks(10 * n, "b1", 46 - 3 * n) for n in range(11)])
+
+    run = fill("2s")
+    assert run.verdict()[0] == pytest.approx((16 - 0.3 * 13 - 12) / 8, abs=0.01)
+    assert "has 16.0 GB free of 100 GB (12.1 GB in 13 s at the present rate), and with" in run.last().explanation
+    assert fill(None).verdict()[0] == 0.5
+
+
 def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
     run = Run(settings(QUIET, NO_PATIENCE, departed_hold="10m"))
     run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60}))
@@ -166,6 +198,8 @@ def test_shadow_mode_and_a_missing_actuator_are_named() -> None:
     full = [disks(0, "b1", 16), disks(0, "b2", 16)]
     shadow = Run(settings(QUIET, mode="shadow")).see(*full).last()
     assert shadow.explanation.endswith("decides; this is shadow mode, nothing is carried out.")
+    paused = settings(QUIET).while_quiet(Quiet(to_millis(at(9999))))
+    assert Run(paused).see(*full).last().explanation.endswith("; the policy is paused, what is set stays as it is.")
     idle = Run(settings(QUIET, has_actuator=False)).see(*full).last()
     assert idle.explanation.endswith("decides; no actuator is set for this cluster.")
 

@@ -14,7 +14,7 @@ from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
 from policies.bookie_disks.publish_plan import PublishOrder
 from policies.bookie_disks.publish_settings import PublishSettings
-from policies.bookie_readings import BookieAffinity, NamespaceAffinity
+from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
 from policies.observations import Outcome
 from tests.connectors.actuation.virtual_clock import VirtualClock
@@ -259,6 +259,46 @@ def test_a_damaged_record_is_named_and_nothing_is_guessed(by: str) -> None:
     bench.decide(g1=1.0, default=1.0)
     assert bench.limits() == before
     assert "is damaged" in bench.events[-1]["detail"]
+
+
+@EVERY_KIND
+def test_a_process_that_may_act_again_reads_the_records_again(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    bench.worker.may_act = lambda: False
+    bench.decide(after=60)
+    other = Bench(by, bench.pulsar)
+    other.decide(g1=1.0, default=1.0)
+    assert other.is_untouched()
+    bench.worker.may_act = lambda: True
+    bench.decide(after=2)
+    assert 4 * MB in bench.limits().values()
+    assert bench.decide(g1=1.0).is_untouched()
+
+
+def test_a_damaged_record_keeps_no_other_namespace_from_being_slowed() -> None:
+    bench = Bench("namespace")
+    properties = bench.pulsar.policies["acme/a"]["properties"]
+    properties["headgate-publish-rate"] = "{"
+    bench.decide(g1=0.5, default=1.0)
+    assert bench.limits() == {"acme/a": None, "acme/b": 5 * MB, "acme/c": None}
+    assert [e["target"] for e in bench.events if "is damaged" in (e["detail"] or "")] == ["acme/a"]
+    properties.clear()  # somebody repairs it
+    bench.decide(after=6)
+    assert bench.limits() == {"acme/a": 5 * MB, "acme/b": 5 * MB, "acme/c": None}
+
+
+def test_a_gate_that_somebody_opens_is_closed_again_within_seconds() -> None:
+    bench = Bench("broker").decide(default=0.5).decide(after=6)
+    del bench.pulsar.dynamic[SETTING]
+    assert bench.decide(after=6).limits() == {"brokers": 5 * MB}
+
+
+def test_namespaces_without_affinity_belong_to_the_brokers_own_groups() -> None:
+    bench = Bench("namespace")
+    namespaces = {"acme/a": NamespaceAffinity(), "acme/b": NamespaceAffinity(primary=("*",))}
+    own = BrokerGroups(primary=("g1",))
+    bench.worker.place(BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces=namespaces, broker_groups=own))
+    assert bench.decide(g1=0.5, default=1.0).limits() == {"acme/a": 5 * MB, "acme/b": None, "acme/c": None}
 
 
 def test_at_factor_one_nothing_is_read_again_before_the_verification() -> None:

@@ -1,0 +1,42 @@
+"""The free space of a volume that fills, after the dead time: when a stop could have its effect at the earliest."""
+
+from typing import NamedTuple
+
+from policies.free_space.settings import FreeSpaceSettings
+from policies.free_space.volumes import VolumeState
+
+_BATCH_SECONDS = 1.0
+"""From a reading to the limits that it causes."""
+_LONGEST_INTERVAL_SECONDS = 60.0
+"""A longer time between two readings is an outage of the collector, and not expected to recur."""
+
+
+class Projection(NamedTuple):
+    """The free space of a volume that fills, at the earliest instant at which a stop could have its effect."""
+
+    usable_bytes: int
+    seconds: float
+    """The dead time until then."""
+
+
+def project(
+    state: VolumeState, full_ms: float | None, interval_ms: int | None, settings: FreeSpaceSettings
+) -> Projection | None:
+    """Project the free space over the dead time (throttle's rule 15); None without a credible trend or a dead time.
+
+    The dead time is that until the next reading, of a batch, and of the steps in which writers are stopped. It depends
+    on the reading alone, and not on the time since, so a verdict holds until the next reading.
+
+    Args:
+        state: the volume.
+        full_ms: when it is full at its present rate; None if that is not known.
+        interval_ms: between the last two good readings of its server; None if there was one only.
+        settings: the cluster's.
+    """
+    if not settings.anticipate or settings.stop_time is None:
+        return None
+    if full_ms is None or state.fill_bytes_per_second is None:
+        return None
+    interval_seconds = min((interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
+    seconds = interval_seconds + _BATCH_SECONDS + settings.stop_time.total_seconds()
+    return Projection(max(0, int(state.usable_bytes - state.fill_bytes_per_second * seconds)), seconds)
