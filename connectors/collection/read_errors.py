@@ -12,7 +12,7 @@ from policies.printable import printable_line
 
 Document = TypeVar("Document")
 
-DETAIL_LENGTH = 200
+DETAIL_LENGTH = 400
 """Longer details are cut."""
 
 _MOST_TELLING_FIRST = (
@@ -40,7 +40,8 @@ class ReadErrors:
 
 def one_line(text: str) -> str:
     """Make a reading's detail: one line of at most `DETAIL_LENGTH`, without secrets that a server has quoted."""
-    return printable_line(" ".join(without_secrets(text).split()))[:DETAIL_LENGTH]
+    line = printable_line(" ".join(without_secrets(text).split()))
+    return line if len(line) <= DETAIL_LENGTH else f"{line[: DETAIL_LENGTH - 1]}…"
 
 
 def rank(outcome: Outcome) -> int:

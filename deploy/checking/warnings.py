@@ -97,16 +97,18 @@ def _tiny_limit_warnings(policy: str, block: Any) -> Iterator[SettingsWarning]:
         for place, each in (((), block), *overrides):
             limit = getattr(each, name, None)
             size = None if limit is None else limit.available_bytes_below
-            if size is not None and size < _LEAST_LIMIT_BYTES:
+            is_inherited = bool(place) and limit == getattr(block, name, None)
+            if size is not None and size < _LEAST_LIMIT_BYTES and not is_inherited:
                 yield SettingsWarning(
                     ("policies", policy, *place, name, "available_bytes_below"),
-                    f"is {human_bytes(size)}, which a disk passes in a moment: write a unit, such as {size:g}GB",
+                    f"is {human_bytes(size)}, which a disk passes in a moment: write a unit, such as {size or 5:g}GB",
                 )
 
 
 def _open_page_warnings(settings: Settings) -> Iterator[SettingsWarning]:
     http = settings.http
-    if http.access is None and not is_loopback(f"{http.host}:1"):
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    if http.access is None and not is_loopback(f"{host}:1"):
         yield SettingsWarning(
             ("http", "host"), "serves status page, API and metrics to everybody who reaches it: set http.access"
         )

@@ -98,9 +98,9 @@ class Wording:
     def _message(self, mistake: ErrorDetails) -> str:
         kind, place = mistake["type"], mistake["loc"]
         match kind:
-            case "extra_forbidden":
+            case "extra_forbidden" | "unexpected_keyword_argument":
                 return self._explain_unknown(place)
-            case "missing":
+            case "missing" | "missing_argument":
                 return "is needed"
             case "too_short":
                 return "is empty: it needs at least one entry"

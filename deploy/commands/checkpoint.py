@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, print_sentence
 from deploy.commands.options import SettingsFile
 
@@ -13,9 +14,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Withou
 _NOTHING_CHANGED = "Nothing was changed: do it with --yes, while no query runs."
 
 
-@checkpoint_app.command("repair")
+@checkpoint_app.command("repair", epilog=show_examples("checkpoint repair"))
 def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Repair all damage whose repair changes no decision; list each repair, and the damage that remains."""
+    """Repair damage where that changes no decision. It lists each repair, and the damage that remains."""
     from deploy.query import checkpoint
     from deploy.query.sole_use import sole_query
 
@@ -32,9 +33,9 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
         print_sentence(_NOTHING_CHANGED)
 
 
-@checkpoint_app.command("reset")
+@checkpoint_app.command("reset", epilog=show_examples("checkpoint reset"))
 def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Move the checkpoint aside, so that the query starts from scratch; list the consequences."""
+    """Move the checkpoint aside, and list the consequences. The query then starts from scratch."""
     from deploy.query import checkpoint
     from deploy.query.sole_use import sole_query
 

@@ -1,4 +1,4 @@
-"""Terminal output that shows text from elsewhere (names, markup, control characters) always as plain text."""
+"""Terminal output: text from elsewhere (names, markup, control characters) is always plain, and times are local."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,24 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.redaction import without_secrets
+from deploy.commands.remedies import complete_commands
+from deploy.commands.times import show_local
 from policies.printable import printable
 
 
 class SafeConsole(Console):
-    """A console that escapes control characters in all content; its own styles and cursor movements stay."""
+    """A console that escapes control characters in all content; its own styles and cursor movements stay.
+
+    On a terminal, instants in any text are local times; in a file or pipe they stay in UTC.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments to write."""
+        if self.is_terminal and isinstance(renderable, str):
+            renderable = show_local(renderable)
+        elif self.is_terminal and isinstance(renderable, Text) and (local := show_local(renderable.plain)):
+            renderable = renderable.copy()
+            renderable.plain = local
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -40,4 +50,4 @@ def indent_body(console: Console, head: Text, body: Text) -> RenderableType:
 
 def shown_error(text: str) -> str:
     """Return an error's text for printing, without known secrets and control characters."""
-    return printable(without_secrets(text))
+    return printable(without_secrets(complete_commands(text)))

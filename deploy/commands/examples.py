@@ -54,6 +54,48 @@ EXAMPLES = {
         "headgate replay -s headgate.yaml events.jsonl",
         "headgate replay -s headgate.yaml --from '2h ago' --timeline",
     ),
+    "topics create": ("headgate topics create -s headgate.yaml",),
+    "topics check": ("headgate topics check -s headgate.yaml",),
+    "topics acls": ("headgate topics acls decide --principal User:headgate-decide",),
+    "checkpoint repair": (
+        "headgate checkpoint repair -s headgate.yaml",
+        "headgate checkpoint repair -s headgate.yaml --yes",
+    ),
+    "checkpoint reset": (
+        "headgate checkpoint reset -s headgate.yaml",
+        "headgate checkpoint reset -s headgate.yaml --yes",
+    ),
+    "docs": ("headgate docs alerts",),
+    "demo": ("headgate demo",),
+    "import-strimzi": ("headgate import-strimzi /etc/kafka/server.properties",),
+    "placement": (
+        "headgate placement --cluster messaging",
+        "headgate placement --cluster messaging --namespace acme/orders --what-if remove=bookie-3:3181",
+    ),
+    "promise": ("headgate promise strict --cluster messaging --namespace acme/orders",),
+    "disks": ("headgate disks --cluster messaging",),
+    "switch register": ("headgate switch register --cluster messaging --name new",),
+    "switch unregister": ("headgate switch unregister --cluster messaging --name old",),
+    "switch precheck": ("headgate switch precheck --cluster messaging --target new --explain",),
+    "switch plan": ("headgate switch plan --cluster messaging --target new",),
+    "switch start": (
+        "headgate switch start --cluster messaging --target new --dry-run",
+        "headgate switch start --cluster messaging --target new",
+    ),
+    "switch status": (
+        "headgate switch status --cluster messaging --watch",
+        "headgate switch status --cluster messaging --failed",
+    ),
+    "switch rollback": ("headgate switch rollback --cluster messaging --with-brokers",),
+    "switch abort": ("headgate switch abort --cluster messaging",),
+    "switch pause": ("headgate switch pause --cluster messaging",),
+    "switch resume": ("headgate switch resume --cluster messaging",),
+    "switch cleanup": (
+        "headgate switch cleanup --cluster messaging",
+        "headgate switch cleanup --cluster messaging --execute",
+    ),
+    "switch end": ("headgate switch end --cluster messaging",),
+    "switch close-client": ("headgate switch close-client --cluster messaging --name old",),
 }
 """By command."""
 

@@ -14,16 +14,18 @@ def load_settings(file: Path | None) -> "Settings":
     """Call `deploy.settings.file.load_settings`; set up logging first, because that function may log."""
     if not _logs:
         set_up_logging(answers=True)
+    from deploy.commands.remedies import note_settings_file
     from deploy.settings import file as settings_file
 
+    note_settings_file(file)
     return settings_file.load_settings(file)
 
 
-def set_up_logging(*, verbose: bool = False, answers: bool = False) -> None:
+def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool = False) -> None:
     """Call `deploy.processes.logs.set_up_logging`."""
     from deploy.processes import logs
 
-    logs.set_up_logging(verbose=verbose, answers=answers)
+    logs.set_up_logging(verbose=verbose, answers=answers, runs=runs)
     _logs.append(True)
 
 

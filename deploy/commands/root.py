@@ -86,18 +86,16 @@ def up(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=65535, help="Port of /metrics and the status page; Port to listen on; 0 takes a free one."
-        ),
+        typer.Option(min=0, max=65535, help="Port of /metrics and the status page; 0 takes a free one."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Start Kafka on this machine and run the whole loop on it, watching the disks it uses."""
-    from deploy.commands.terminal import Terminal
+    """Start Kafka on this machine and run the loop on it. It watches the disks that this Kafka uses."""
+    from deploy.commands.terminal import show_progress
     from deploy.processes.stack import run_embedded
 
-    set_up_logging(verbose=verbose)
-    run_embedded(lambda: _with_options(load_settings(settings), brokers, data_dir, port), Terminal())
+    set_up_logging(verbose=verbose, runs=True)
+    run_embedded(lambda: _with_options(load_settings(settings), brokers, data_dir, port), show_progress())
 
 
 def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | None, port: int | None) -> "Settings":
@@ -111,9 +109,11 @@ def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | No
     return settings.model_copy(update=update)
 
 
-@app.command()
+@app.command(epilog=show_examples("demo"))
 def demo() -> None:
-    """Watch a two-minute demo: a disk fills up and producers are slowed, stopped and released.
+    """Watch a two-minute demo on brokers of its own.
+
+    A disk fills up, and producers are slowed, stopped and released.
 
     Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
 
@@ -138,13 +138,13 @@ def demo() -> None:
 
 @app.command(epilog=show_examples("run"))
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
-    """Run the whole loop on your Kafka: collectors, query, actuators and exporter in one process."""
-    set_up_logging(verbose=verbose)
+    """Run the whole loop on your Kafka, in one process. Its parts are collectors, query, actuators and exporter."""
+    set_up_logging(verbose=verbose, runs=True)
     _load_with_kafka(settings)  # report a mistake before Spark is even imported
-    from deploy.commands.terminal import Terminal
+    from deploy.commands.terminal import show_progress
     from deploy.processes.stack import run_loop
 
-    run_loop(lambda: _load_with_kafka(settings), Terminal())
+    run_loop(lambda: _load_with_kafka(settings), show_progress())
 
 
 def _load_with_kafka(file: Path | None) -> "Settings":
@@ -156,7 +156,7 @@ def _load_with_kafka(file: Path | None) -> "Settings":
 @app.command(epilog=show_examples("collect"))
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
-    set_up_logging(verbose=verbose)
+    set_up_logging(verbose=verbose, runs=True)
     given = _load_with_kafka(settings)
     from deploy.processes import separate
 
@@ -172,7 +172,7 @@ def decide(
     verbose: Verbose = False,
 ) -> None:
     """Run only the Spark query, which makes the decisions."""
-    set_up_logging(verbose=verbose)
+    set_up_logging(verbose=verbose, runs=not print_submit)
     given = _load_with_kafka(settings)
     if print_submit:
         from deploy.commands.submitting import submit_line
@@ -186,8 +186,8 @@ def decide(
 
 @app.command(epilog=show_examples("export"))
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
-    """Run only the exporter: metrics, status page and notifications to Alertmanager."""
-    set_up_logging(verbose=verbose)
+    """Run only the exporter of metrics and the status page. It also notifies Alertmanager."""
+    set_up_logging(verbose=verbose, runs=True)
     given = _load_with_kafka(settings)
     from deploy.processes import separate
 
@@ -207,7 +207,7 @@ def act(
     verbose: Verbose = False,
 ) -> None:
     """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
-    set_up_logging(verbose=verbose)
+    set_up_logging(verbose=verbose, runs=not release)
     given = _load_with_kafka(settings)
     from deploy.processes import separate
 
@@ -229,7 +229,7 @@ def status(
     as_json: AsJson = False,
     watch: Watch = False,
 ) -> None:
-    """Show what is wanted and what is set in each cluster, who paused what, and which alerts fire."""
+    """Show what is wanted and what is set in each cluster. Pauses and firing alerts are shown, too."""
     from deploy.inspection.commands import Shown, show_status
 
     set_up_logging(answers=not watch)
@@ -286,7 +286,7 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show why something was decided: explanation, numbers, the readings behind it, and what actuators did."""
+    """Show why something was decided. It begins with what is in force; numbers, readings and reports follow."""
     from deploy.inspection.commands import show_explanation
 
     set_up_logging(answers=True)
@@ -298,7 +298,7 @@ def pause(
     policy: Annotated[
         str,
         typer.Argument(
-            help="throttle, isolation, sessions, or a policy from an installed package.",
+            help="Such as throttle or isolation; the shell completes it.",
             autocompletion=complete_policies,
         ),
     ],
@@ -318,7 +318,7 @@ def pause(
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Pause a policy: it keeps watching, but actuators change nothing, and its alerts are silenced.
+    """Pause a policy: its actuators change nothing. It keeps watching, and its alerts are silenced.
 
     What Headgate has set (quotas, for example) stays as it is, unless you pass --release.
     """
@@ -341,7 +341,7 @@ def resume(
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """End a pause: the policy's decisions are carried out again, and its alerts fire."""
+    """End a pause. The policy's decisions are carried out again, and its alerts fire."""
     _command_pause(settings, policy, cluster, None, reason, timeout)
 
 
@@ -384,7 +384,7 @@ def check(
         bool, typer.Option("--effective", help="Print the resulting settings of each cluster; secrets are masked.")
     ] = False,
 ) -> None:
-    """Check a settings file: list every mistake with its line, and warn of settings that are probably unintended."""
+    """Check a settings file: every mistake with its line. Settings that are probably unintended are warnings."""
     if file is not None and settings is not None and file != settings:
         raise UserError(f"two files are named, {file} and {settings}: check one after the other")
     set_up_logging()
@@ -405,9 +405,9 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect to every system in the settings, and show which checks pass, are slow, or lack permission.
+    """Check every system that the settings name. Each check passes, is slow, lacks a permission, or fails.
 
-    It changes nothing. The exit status is 1 if there is anything to fix.
+    It changes nothing, and prints a remedy for each problem. The exit status is 1 if there is anything to fix.
     """
     from deploy.doctor.command import examine
 
@@ -417,9 +417,9 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command()
-def docs(page: Annotated[Page, typer.Argument(help="The page.")]) -> None:
-    """Show a reference page of this version: settings, alerts, metrics or events."""
+@app.command(epilog=show_examples("docs"))
+def docs(page: Annotated[Page, typer.Argument(help="Settings, alerts, metrics or events.")]) -> None:
+    """Show a reference page of this version."""
     pydoc.pager(page.read())
 
 
@@ -446,7 +446,7 @@ def replay(
         bool, typer.Option("--timeline", help="Instead of JSON, show what was in force from when to when.")
     ] = False,
 ) -> None:
-    """Run the policies over recorded events and print what they decide, as JSON lines."""
+    """Run the policies over recorded events. It prints their decisions as JSON lines."""
     from deploy.whatif.replaying import ReplayRequest, replay_to_stdout
 
     request = ReplayRequest(

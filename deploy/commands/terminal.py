@@ -1,16 +1,22 @@
-"""Terminal output of a running loop: steps and decisions."""
+"""Output of a running loop, its steps and decisions: sentences on a terminal, log events elsewhere."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 
+import structlog
 from rich.console import Console
 from rich.text import Text
 
 from deploy.commands.console import indent_body, sentence_console
+from deploy.commands.times import local_clock
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.printable import printable_line
 from policies.units import format_instant
+
+_log = structlog.get_logger("headgate")
 
 _IN_FORCE_LINES = 20
 """Limit for earlier decisions printed at the start, alerts first: a cluster may have thousands of namespaces."""
@@ -39,11 +45,6 @@ class Terminal:
         """Print a step with the seconds since the start."""
         self._print(Text(f"{self._clock() - self._started:6.1f} s  ", "dim"), Text(what))
 
-    def tell(self, text: str) -> None:
-        """Print several lines unchanged."""
-        with self._lock:
-            self._console.print(text, markup=False)
-
     def ready(self) -> None:
         """Print that everything runs, and the decisions that are already in force."""
         self.step("ready; Ctrl-C stops")
@@ -54,7 +55,7 @@ class Terminal:
             key=lambda d: not isinstance(d, Alert),
         )
         for decision in in_force[:_IN_FORCE_LINES]:
-            self._print(*_line(decision))
+            self._show(decision)
         if (more := len(in_force) - _IN_FORCE_LINES) > 0:
             self.step(f"{more} more decisions are in force")
 
@@ -66,19 +67,43 @@ class Terminal:
             self._latest[key] = decision
             news = self._ready and (before is None or before.says() != decision.says())
         if news:
-            self._print(*_line(decision))
+            self._show(decision)
+
+    def _show(self, decision: Decision) -> None:
+        name, style = _name(decision)
+        sentence = Text.assemble((name, style), "  ", printable_line(decision.explanation))
+        self._print(self._show_time(decision.decided_at), sentence)
+
+    def _show_time(self, instant: datetime) -> Text:
+        clock = local_clock(instant) if self._console.is_terminal else format_instant(instant)[11:19]
+        return Text(f"{clock}  ", "dim")
 
     def _print(self, head: Text, body: Text) -> None:
         with self._lock:
             self._console.print(indent_body(self._console, head, body))
 
 
-def _line(decision: Decision) -> tuple[Text, Text]:
-    if isinstance(decision, Alert):
-        ended = decision.status is AlertStatus.RESOLVED
-        style = "green" if ended else ALERT_STYLES[decision.severity.value]
-        name = f"{'resolved' if ended else decision.severity.value}: {decision.alert}"
-    else:
-        style, name = "bold", f"{decision.policy} {decision.verdict}"
-    at = Text(f"{format_instant(decision.decided_at)[11:19]}  ", "dim")
-    return at, Text.assemble((name, style), "  ", printable_line(decision.explanation))
+class LoggedProgress(Terminal):
+    """The same as log events, where standard output is no terminal: a container has one format for everything."""
+
+    def step(self, what: str) -> None:
+        """Log a step."""
+        _log.info(what)
+
+    def _show(self, decision: Decision) -> None:
+        name, _ = _name(decision)
+        _log.info(decision.explanation, decision=name, cluster=decision.cluster, subject=decision.subject)
+
+
+def show_progress() -> Terminal:
+    """Return the output for standard output as it is."""
+    return Terminal() if sys.stdout.isatty() else LoggedProgress()
+
+
+def _name(decision: Decision) -> tuple[str, str]:
+    """Return the name of a decision or alert, and its style."""
+    if not isinstance(decision, Alert):
+        return f"{decision.policy} {decision.verdict}", "bold"
+    if decision.status is AlertStatus.RESOLVED:
+        return f"resolved: {decision.alert}", "green"
+    return f"{decision.severity.value}: {decision.alert}", ALERT_STYLES[decision.severity.value]

@@ -1,17 +1,22 @@
 """The commands `headgate topics …`: the loop's own Kafka topics and the ACLs for them."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings
 from deploy.commands.options import SettingsFile
+from deploy.commands.remedies import complete_commands
+
+if TYPE_CHECKING:
+    from connectors.kafka.signing import LoopKafka
+    from connectors.kafka.topic_admin import TopicReport
 
 topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", no_args_is_help=True)
 
 
-@topics_app.command("create")
+@topics_app.command("create", epilog=show_examples("topics create"))
 def topics_create(settings: SettingsFile = None) -> None:
     """Create the topics that are missing. Existing topics are never changed."""
     from connectors.kafka.topic_admin import create_topics
@@ -20,10 +25,10 @@ def topics_create(settings: SettingsFile = None) -> None:
     report = create_topics(given.loop_kafka(), given.topics)
     for topic in report.created:
         typer.echo(f"created {topic}")
-    _print_differences(report.existing, report.differences)
+    _print_report(report, given.loop_kafka())
 
 
-@topics_app.command("check")
+@topics_app.command("check", epilog=show_examples("topics check"))
 def topics_check(settings: SettingsFile = None) -> None:
     """Compare the topics with what the loop needs. The exit status is 1 if they differ."""
     from connectors.kafka.topic_admin import check_topics
@@ -31,13 +36,15 @@ def topics_check(settings: SettingsFile = None) -> None:
     given = load_settings(settings)
     report = check_topics(given.loop_kafka(), given.topics)
     for topic in report.missing:
-        typer.echo(f"missing {topic}: create it with `headgate topics create`")
-    _print_differences(report.existing, report.differences)
+        typer.echo(f"missing {topic}")
+    if report.missing:
+        typer.echo(f"create what is missing:\n{complete_commands('headgate topics create')}")
+    _print_report(report, given.loop_kafka())
     if not report.as_planned:
         raise typer.Exit(1)
 
 
-@topics_app.command("acls")
+@topics_app.command("acls", epilog=show_examples("topics acls"))
 def topics_acls(
     part: Annotated[
         str, typer.Argument(help="Part of the loop: collect-POLICY, decide, export, canary, act or command.")
@@ -45,21 +52,30 @@ def topics_acls(
     principal: Annotated[str, typer.Option(help="Kafka principal, such as User:headgate-collect-throttle.")],
     settings: SettingsFile = None,
 ) -> None:
-    """Print the `kafka-acls.sh` commands that give a principal exactly the rights that a part needs."""
+    """Print the rights that a part needs, as commands. They are calls of `kafka-acls.sh` for one principal."""
     from connectors.kafka.rights import acl_commands
 
     for line in acl_commands(part, principal, load_settings(settings).topics.prefix):
         typer.echo(f"kafka-acls.sh --bootstrap-server … {line}")
 
 
-def _print_differences(existing: Sequence[str], differences: Sequence[object]) -> None:
-    typer.echo(f"{len(existing)} topics exist, {len(differences)} differences")
-    if differences:
+def _print_report(report: "TopicReport", connection: "LoopKafka") -> None:
+    from policies.units import counted
+
+    typer.echo(f"{counted(len(report.existing), 'topic')} in place, {counted(len(report.differences), 'difference')}")
+    if report.differences:
         from rich.table import Table
 
         from deploy.commands.console import SafeConsole
 
-        table = Table("topic", "key", "expected", "found", "remedy")
-        for d in differences:
-            table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found", "remedy")))
-        SafeConsole().print(table)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("topic", "key", "expected", "found"):
+            table.add_column(name, overflow="fold")
+        for d in report.differences:
+            table.add_row(*(str(getattr(d, name)) for name in ("topic", "key", "expected", "found")))
+        console = SafeConsole(highlight=False)
+        console.print(table)
+        servers = ",".join(connection.servers())
+        for remedy in dict.fromkeys(d.remedy for d in report.differences):
+            remedy = remedy.replace("kafka-configs.sh ", f"kafka-configs.sh --bootstrap-server {servers} ")
+            console.print(remedy, markup=False, soft_wrap=True)  # a line to paste is never wrapped

@@ -37,6 +37,11 @@ class Screen(Terminal):
         if self._live is not None:
             self._live.stop()
 
+    def tell(self, text: str) -> None:
+        """Print several lines unchanged."""
+        with self._lock:
+            self._console.print(text, markup=False)
+
     def begin(self, phase: Phase) -> None:
         """Print the sentence of the phase that begins."""
         self._phase = phase
@@ -45,8 +50,8 @@ class Screen(Terminal):
 
     def show_action(self, sentence: str) -> None:
         """Print what an actuator did, in its own words."""
-        at = Text(f"{datetime.now(UTC):%H:%M:%S}  ", "dim")
-        self._print(at, Text.assemble(("quota applied", "bold magenta"), "  ", sentence))
+        now = self._show_time(datetime.now(UTC))
+        self._print(now, Text.assemble(("quota applied", "bold magenta"), "  ", sentence))
 
     def show_sample(self, sample: DemoSample) -> None:
         """Show the present numbers."""

@@ -23,6 +23,7 @@ from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.observations import Outcome
+from policies.units import counted
 
 
 def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> bool:
@@ -46,7 +47,7 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
     console = SafeConsole(highlight=False)
     with Connections(settings) as connections:
         probes = list(all_probes(settings, parts, connections))
-        with Status(f"asking {len(probes)} all_probes", console=SafeConsole(stderr=True)):
+        with Status(f"running {counted(len(probes), 'check')}", console=SafeConsole(stderr=True)):
             results = ask_all(probes)
     if as_json:
         typer.echo(

@@ -1,8 +1,10 @@
 """Checks of this machine: folders, Java, jars, a free port."""
 
 import os
+import shlex
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -72,8 +74,9 @@ def _check_java() -> ProbeResult:
 def _check_jars(group: str, folder: Path) -> ProbeResult:
     missing = missing_jars(group, folder)
     if missing:
-        remedy = f"python -m deploy.java.jars {group} (the first start also fetches them)"
-        return ProbeResult(Outcome.ERROR, f"{counted(len(missing), 'jar')} not fetched yet", (remedy,))
+        fetch = f"{shlex.quote(sys.executable)} -m deploy.java.jars {group}"
+        detail = f"{counted(len(missing), 'jar')} not fetched yet; the first start also fetches them"
+        return ProbeResult(Outcome.ERROR, detail, (fetch,))
     return ProbeResult(Outcome.OK, f"in {folder}")
 
 

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from deploy.commands.remedies import complete_commands
 from deploy.doctor.results import Result, Verdict
 from policies.units import counted
 
@@ -43,7 +44,7 @@ def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]
     """Return the remedies by system, as lines to copy, which must not be wrapped to a terminal's width."""
     for each in results:
         if each.remedies and not each.is_good:
-            yield f"{each.system}, {each.asked}", each.remedies
+            yield f"{each.system}, {each.asked}", tuple(map(complete_commands, each.remedies))
 
 
 def _in_all(results: Sequence[Result]) -> Text:

@@ -16,6 +16,7 @@ from rich.live import Live
 from connectors.decided import DecisionsInForce
 from connectors.exporter.page.status import build_in_force
 from deploy.checking.suggestions import suggest
+from deploy.commands.console import SafeConsole
 from deploy.inspection.explanation import Audit, Explanation
 from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
@@ -128,7 +129,7 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
         like = f"; similar subjects: {', '.join(near)}" if near else ""
         before = f" {format_instant(at)}" if at is not None else ""
         raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     if at is None:
         found = _add_in_force(found, settings, now)
     for explained in found:
@@ -152,7 +153,7 @@ def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -
 
 def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> None:
     shown.require_known(settings)
-    console, as_json = Console(highlight=False), shown.as_json
+    console, as_json = SafeConsole(highlight=False), shown.as_json
     in_force = DecisionsInForce(shown.knows, policy=shown.policy)
     with InForceReader(loop_connection(settings), settings.topics.prefix, in_force) as reader:
         if not shown.watch:

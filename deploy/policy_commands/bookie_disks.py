@@ -5,19 +5,20 @@ from typing import Annotated
 
 import typer
 
+from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, set_up_logging
 from deploy.commands.options import AsJson, SettingsFile
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(epilog=show_examples("disks"))
 def disks(
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
     as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> None:
-    """Show, from live data, the bookies of each group: the fullest dir, the factor, and which bookie decides."""
+    """Show the bookies of each placement group. It has the fullest dir and the factor of each, from live data."""
     from deploy.policy_commands.disks import show_disks
 
     set_up_logging()

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
 from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout
 from policies.errors import UserError
@@ -15,7 +16,7 @@ RuleSetName = Literal["legacy", "current", "strict"]
 app = typer.Typer()
 
 
-@app.command()
+@app.command(epilog=show_examples("placement"))
 def placement(
     cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
     namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
@@ -30,7 +31,7 @@ def placement(
     as_json: AsJson = False,
     settings: SettingsFile = None,
 ) -> None:
-    """Show, from live data, which bookies a namespace may place its data on, which it may not, and why."""
+    """Show on which bookies a namespace may place data. Each bookie has its reason, from live data."""
     from deploy.policy_commands.placement import PlacementQuery, show_placement
     from policies.isolation.settings import RuleSet
     from policies.isolation.what_if import parse_change
@@ -42,7 +43,7 @@ def placement(
     show_placement(load_settings(settings), query, as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=show_examples("promise"))
 def promise(
     rules: Annotated[
         str, typer.Argument(help="strict, current or legacy; `settings` returns to the promise in the settings.")
@@ -53,7 +54,7 @@ def promise(
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Set the isolation rules that a namespace is promised; the running loop checks its placements against them."""
+    """Set the isolation rules that a namespace is promised. The running loop checks its placements against them."""
     from deploy.policy_commands.promise import PromiseRequest, send_promise
     from policies.isolation.settings import RuleSet
 

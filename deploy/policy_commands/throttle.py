@@ -5,14 +5,15 @@ from typing import Annotated
 
 import typer
 
+from deploy.commands.examples import show_examples
 from policies.errors import UserError
 
 app = typer.Typer()
 
 
-@app.command("import-strimzi")
+@app.command("import-strimzi", epilog=show_examples("import-strimzi"))
 def import_strimzi(file: Annotated[Path, typer.Argument(help="A broker's server.properties.")]) -> None:
-    """Convert a broker's configuration of the Strimzi quotas plugin to Headgate settings, and print them."""
+    """Convert the settings of Strimzi's quotas plugin. It prints equivalent settings of Headgate."""
     from deploy.policy_commands.strimzi import import_properties
 
     try:

@@ -1,7 +1,12 @@
-"""Logging: one line an event, on standard error; for people on a terminal, as JSON elsewhere."""
+"""Logging: one line an event, as a sentence on a terminal and as JSON elsewhere.
+
+A command that runs until it is stopped writes everything to standard output if that is no terminal, so that a container
+has one stream in one format. All other commands log to standard error, beside their answer.
+"""
 
 import logging
 import sys
+from datetime import datetime
 from typing import Any, TextIO
 
 import structlog
@@ -9,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from deploy.commands.console import shown_error
+from deploy.commands.times import local_clock, show_local
 from policies.printable import printable_line
 
 _SHARED: list[structlog.typing.Processor] = [
@@ -43,10 +49,39 @@ def _clean_value(name: str, value: Any) -> Any:
         case list() | tuple():
             return [_clean_value("", each) for each in value]
         case dict():
-            return {str(key): _clean_value("", each) for key, each in value.items()}
+            return {printable_line(shown_error(str(key))): _clean_value("", each) for key, each in value.items()}
         case bool() | int() | float() | None:
             return value
     return printable_line(shown_error(str(value)))
+
+
+_LEVEL_COLOURS = {"warning": 33, "error": 31, "critical": 31}
+"""ANSI colours of the levels that a terminal names."""
+
+
+def _render_sentence(_logger: Any, _method: str, event: structlog.typing.EventDict) -> str:
+    """Return an event as a sentence: local time, level (from warning), the event, its values in parentheses."""
+    at, level = str(event.pop("timestamp")), str(event.pop("level"))
+    text, exception = str(event.pop("event")), event.pop("exception", None)
+    values = ", ".join(f"{name.replace('_', ' ')}: {_show_value(value)}" for name, value in event.items())
+    colour = _LEVEL_COLOURS.get(level)
+    named = f"\x1b[{colour}m{level}:\x1b[0m " if colour is not None else ""
+    sentence = show_local(f"{text} ({values})" if values else text)
+    lines = f"\x1b[2m{local_clock(datetime.fromisoformat(at))}\x1b[0m  {named}{sentence}"
+    return lines if exception is None else f"{lines}\n{exception}"
+
+
+def _show_value(value: Any) -> str:
+    match value:
+        case list() | tuple():
+            return ", ".join(map(_show_value, value)) or "none"
+        case dict():
+            return ", ".join(f"{name} {_show_value(each)}" for name, each in value.items()) or "none"
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+    return str(value)
 
 
 class _WrappingHandler(logging.StreamHandler[TextIO]):
@@ -62,22 +97,20 @@ class _WrappingHandler(logging.StreamHandler[TextIO]):
         return capture.get()
 
 
-def set_up_logging(*, verbose: bool = False, to: TextIO | None = None, answers: bool = False) -> None:
-    """Send structlog's events and the standard library's records the same way: to standard error, or to a file.
+def set_up_logging(
+    *, verbose: bool = False, to: TextIO | None = None, answers: bool = False, runs: bool = False
+) -> None:
+    """Send structlog's events and the standard library's records the same way.
 
     Args:
         verbose: log at DEBUG.
-        to: a file instead of standard error.
+        to: a file instead of a standard stream.
         answers: the command prints an answer and ends, so only errors are logged.
+        runs: the command runs until it is stopped.
     """
-    stream = to or sys.stderr
+    stream = to or (sys.stdout if runs and not sys.stdout.isatty() else sys.stderr)
     people = stream.isatty()
-    # Without the values of variables, which structlog would add: passwords are among them.
-    rendering: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if people
-        else structlog.processors.JSONRenderer()
-    )
+    rendering: structlog.typing.Processor = _render_sentence if people else structlog.processors.JSONRenderer()
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, set_up_logging
 from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout
 from policies.errors import UserError
@@ -84,7 +85,7 @@ def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
     return run
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch register"))
 @_sends_command
 def register(
     runner: "CommandRunner",
@@ -96,21 +97,21 @@ def register(
         ),
     ] = None,
 ) -> int:
-    """Register a BookKeeper cluster, identified by its metadata at its address. The first one becomes active."""
+    """Register a BookKeeper cluster. Its metadata at its address identify it; the first one becomes active."""
     from deploy.switch.clusters import identify_cluster
 
     return runner.run("register", **identify_cluster(runner.settings, runner.options.cluster, name), status=status)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch unregister"))
 @_sends_command
 def unregister(runner: "CommandRunner", name: Name, yes: Yes = False) -> int:
-    """Remove a BookKeeper cluster that is no longer needed from the registry."""
+    """Remove a BookKeeper cluster from the registry."""
     question = f"Remove the BookKeeper cluster {name} from the registry?"
     return runner.with_consent(given=yes).confirm_and_run(question, "unregister", name=name)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch precheck"))
 def precheck(
     cluster: Cluster,
     target: Target,
@@ -127,7 +128,7 @@ def precheck(
         raise typer.Exit(_NOT_READY)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch plan"))
 def plan(
     cluster: Cluster,
     target: Target,
@@ -154,7 +155,7 @@ def plan(
         raise typer.Exit(_NOT_READY)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch start"))
 @_sends_command
 def start(
     runner: "CommandRunner",
@@ -171,7 +172,7 @@ def start(
     return runner.with_consent(given=yes).start(target, digest)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch status"))
 def status(
     cluster: Cluster,
     watch: Annotated[
@@ -181,7 +182,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one record per line.")] = False,
     settings: SettingsFile = None,
 ) -> None:
-    """Show the stage of a switch, its next step, and what it waits for."""
+    """Show the stage and the next step of a switch. It also names what the switch waits for."""
     from deploy.commands.console import SafeConsole
     from deploy.switch.clusters import watched_cluster
     from deploy.switch.status_command import show_status
@@ -198,7 +199,7 @@ def status(
     show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch rollback"))
 @_sends_command
 def rollback(
     runner: "CommandRunner",
@@ -213,28 +214,28 @@ def rollback(
     return runner.with_consent(given=yes).confirm_and_run(question, "rollback", attribution_only=not with_brokers)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch abort"))
 @_sends_command
 def abort(runner: "CommandRunner", yes: Yes = False) -> int:
-    """End the switch: before it is live send brokers back, then revert promotions; a clean-up stops."""
+    """End the switch. Before it is live, brokers go back; then promotions are reverted; a clean-up stops."""
     return runner.with_consent(given=yes).confirm_and_run("End the switch?", "abort")
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch pause"))
 @_sends_command
 def pause(runner: "CommandRunner", yes: Yes = False) -> int:
     """Give no further orders until the switch is resumed. Orders already given may still be carried out."""
     return runner.with_consent(given=yes).confirm_and_run("Pause the switch?", "pause")
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch resume"))
 @_sends_command
 def resume(runner: "CommandRunner", yes: Yes = False) -> int:
     """Continue after a pause, a halt or a foreign directive. All open orders are repeated."""
     return runner.with_consent(given=yes).confirm_and_run("Resume the switch?", "resume")
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch cleanup"))
 @_sends_command
 def cleanup(
     runner: "CommandRunner",
@@ -242,7 +243,7 @@ def cleanup(
     list_all: Annotated[bool, typer.Option("--list", help="List every ledger to delete, with its znodes.")] = False,
     yes: Yes = False,
 ) -> int:
-    """List the ledgers to delete from the old cluster; with --execute, delete them."""
+    """List the ledgers to delete from the old cluster. With --execute they are deleted."""
     if list_all and execute:
         raise UserError("--list: it only lists, and --execute deletes; give one of the two")
     if list_all:
@@ -250,7 +251,7 @@ def cleanup(
     return runner.with_consent(given=yes).clean_up(execute=execute)
 
 
-@switch_app.command()
+@switch_app.command(epilog=show_examples("switch end"))
 @_sends_command
 def end(
     runner: "CommandRunner",
@@ -264,10 +265,10 @@ def end(
     return runner.with_consent(given=yes).confirm_and_run(question, "end", delete=delete)
 
 
-@switch_app.command("close-client")
+@switch_app.command("close-client", epilog=show_examples("switch close-client"))
 @_sends_command
 def close_client(runner: "CommandRunner", name: Name) -> int:
-    """Let brokers close their client of a BookKeeper cluster that no broker reads any more."""
+    """Let brokers close their client of a BookKeeper cluster. No broker may read that cluster any more."""
     return runner.run("close-client", name=name)
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-
+from deploy.commands.console import SafeConsole
 from deploy.settings.application import Settings
 from deploy.whatif import recordings
 from deploy.whatif.timeline import AGAINST, SETTINGS, lanes, timeline_view
@@ -85,7 +84,7 @@ def _print_timeline(request: ReplayRequest) -> None:
         _print_errors(run.flaws)
     else:
         sides = _decide_sides(request)
-    Console(highlight=False).print(timeline_view(lanes(sides, request.until)))
+    SafeConsole(highlight=False).print(timeline_view(lanes(sides, request.until)))
 
 
 def _decide_sides(request: ReplayRequest) -> dict[str, list[Decision]]:

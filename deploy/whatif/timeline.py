@@ -166,7 +166,7 @@ def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
     for column in ("from", "for", "what"):
         table.add_column(column, overflow="fold", no_wrap=column != "what")
     for span in lane.differences() if is_compared else lane.courses[SETTINGS]:
-        table.add_row(f"  {span.began}", _show_length(span.length), _describe_span(span, is_compared))
+        table.add_row(f"  {span.began} UTC", _show_length(span.length), _describe_span(span, is_compared))
     yield table
     yield ""
 

@@ -28,7 +28,7 @@ def test_up_watches_its_own_disks_answers_questions_leaves_nothing_behind_and_re
         assert first.stop() == 0, first.output()
         assert not [pid for pid in pids if is_running(pid)]
         assert f"http://127.0.0.1:{free_port}/metrics" in first.output()
-        assert first.output().strip().endswith("stopped")
+        assert json.loads(first.output().strip().splitlines()[-1])["event"] == "stopped"
         assert "Traceback" not in first.output()
     with Headgate(arguments, tmp_path / "again.log") as again:
         pids = _watches(again, free_port, tmp_path)

@@ -46,6 +46,24 @@ DOUBTS = [
     (WATCHED + LIMITED + "http: {port: 010}", "3: http.port: is 8 in YAML because of its leading 0 or its colon"),
     (WATCHED + LIMITED + "http: {port: 1:30}", "3: http.port: is 90 in YAML"),
     (WATCHED + LIMITED.replace("hard", "soft: , hard"), "2: policies.throttle.soft: is empty and therefore off"),
+    (
+        WATCHED + "policies: {throttle: {hard: {available_bytes_below: 5}}}",
+        "2: policies.throttle.hard.available_bytes_below: is 5 B, which a disk passes in a moment: write a unit",
+    ),
+    (
+        WATCHED + LIMITED[:-3] + ", clusters: {payments: {hard: {available_bytes_below: 2000}}}}}",
+        "2: policies.throttle.clusters.payments.hard.available_bytes_below: is 2.0 kB, which a disk passes in a moment",
+    ),
+    (WATCHED + LIMITED + "http: {host: 0.0.0.0}", "3: http.host: serves status page, API and metrics to everybody"),
+    (WATCHED + LIMITED + "http: {host: '::'}", "3: http.host: serves status page, API and metrics to everybody"),
+    (
+        "clusters: {a: {zookeeper: {servers: 'z:1', user: u, password: x}}}",
+        "1: clusters.a.zookeeper.password: is a secret in this file: put it into a file of its own (password_file)",
+    ),
+    (
+        WATCHED.replace("payments", "'pay ments/1'") + LIMITED,
+        "has a blank or `/`, which commands, subjects and links must quote: rename it",
+    ),
     ("", "nothing is set: docs/reference/settings.yaml"),
     ("http: {port: 1}", "names no cluster, so nothing is watched; only `headgate replay` works without one"),
     (WATCHED, "1: clusters.payments.kafka: is watched and never throttled: policies.throttle has no limit for it"),

@@ -186,6 +186,10 @@ WRONG = [
         ":3: clusters.a.kafka.bootstrap_servers: its entry 1 is not host:port, such as kafka-1.example.org:9092\n"
         "F:4: clusters.a.bookies: needs zookeeper.servers, too",
     ),
+    (
+        "clusters: {a: {kafka: {bootstrap_servers: 'k:1'}, quotas: {entities: [{client: x, base: 10MB}]}}}",
+        ":1: clusters.a.quotas.entities.0.client: no such setting; did you mean client_id?",
+    ),
     ("clusters: {a: {quotas: {entities: []}}}", "clusters.a.quotas: needs kafka.bootstrap_servers, too"),
 ]
 

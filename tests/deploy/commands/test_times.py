@@ -2,10 +2,14 @@
 
 import time
 from datetime import UTC, datetime
+from io import StringIO
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
-from deploy.commands.times import read_instant
+from deploy.commands.console import SafeConsole
+from deploy.commands.times import local_clock, read_instant, show_local
 from policies.errors import UserError
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -42,3 +46,29 @@ def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
 
 def test_no_time_is_none() -> None:
     assert read_instant("--at", None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("since 2026-11-21 14:49:03 UTC by alice", "since 2026-11-21 15:49:03 CET by alice"),
+        ("decided 2026-07-01T23:30:00.123Z, sequence 5", "decided 2026-07-02 01:30:00 CEST, sequence 5"),
+        ("2026-99-99T00:00:00Z", "2026-99-99T00:00:00Z"),
+        ("2026-11-21T14:49:03+02:00", "2026-11-21T14:49:03+02:00"),
+        ("between 02:00 and 04:00", "between 02:00 and 04:00"),
+    ],
+)
+def test_an_instant_is_shown_as_local_time_with_its_zone(text: str, shown: str) -> None:
+    assert show_local(text) == shown
+    assert local_clock(NOON) == "13:00:00 CET"
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, "15:49:03 CET"), (False, "14:49:03 UTC")])
+def test_only_a_terminal_shows_local_times_also_in_tables(is_terminal: bool, shown: str) -> None:
+    file, table = StringIO(), Table("since")
+    table.add_row("2026-11-21 14:49:03 UTC")
+    table.add_row(Text("2026-11-21 14:49:03 UTC"))
+    SafeConsole(file=file, force_terminal=is_terminal, width=80, highlight=False).print(
+        table, "2026-11-21 14:49:03 UTC"
+    )
+    assert file.getvalue().count(shown) == 3

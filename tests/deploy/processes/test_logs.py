@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,9 @@ from pydantic import SecretStr
 
 from connectors.kafka.headers import RefusedRecordLog
 from connectors.redaction import secret
+from deploy.commands.terminal import show_progress
 from deploy.processes.logs import set_up_logging
+from tests.deploy.commands.test_terminal import SLOWED
 
 
 @pytest.fixture(autouse=True)
@@ -155,3 +158,39 @@ def test_on_a_terminal_lines_end_between_words_and_keep_their_colours(
     shown = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
     assert max(map(len, shown)) <= 40
     assert set(words) <= set(" ".join(shown).split())
+
+
+def test_a_terminal_shows_an_event_as_a_sentence_with_its_values_and_local_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    monkeypatch.setenv("COLUMNS", "300")
+    time.tzset()
+    set_up_logging()
+    structlog.get_logger("test").warning(
+        "it failed", failed_since="2026-11-23T12:00:00.000Z", taken=["a", "b"], held=[], is_on=True, by=None
+    )
+    said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err).replace("\n", " ")
+    assert re.match(r"\d\d:\d\d:\d\d CES?T  warning: it failed \(failed since: 2026-11-23 13:00:00 CET, ", said), said
+    assert "taken: a, b, held: none, is on: yes, by: none)" in said
+
+
+def test_a_command_that_runs_writes_everything_to_standard_output_where_that_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_logging(runs=True)
+    structlog.get_logger("test").warning("it failed")
+    progress = show_progress()
+    progress.step("watching payments")
+    progress.ready()
+    progress.decision(SLOWED, caught_up=True)
+    out, err = capsys.readouterr()
+    assert err == ""
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["event"] for event in events][:3] == ["it failed", "watching payments", "ready; Ctrl-C stops"]
+    assert (events[3]["event"], events[3]["decision"], events[3]["cluster"]) == (
+        SLOWED.explanation,
+        "throttle lower",
+        "payments",
+    )
