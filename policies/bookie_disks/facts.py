@@ -15,8 +15,6 @@ ALL_BOOKIES = "default"
 """The name of the group of all bookies."""
 ALL_BOOKIES_BESIDE_DEFAULT = "*"
 """Its name where the cluster has a group of bookies with the usual one."""
-MOST_GROUPS = 1000
-"""The most placement groups that are decided on, in addition to that of all bookies."""
 
 
 class DirFacts(Struct, frozen=True, gc=False):
@@ -93,7 +91,7 @@ def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> t
     members = {group.name: frozenset(group.bookies) for group in cluster.groups or ()}
     placed = {each.primary: each for each in cluster.placed or ()} if members else {}
     everywhere = _join(cluster.placed or ()) if not members else placed.pop((), None)
-    named = [_make_group(each, members, settings) for each in placed.values()][:MOST_GROUPS]
+    named = [_make_group(each, members, settings) for each in placed.values()]
     name = ALL_BOOKIES_BESIDE_DEFAULT if any(group.name == ALL_BOOKIES for group in named) else ALL_BOOKIES
     ensemble = max(settings.ensemble, everywhere.ensemble if everywhere else 0)
     count, first = (everywhere.count, everywhere.first) if everywhere else (0, ())

@@ -18,7 +18,7 @@ from policies.bookie_disks.state import (
     ReadVersion,
     RegisteredBookies,
 )
-from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
 from policies.free_space.volumes import NEVER, fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
 
@@ -28,7 +28,7 @@ _NAMED = 10
 
 
 def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> BookieDisksCluster:
-    """Return the cluster after some readings; readings older than the last one change nothing."""
+    """Return the cluster after some readings, in order; readings older than the last one change nothing."""
     bookies = {b.bookie: b for b in cluster.bookies}
     for seen in sort_observations(tuple(observations)):
         match seen.reading:
@@ -79,8 +79,6 @@ def _fold_disks(
         failure = (ReadVersion(at_ms, seen.id), outcome.value)
         is_news = outcome is not Outcome.OK and (cluster.failure is None or failure[0] > cluster.failure[0])
         return replace(cluster, failure=failure) if is_news else cluster
-    if reading.bookie not in bookies and len(bookies) >= MAX_BOOKIES:
-        return cluster
     known = bookies.get(reading.bookie) or BookieDiskState(reading.bookie, seen_ms=at_ms)
     bookies[reading.bookie] = _update_bookie(known, seen, reading, cluster.registrations)
     return cluster if cluster.ever_read or outcome is not Outcome.OK else replace(cluster, ever_read=True)
@@ -131,12 +129,11 @@ def _fold_registrations(
     writable = {r.bookie for r in reading.writable}
     read_only = {r.bookie for r in reading.read_only} - writable
     for name in writable | read_only:
-        if name in bookies or len(bookies) < MAX_BOOKIES:
-            bookie = bookies.get(name) or BookieDiskState(name, seen_ms=seen.at_ms)
-            # A reading of the disks of the same time or later knows the mode better.
-            mode = bookie.is_read_only if bookie.read_ms >= seen.at_ms else name in read_only
-            if bookie.is_read_only is not mode or bookie.missing_ms is not None or name not in bookies:
-                bookies[name] = replace(bookie, is_read_only=mode, missing_ms=None)
+        bookie = bookies.get(name) or BookieDiskState(name, seen_ms=seen.at_ms)
+        # A reading of the disks of the same time or later knows the mode better.
+        mode = bookie.is_read_only if bookie.read_ms >= seen.at_ms else name in read_only
+        if bookie.is_read_only is not mode or bookie.missing_ms is not None or name not in bookies:
+            bookies[name] = replace(bookie, is_read_only=mode, missing_ms=None)
     for name in bookies.keys() - writable - read_only:
         bookie = bookies[name]
         if bookie.read_ms >= seen.at_ms:

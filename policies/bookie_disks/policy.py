@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from policies.alerts import Sender, review
 from policies.bookie_disks.alerts import DiskAlertContext, find_conditions
+from policies.bookie_disks.bounds import keep_groups_within_bounds, keep_within_bounds
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.emit import emit, emit_end
 from policies.bookie_disks.facts import PlacementGroup, list_groups
@@ -56,9 +57,11 @@ class BookieDisksPolicy:
     ) -> Step[BookieDisksState]:
         """Fold the observations, judge bookies and groups, and publish what differs from the decisions in force."""
         before = state or BookieDisksState()
-        known, settings, now_ms = fold(before.cluster, observations), self._settings, to_millis(now)
+        kept, refused = keep_within_bounds(before.cluster, observations)
+        known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
+        settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
         if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
-            return Step(BookieDisksState(known), (), None)
+            return Step(BookieDisksState(known), (), None, refused=refused)
         stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
         bookies = judge_bookies(known, settings, now_ms, stopped_by, self._bookies)
         if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):
@@ -84,7 +87,7 @@ class BookieDisksPolicy:
         notes = tuple(e.note for e in emitted if e.note is not None)
         wake_at = _wake_at(after, verdicts, bookies, now_ms, settings, review_at)
         encoded = encode_state(after, (bookie.encoded for bookie in bookies.values()))
-        return Step(after, (*decided, *alerts), wake_at, notes, encoded)
+        return Step(after, (*decided, *alerts), wake_at, notes, encoded, refused)
 
     def __reduce__(self) -> tuple[type["BookieDisksPolicy"], tuple[str, BookieDisksSettings]]:
         """A copy in another process starts without verdicts."""

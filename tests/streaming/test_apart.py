@@ -121,7 +121,7 @@ def flood(transitions: Transitions, count: int, dirs: int) -> list[Any]:
 
 
 def test_readings_beyond_the_volumes_of_a_cluster_are_refused_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_VOLUMES", 50)
+    monkeypatch.setattr(bounds, "BOUNDS", bounds.BOUNDS._replace(most_volumes=50))
     transitions = Transitions(HOST)
     transition = transitions.take(2, *flood(transitions, 8, 10))
     assert set(reasons(transition)) == {"too-many"}
@@ -133,7 +133,7 @@ def test_readings_beyond_the_volumes_of_a_cluster_are_refused_and_told_once(monk
 
 
 def test_forged_brokers_take_no_room_from_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_VOLUMES", 50)
+    monkeypatch.setattr(bounds, "BOUNDS", bounds.BOUNDS._replace(most_volumes=50))
     transitions = Transitions(HOST)
     transitions.take(0, transitions.record(members(0, 1, 2, 3), appended=0))
     transitions.take(2, *flood(transitions, 8, 10))
