@@ -6,7 +6,7 @@ from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import DataSourceRef
+from grafana_foundation_sdk.models.dashboard import DashboardLinkType, DataSourceRef
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from deploy.monitoring.panels import BOARDS, Board, Panel
@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parent / "grafana"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
 _BUILDERS: dict[str, Any] = {"number": stat.Panel, "course": timeseries.Panel, "table": table.Panel}
 _WIDTH, _HEIGHT = 24, 8
+_PAGE = "http://127.0.0.1:9408"
+"""Of the variable `page`: the exporter's address, as browsers reach it."""
 
 
 def files() -> dict[str, str]:
@@ -54,6 +56,17 @@ def _built(board: Board) -> Any:
             .include_all(include_all=True)
             .all_value(".*")
         )
+    )
+    built = built.with_variable(dashboard.TextBoxVariable("page").label("Status page").default_value(_PAGE))
+    others = dashboard.DashboardLink("Headgate").type(DashboardLinkType.DASHBOARDS).tags(["headgate"])
+    page = (
+        dashboard.DashboardLink("Status page")
+        .type(DashboardLinkType.LINK)
+        .url("${page}/")
+        .target_blank(target_blank=True)
+    )
+    built = built.links(
+        [others.keep_time(keep_time=True).include_vars(include_vars=True).as_dropdown(as_dropdown=True), page]
     )
     for title, panels in board.rows:
         built = built.with_row(dashboard.Row(title))

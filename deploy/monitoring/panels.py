@@ -236,4 +236,35 @@ SWITCHING = Board(
     ),
 )  # fmt: skip
 
-BOARDS = (FLEET, THROTTLE, ISOLATION, SESSIONS, SWITCHING)
+BOOKIE_DISKS = Board(
+    "bookie-disks",
+    "Headgate: bookie disks",
+    (
+        (
+            "Placement groups",
+            (
+                Panel("Publishing factor", 'headgate_bookie_throttle_factor{cluster=~"$cluster"}',
+                      "{{cluster}}: {{group}}", "percentunit"),
+                Panel("Publish limits that Headgate has set", 'headgate_publish_bytes_per_second{cluster=~"$cluster"}',
+                      "{{cluster}}: {{target}}", "Bps"),
+                Panel("Publish limits that cannot be set", 'headgate_publish_failing{cluster=~"$cluster"}',
+                      "{{cluster}}", kind="number"),
+            ),
+        ),
+        (
+            "Bookies",
+            (
+                Panel("Free share of the fullest ledger dir",
+                      'min by (cluster, bookie) (headgate_bookie_dir_usable_bytes{cluster=~"$cluster"} / '
+                      'headgate_bookie_dir_total_bytes)', "{{cluster}}: {{bookie}}", "percentunit"),
+                Panel("Time to full",
+                      'min by (cluster, bookie) (headgate_bookie_dir_seconds_to_full{cluster=~"$cluster"})',
+                      "{{cluster}}: {{bookie}}", "s"),
+                Panel("Read-only bookies", 'sum by (cluster) (headgate_bookie_read_only{cluster=~"$cluster"})',
+                      "{{cluster}}", kind="number"),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+BOARDS = (FLEET, THROTTLE, BOOKIE_DISKS, ISOLATION, SESSIONS, SWITCHING)

@@ -11,6 +11,7 @@ import pytest
 from deploy.monitoring import dashboards
 from deploy.monitoring.panels import BOARDS, Board
 from deploy.reference.metrics_page import parts
+from policies.registry import POLICIES
 
 RULES = Path(dashboards.__file__).parent / "prometheus" / "headgate.rules.yaml"
 TESTS = Path(__file__).parent / "headgate.rules.test.yaml"
@@ -71,3 +72,21 @@ def test_a_dashboard_asks_what_its_panels_ask() -> None:
         shown = [panel for panel in written["panels"] if panel["type"] != "row"]
         assert [(p["title"], p["targets"][0]["expr"]) for p in shown] == [(p.title, p.query) for p in board.panels]
         assert len({panel["id"] for panel in written["panels"]}) == len(written["panels"])
+
+
+def test_dashboards_link_to_each_other_and_to_the_status_page() -> None:
+    for name, text in dashboards.files().items():
+        board = json.loads(text)
+        others, page = board["links"]
+        assert (others["type"], others["tags"], others["keepTime"], others["includeVars"]) == (
+            "dashboards",
+            board["tags"],
+            True,
+            True,
+        ), name
+        assert page["url"] == "${page}/"
+        assert "page" in [variable["name"] for variable in board["templating"]["list"]]
+
+
+def test_each_policy_has_a_dashboard() -> None:
+    assert {board.name.replace("-", "_") for board in BOARDS} >= set(POLICIES)
