@@ -52,6 +52,13 @@ class Doubt(Struct, array_like=True, frozen=True):
         """The new members."""
         return frozenset(name for name, _ in self.new)
 
+    def limit_to(self, names: Set[str]) -> "Doubt":
+        """Return the doubt about these members only."""
+        if self.is_empty:
+            return self
+        missing, new = (tuple(pair for pair in pairs if pair[0] in names) for pairs in (self.missing, self.new))
+        return Doubt(missing, new, self.source, self.disputed_ms, self.disputed_by)
+
     def confirmed(self, believed: frozenset[str]) -> frozenset[str]:
         """Return the confirmed members."""
         return believed - self.new_names() | self.missing_names() if not self.is_empty else believed

@@ -104,7 +104,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         quarantined=read.membership.quarantined(),
         stale=stale,
         disputed={
-            name: doubt.disputed_by for name, doubt in known.doubts.items() if doubt.is_disputed(now_ms, validity_ms)
+            name: doubt.disputed_by for name, doubt in known.disputes() if doubt.is_disputed(now_ms, validity_ms)
         },
         evidence=tuple(dict.fromkeys(status.read_id for status in newest if status.read_id))[:EVIDENCE_LIMIT],
     )

@@ -9,7 +9,7 @@ cluster. `policies.confirmation` compares each reading with the confirmed member
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from operator import is_
 
@@ -49,6 +49,8 @@ from policies.units import millis_of, to_millis
 
 _ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
 """The outcomes of attempts that read the system."""
+_Listed = Mapping[str, tuple[BookieRegistration, Presence]]
+"""By bookie: its registration, and its mode."""
 
 
 def fold(
@@ -83,12 +85,17 @@ def _fold_registrations(
     found = _confirm(None if is_first else registered, doubt, names, seen, settings)
     cookies = frozenset(b.bookie for b in before.bookies if b.has_cookie)
     kept = _confirm(None if is_first else cookies, before.cookies_doubt, frozenset(reading.known), seen, settings)
-    bookies = _update_bookies(before, reading, found, doubt, kept.believed, seen.at_ms)
+    listed = _list_registrations(reading)
+    modes = _confirm_modes(before, listed, seen, settings)
+    if modes.is_held:
+        listed = {name: (each, _find_mode(name, modes.believed)) for name, (each, _) in listed.items()}
+    bookies = _update_bookies(before, {} if found.is_held else listed, found, doubt, kept.believed, seen.at_ms)
     after = replace(
         before,
         bookies_status=_with_attempt(status, seen, VANISHED) if found.is_held else _read_well(seen),
         bookies_doubt=found.doubt,
         cookies_doubt=kept.doubt,
+        modes_doubt=modes.doubt,
         vanished_ms=_waiting_since(before.vanished_ms, seen, is_held=found.is_held),
         bookies_left=len(doubt.confirmed(registered) & names) if found.is_held else 0,
     )
@@ -105,7 +112,7 @@ def _find_registration_doubt(cluster: BookieClusterState) -> Doubt:
 
 def _update_bookies(
     before: BookieClusterState,
-    reading: Bookies,
+    listed: _Listed,
     found: Confirmation,
     doubt: Doubt,
     cookies: frozenset[str],
@@ -114,7 +121,6 @@ def _update_bookies(
     """Return each bookie after a reading; `_assign_bookies` updates the assignments."""
     known = {b.bookie: b for b in before.bookies}
     missing, missed = dict(found.doubt.missing), dict(doubt.missing)
-    listed = {} if found.is_held else _list_registrations(reading)
     bookies: list[BookieState] = []
     for name in sorted(known.keys() | found.believed | cookies):
         bookie = known.get(name) or BookieState(name, Presence.OFFLINE, at_ms)
@@ -172,14 +178,27 @@ def _wait_for_absence(waiting_ms: int | None, seen: Observation, settings: Isola
     return since_ms if seen.at_ms < since_ms + millis_of(settings.confirm_after) else None
 
 
-def _list_registrations(reading: Bookies) -> dict[str, tuple[BookieRegistration, Presence]]:
+def _confirm_modes(
+    before: BookieClusterState, listed: _Listed, seen: Observation, settings: IsolationSettings
+) -> Confirmation:
+    """Compare the read-only bookies with those before. A change is believed at once, unless collectors disagree."""
+    known = {b.bookie: b.presence for b in before.bookies if b.presence is not Presence.OFFLINE and b.bookie in listed}
+    now = frozenset(name for name, (_, mode) in listed.items() if mode is Presence.READ_ONLY)
+    # The mode of a bookie that was not registered before contradicts nothing.
+    believed = frozenset(name for name in listed if known.get(name, listed[name][1]) is Presence.READ_ONLY)
+    return _confirm(believed, before.modes_doubt.limit_to(listed.keys()), now, seen, settings, lambda _, __: False)
+
+
+def _find_mode(bookie: str, read_only: Set[str]) -> Presence:
+    return Presence.READ_ONLY if bookie in read_only else Presence.WRITABLE
+
+
+def _list_registrations(reading: Bookies) -> _Listed:
     """Registrations by bookie. A bookie that changes its mode may be in both lists; brokers still write to it."""
-    return _latest(reading.read_only, Presence.READ_ONLY) | _latest(reading.writable, Presence.WRITABLE)
+    return {**_latest(reading.read_only, Presence.READ_ONLY), **_latest(reading.writable, Presence.WRITABLE)}
 
 
-def _latest(
-    registrations: Iterable[BookieRegistration], presence: Presence
-) -> dict[str, tuple[BookieRegistration, Presence]]:
+def _latest(registrations: Iterable[BookieRegistration], presence: Presence) -> _Listed:
     """Registrations by bookie. Of a bookie that is listed twice, the latest registration counts."""
     return {r.bookie: (r, presence) for r in sorted(registrations, key=lambda r: (r.czxid or 0, r.session or ""))}
 

@@ -128,6 +128,8 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """Since when readings of the affinity wait for confirmation."""
     affinity_left: int = 0
     """The number of confirmed namespaces in the reading that waits."""
+    modes_doubt: Doubt = Doubt()
+    """By bookie: whether it is read-only."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:
@@ -138,6 +140,10 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     def doubts(self) -> Mapping[str, Doubt]:
         """The doubts about the three kinds of readings, by name."""
         return {"bookies": self.bookies_doubt, "racks": self.groups_doubt, "affinity": self.affinity_doubt}
+
+    def disputes(self) -> tuple[tuple[str, Doubt], ...]:
+        """Everything that collectors may contradict each other about, by the kind of reading."""
+        return (("bookies", self.modes_doubt), *self.doubts.items())
 
     def registered(self) -> frozenset[str]:
         """The bookies that the last believed reading lists."""

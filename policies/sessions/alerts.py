@@ -99,6 +99,8 @@ def find_ends(context: AlertContext) -> dict[tuple[str, str], str]:
             continue
         if member.liveness.is_dead:
             found[LOST, entry.subject] = "ends: its process is gone"
+        elif member.track.unsettled:
+            found[LOST, entry.subject] = f"is part of {FLAPPING} of {entry.subject} now"
         elif member.member.role in together:
             found[LOST, entry.subject] = f"is part of {FLEET_WIDE} of {cluster}/{member.member.role} now"
     return found
@@ -162,7 +164,8 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
             yield _report_fleet(context, role)
     for member in facts.members.values():
         track = member.track
-        if track is None or not track.is_lost or not member.is_fresh or member.liveness.is_dead:
+        # While a member flaps, one alert reports that; this one would come and go with each reading.
+        if track is None or not track.is_lost or track.unsettled or not member.is_fresh or member.liveness.is_dead:
             continue
         if member.member.role not in fleet_wide:
             what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"

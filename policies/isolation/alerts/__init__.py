@@ -60,8 +60,8 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     yield context.started_ms + validity_ms
     statuses = context.facts.known.statuses.values()
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
-    doubts = context.facts.known.doubts.values()
-    yield from (doubt.disputed_ms + validity_ms for doubt in doubts if doubt.disputed_ms != NEVER)
+    disputes = context.facts.known.disputes()
+    yield from (doubt.disputed_ms + validity_ms for _, doubt in disputes if doubt.disputed_ms != NEVER)
     yield from bookies.due_ms(context)
 
 

@@ -129,8 +129,9 @@ def contradicting(until: int, ours: Observation, theirs: Observation) -> Run:
         (bookies(0, MEMBERS), bookies(0, MEMBERS.removeprefix("bk1 "))),
         (racks(0, GROUPS), racks(0, {"default": MEMBERS.removeprefix("bk1 ")})),
         (affinity(0, NAMESPACES), affinity(0, {"acme/a": "nowhere"})),
+        (bookies(0, MEMBERS), bookies(0, MEMBERS.removesuffix(" bk10"), read_only="bk10")),
     ],
-    ids=["another cluster", "one bookie", "one member", "affinity"],
+    ids=["another cluster", "one bookie", "one member", "affinity", "mode"],
 )
 def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observation, theirs: Observation) -> None:
     run = settled()
@@ -143,6 +144,11 @@ def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observat
     alert = run.latest("collectors-disagree")
     assert alert.labels["sources"] == "a,b"
     assert alert.summary.startswith("the collectors a and b disagree about ")
+
+
+def test_a_changed_mode_counts_at_once_if_no_collector_contradicts_it() -> None:
+    run = settled().see(bookies(70, MEMBERS.removesuffix(" bk10"), read_only="bk10"))
+    assert run.placement("acme/a").candidate_count == 9
 
 
 def test_a_dispute_ends_when_the_collectors_have_agreed_for_validity() -> None:

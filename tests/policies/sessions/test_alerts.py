@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from policies.alerts import AlertBook, AlertEntry
 from policies.observations import Observation
 from policies.sessions.alerts import AlertContext, conditions
-from tests.policies.sessions.course import CLUSTER, health, owned, registered, session, unread
+from tests.policies.sessions.course import CLUSTER, Run, health, owned, registered, session, unread
 from tests.policies.sessions.joined import after, connected, expired, joined
 
 BUNDLE_NAME = "t/ns/0x00000000_0x40000000"
@@ -33,6 +33,16 @@ def test_one_loss_is_an_alert_of_its_member_and_that_of_a_fleet_hides_them() -> 
     assert warned(*fleet, *expired("b1", "b2", seconds=10), until=12) == {
         ("session-fleet-wide", "broker"): "2 of 3 members of the role broker of messaging are without a session: b1, b2"
     }
+
+
+def test_while_a_member_flaps_or_collectors_contradict_each_other_no_other_alert_comes_and_goes() -> None:
+    run = Run()
+    for second in range(0, 300, 3):
+        state = "expired" if second % 2 else "connected"
+        run.see(session(second, "b1", state, "0xb1"), session(second, "b2", "connected", "0xb2"))
+    assert [status for _, _, status in run.said("session-lost")] == ["firing", "resolved"] * 3
+    assert run.firing() == {("session-flapping", "b1")}
+    assert len(run.told("b1")) <= 12
 
 
 def test_a_long_list_of_members_is_cut() -> None:
