@@ -17,7 +17,7 @@ import structlog
 
 from connectors.switching.dependencies import Dependencies
 from connectors.switching.lease import HeldLease
-from connectors.switching.ledger_orders import LEDGER_ORDERS
+from connectors.switching.ledger_orders import LEDGER_ORDERS, LedgerOrder
 from connectors.switching.order_queue import LedgerOrderQueue
 from connectors.switching.registry import RegistryError
 from connectors.switching.registry_orders import REGISTRY_ORDERS
@@ -34,6 +34,8 @@ LEASE_VALID = timedelta(seconds=60)
 _REQUESTED_COPIES = 4
 """Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel. It uses the
 waiting ones to write many journal entries together, while others are copied."""
+_UNREAD_SECONDS = 1.0
+"""Time after which the directive is read again, if ZooKeeper does not answer."""
 _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
@@ -48,7 +50,7 @@ _STAGES: Mapping[SwitchVerdict, frozenset[SwitchStage]] = {
     SwitchVerdict.DELETE_OLD: frozenset({SwitchStage.CLEANUP}),
 }
 """The stages in which an order is begun. An order of an earlier stage is void: the policy gives another one."""
-_NEEDS_INVENTORY = frozenset({SwitchStage.HOLD, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
+_NEEDS_INVENTORY = ENDED | {SwitchStage.HOLD, SwitchStage.DONE_WITH_FAILURES}
 
 Received = SwitchDecision | SwitchRecord
 
@@ -269,25 +271,43 @@ class SwitchReconciler:
         order: SwitchDecision | None = first
         while order is not None:
             with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
-                if not self._ended.is_set() and queue is self._ledger_queue and not self._is_void(order):
+                if self._is_allowed(queue, order):
                     self._run_guarded("ledgers", partial(self._carry_out, queue, order))
+                elif self._is_given_up(queue, order):
+                    detail = "an operator ended the clean-up before the deletion began"
+                    self._dependencies.results.send(LedgerOrder(order).result(LedgerOutcome.FAILED, detail))
             order = queue.finish(order)
 
-    def _is_void(self, order: SwitchDecision) -> bool:
-        """Whether the order was recalled: nothing is begun under it, and the policy gives another one if it is needed.
+    def _is_allowed(self, queue: LedgerOrderQueue, order: SwitchDecision) -> bool:
+        """Whether an order may begin. A recalled one is void: the policy gives another one if it is needed.
 
-        A record after it may show another stage, a halt, a pause or a contest. The directive in ZooKeeper may have a
-        later epoch, which counts at once, also before the policy's record has arrived. An unread directive is unknown.
+        A record after it may show another stage, a halt, a pause, a contest or the end of deletions. The directive in
+        ZooKeeper may have a later epoch, which counts at once, also before the policy's record has arrived. While it
+        cannot be read it is unknown, so the order waits.
         """
+        while queue is self._ledger_queue and not self._ended.is_set() and not self._is_recalled(order):
+            if order.verdict is SwitchVerdict.START_COPY:
+                return True  # a copy changes no reference, and a read for each would slow copying down
+            if (epoch := self._dependencies.read_epoch()) is not None:
+                return epoch <= order.epoch
+            self._ended.wait(_UNREAD_SECONDS)
+        return False
+
+    def _is_recalled(self, order: SwitchDecision) -> bool:
         record = self._record
-        if record is not None and order.sequence < record.sequence:
-            is_past = record.verdict not in _STAGES.get(order.verdict, frozenset())
-            if is_past or record.halted or record.paused or record.contested:
-                return True
-        if order.verdict is SwitchVerdict.START_COPY:
-            return False  # a copy changes no reference, and a read for each would slow copying down
-        epoch = self._dependencies.read_epoch()
-        return epoch is None or epoch > order.epoch
+        if record is None or order.sequence > record.sequence:
+            return False
+        is_past = record.verdict not in _STAGES.get(order.verdict, frozenset())
+        return is_past or bool(record.halted or record.paused or record.contested) or self._is_kept(order, record)
+
+    def _is_given_up(self, queue: LedgerOrderQueue, order: SwitchDecision) -> bool:
+        """Whether the policy must hear that an order was not begun: a deletion is irreversible, so it waits for it."""
+        record = self._record
+        return queue is self._ledger_queue and record is not None and self._is_kept(order, record)
+
+    @staticmethod
+    def _is_kept(order: SwitchDecision, record: SwitchRecord) -> bool:
+        return order.verdict is SwitchVerdict.DELETE_OLD and record.kept
 
     def _carry_out(self, queue: LedgerOrderQueue, order: SwitchDecision) -> None:
         result = self._dependencies.ledger_orders.carry_out(order)

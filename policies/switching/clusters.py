@@ -51,6 +51,9 @@ class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
     """The number of ids that all counters below the present one gave; only clients that remember them use them."""
     lower_moved_ms: InstantMs = -1
     """When one of these last gave an id."""
+    raised_epoch: int = -1
+    """The epoch of the reading that first showed the present ``HOB``: a client opened at that epoch or before may use a
+    lower one. -1: no later ``HOB`` was made since the cluster was first read."""
 
 
 def are_one(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:

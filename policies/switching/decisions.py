@@ -216,6 +216,7 @@ class SwitchRecord(Decision):
     blocked: str = Field(description="Why it does not go live, clean up or go back; empty if nothing blocks it.")
     halted: str = Field(description="Why nothing is ordered; empty if it goes on.")
     paused: bool = Field(default=False, description="Whether an operator paused it.")
+    kept: bool = Field(default=False, description="Whether no further ledger of the source is deleted.")
     contested: str = Field(default="", description="A registry change that Headgate did not order.")
     unplanned: tuple[str, ...] = Field(default=(), description="Some unplanned references to the left cluster.")
     unplanned_count: int = Field(default=0, description="The number of unplanned references.")

@@ -96,6 +96,16 @@ class SwitchFacts:
         greatest = [known.greatest_id for known in (self.state.inventory, self.state.check(target)) if known]
         return id_floor(source, [*greatest, *self.deleted_ids(self.instance(target))[-1:]])
 
+    @property
+    def is_raised(self) -> bool:
+        """Whether the cluster that brokers write to was advanced since they were directed there.
+
+        Clients that are open then remember the lower ``HOB``, so brokers must be directed again to open new ones.
+        """
+        directive = self.state.directive
+        seen = self.state.cluster(directive.target) if directive is not None else None
+        return directive is not None and seen is not None and seen.raised_epoch >= directive.epoch
+
     # --- ids over all switches
 
     def written_elsewhere(self, target: str) -> Iterator[IdMark]:

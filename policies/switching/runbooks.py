@@ -46,8 +46,8 @@ RUNBOOKS = {
     ),
     named.CONTESTED: Runbook(
         _STATUS,
-        "Find out who wrote the registry. Undo it, or run `headgate switch resume` over a foreign directive, or let it "
-        "stand and run `headgate switch abort`.",
+        "Find out who wrote the registry. Undo a foreign entry, and the switch goes on by itself; run `headgate switch "
+        "resume` over a foreign directive.",
         "The registry has one active cluster, and the directive is Headgate's.",
     ),
     named.IMPOSTOR: Runbook(

@@ -321,7 +321,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     progress_ms: InstantMs = NEVER
     """When an executor last answered an order of this switch."""
     kept: bool = False
-    """Whether an operator ended it and keeps the copied ledgers in the source."""
+    """Whether an operator ended it and keeps the copied ledgers in the source: none is deleted any more."""
     early: bool = False
     """Whether an operator ended it and deletes the copied ledgers before `cleanup_from`."""
 

@@ -91,6 +91,7 @@ def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
         "blocked": switch.blocked if switch else "",
         "halted": switch.halted if switch else "",
         "paused": bool(switch and switch.paused),
+        "kept": bool(switch and switch.kept),
         "contested": state.contested,
         "unplanned": switch.unplanned if switch else (),
         "unplanned_count": switch.unplanned_count if switch else 0,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from policies.switching.clusters import raise_marks
+from policies.switching.clusters import ClusterSnapshot, raise_marks
 from policies.switching.events import ClusterSeen, RegistrySeen
 from policies.switching.state import NEVER, ClusterStatus, Directive, SwitchingState, put
 
@@ -138,9 +138,17 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
         and known is not None
         and (known.lower_counters == cluster.lower_counters and known.lower_given < cluster.lower_given)
     )
+    epoch = find_epoch(state, cluster.epoch, cluster.read_ms)
     cluster = replace(
         cluster,
-        epoch=find_epoch(state, cluster.epoch, cluster.read_ms),
+        epoch=epoch,
+        raised_epoch=epoch if is_same and _is_raised(known, cluster) else known.raised_epoch if known else NEVER,
         lower_moved_ms=cluster.read_ms if is_moved else known.lower_moved_ms if known else NEVER,
     )
     return replace(state, clusters=put(state.clusters, cluster), marks=marks, impostors=others), None
+
+
+def _is_raised(known: ClusterSnapshot | None, cluster: ClusterSnapshot) -> bool:
+    if known is None or known.generator is None or cluster.generator is None:
+        return False
+    return (cluster.generator.hob or 0) > (known.generator.hob or 0)

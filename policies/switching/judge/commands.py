@@ -167,7 +167,7 @@ def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
     if live.stage is not SwitchStage.DONE_WITH_FAILURES:
         sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
-        yield from repeat_orders(facts, SwitchReason.REDRIVEN)
+        yield from _go_on(facts, SwitchReason.REDRIVEN)
         return
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
     for task in left:
@@ -230,7 +230,14 @@ def resume(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield UpdateSwitch(lift_holds(facts))
         sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
         yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
-        yield from repeat_orders(facts, SwitchReason.RESUMED)
+        yield from _go_on(facts, SwitchReason.RESUMED)
+
+
+def _go_on(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
+    """Repeat all open orders. If an operator advanced ids meanwhile, direct brokers again, to open new clients."""
+    if facts.is_raised:
+        yield DirectBrokers(reason, facts.state.active())
+    yield from repeat_orders(facts, reason, redirected=facts.is_raised)
 
 
 def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int) -> Iterator[Change]:

@@ -53,7 +53,7 @@ def is_unused(facts: SwitchFacts, name: str) -> Refusal:
         return f"{name} is active"
     if live is not None and name in (live.source, live.target):
         return f"the switch from {live.source} to {live.target} is not over"
-    return _has_no_references(facts, name) or no_broker_uses(facts, name)
+    return is_unread(facts, name)
 
 
 def no_broker_uses(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal:
@@ -183,20 +183,21 @@ def way_back_is_beyond(facts: SwitchFacts, home: str) -> Refusal:
     return future_is_disjoint(facts, away, home)
 
 
-def find_hob_for_return(facts: SwitchFacts, home: str) -> int | None:
-    """Return the ``HOB`` that makes INV-5 hold; None if ids are not known, or none lies beyond."""
-    away, other = facts.generator(facts.state.active() or facts.switch.target), facts.generator(home)
-    if away is None or other is None:
+def find_hob_beyond(facts: SwitchFacts, source: str, target: str) -> int | None:
+    """Return the ``HOB`` that makes `future_is_disjoint` hold; None if ids are not known, or none lies beyond."""
+    one, other = facts.generator(source), facts.generator(target)
+    if one is None or other is None:
         return None
-    taken = [facts.floor_of_ids(away, home), facts.gave_beyond(home)]
-    hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(home))]))
+    taken = [facts.floor_of_ids(one, target), facts.gave_beyond(target)]
+    hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(target))]))
     return hob if hob <= MAX_HOB else None
 
 
 def cannot_return(facts: SwitchFacts, home: str) -> Refusal:
     """Brokers may go back, or Headgate can advance the ids so that they may."""
     why = way_back_is_beyond(facts, home)
-    return why if why and find_hob_for_return(facts, home) is None else None
+    away = facts.state.active() or facts.switch.target
+    return why if why and find_hob_beyond(facts, away, home) is None else None
 
 
 def ids_of_target_are_read(facts: SwitchFacts) -> Refusal:
@@ -212,7 +213,9 @@ def ids_of_target_are_read(facts: SwitchFacts) -> Refusal:
 def nothing_contests(facts: SwitchFacts) -> Refusal:
     """The registry shows nothing that Headgate did not order."""
     contested = facts.state.contested
-    return f"{contested}; resolve that first, then `resume`" if contested else None
+    if facts.state.contested_by is not None:
+        return f"{contested}: `resume` directs them back by a later epoch"
+    return f"{contested}: undo that in the registry first, and the switch goes on by itself" if contested else None
 
 
 # --- going live (rows 5, 6)
@@ -275,7 +278,7 @@ def order_holds(facts: SwitchFacts) -> Refusal:
     most = max(behind, key=lambda m: m.given)
     owner = "the source" if most.name == facts.switch.source else most.name
     remedy = remedy_beyond(most.given, facts.switch.target)
-    return f"{owner} gave {most.given}, the target began at {floor}: {remedy}, then `resume`"
+    return f"{owner} gave {most.given}, the target began at {floor}: {remedy}"
 
 
 # --- ledgers (rows 8 to 16)
@@ -361,13 +364,14 @@ def was_promoted(task: LedgerTask) -> Refusal:
 
 
 def is_unread(facts: SwitchFacts, name: str) -> Refusal:
-    """Every live broker just reported that it does not use it, and by an inventory since, no reference names it."""
-    inventory = facts.state.inventory
+    """Since the last switch ended, every live broker reported that it does not use it, and no reference names it."""
+    inventory, switch = facts.state.inventory, facts.state.switch
+    since_ms = switch.ended_ms if switch is not None else -1
     if facts.state.active() == name:
         return f"{name} is active"
-    if inventory is None or inventory.at_ms < facts.switch.ended_ms:
+    if switch is not None and (inventory is None or inventory.at_ms < since_ms):
         return "no inventory since the switch ended"
-    return _has_no_references(facts, name) or no_broker_uses(facts, name, facts.switch.ended_ms)
+    return _has_no_references(facts, name) or no_broker_uses(facts, name, since_ms)
 
 
 def _has_no_references(facts: SwitchFacts, name: str) -> str | None:

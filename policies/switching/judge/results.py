@@ -255,8 +255,8 @@ def _try_again(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> I
     again = replace(task, tries=task.tries + 1)
     if why := guards.has_tries_left(again, facts.limits.retries):
         return _give_up(again, why)
-    if facts.switch.stage is SwitchStage.ABORTED:
-        return _give_up(again, "the switch is over")
+    if facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept:
+        return _give_up(again, "an operator ended it")
     if task.awaiting is SwitchAction.DELETE_OLD:
         return iter([PutTask(replace(again, awaiting=SwitchAction.NONE))])  # ordered again if it is still allowed
     return iter([OrderLedger(again, SwitchReason.EXECUTOR_FAILED, task.awaiting)])

@@ -103,7 +103,10 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     ids_collide = None if switch.bypassed else guards.future_is_disjoint(facts, switch.source, switch.target)
     order_breaks = None if switch.bypassed else guards.order_holds(facts)
     unlike = guards.identities_differ(facts, switch.source, switch.target)
-    why = guards.none_writes_to_old(facts) or ids_collide or order_breaks or unlike or ""
+    why = guards.none_writes_to_old(facts) or unlike or ""
+    if not why and (ids_collide or order_breaks or facts.is_raised):
+        yield from _mend_ids(facts, ids_collide, order_breaks)
+        return
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
     if why or guards.read_since_acks(facts):
         return
@@ -116,6 +119,28 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     }
     yield Advance(SwitchStage.LIVE_DUAL_READ, SwitchReason.ALL_ACKED, sentence, windows)
     yield TakeInventory()
+
+
+def _mend_ids(facts: SwitchFacts, ids_collide: str | None, order_breaks: str | None) -> Iterator[Change]:
+    """Row 6, ids: advance the target beyond all ids that were given, then direct brokers there by the next epoch.
+
+    A client that is open remembers the lower ``HOB``, so a remedy counts only for clients opened since.
+    """
+    target, generator = facts.switch.target, facts.generator(facts.switch.target)
+    why = ids_collide or order_breaks or ""
+    yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
+    if ids_collide:
+        yield from _advance_ids(facts, target, guards.find_hob_beyond(facts, facts.switch.source, target))
+    elif generator is not None:
+        yield UpdateSwitch({"target_floor": max(facts.switch.target_floor, generator.next_id), "advanced": ""})
+        yield DirectBrokers(SwitchReason.NOT_READY, target)
+
+
+def _advance_ids(facts: SwitchFacts, name: str, hob: int | None) -> Iterator[Change]:
+    """Order a ``HOB`` once; a reading of the cluster shows it."""
+    if hob is not None and facts.switch.advanced != (mark := f"{name}/{hob_name(hob)}"):
+        yield UpdateSwitch({"advanced": mark})
+        yield AdvanceIds(name, hob)
 
 
 def _reject(facts: SwitchFacts) -> Iterator[Change]:
@@ -211,12 +236,10 @@ def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
 
     Brokers open a new client once they are directed there: one that stayed open remembers the former ``HOB``.
     """
-    home = facts.switch.home
-    if not guards.ids_of_target_are_read(facts) and (hob := guards.find_hob_for_return(facts, home)) is not None:
+    home, away = facts.switch.home, facts.state.active() or facts.switch.target
+    if not guards.ids_of_target_are_read(facts) and (hob := guards.find_hob_beyond(facts, away, home)) is not None:
         why = f"{home} is being advanced to {hob_name(hob)}, beyond all ids that brokers may have got ({why})"
-        if facts.switch.advanced != (mark := f"{home}/{hob_name(hob)}"):
-            yield UpdateSwitch({"advanced": mark})
-            yield AdvanceIds(home, hob)
+        yield from _advance_ids(facts, home, hob)
     yield from _block(facts, why, f"brokers do not go back to {home} yet: {why}")
 
 
@@ -266,7 +289,8 @@ def _find_copies(facts: SwitchFacts) -> Iterator[LedgerTask]:
 
 def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
     if facts.switch.kept:
-        if facts.switch.awaiting is SwitchAction.NONE and not facts.inventory_is_old:
+        is_idle = facts.switch.awaiting is SwitchAction.NONE and not facts.plan.count_ordered(SwitchAction.DELETE_OLD)
+        if is_idle and not facts.inventory_is_old:
             yield WriteStatus(SwitchAction.STATUS_NEW)
         return
     behind = guards.brokers_follow(facts)

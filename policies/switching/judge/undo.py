@@ -151,6 +151,11 @@ def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield from _send_back(facts, live, command)
     elif live.stage in REVERSIBLE:
         yield from _take_back(facts, live, command, attribution_only=True)
+    elif live.stage is SwitchStage.CLEANUP and live.kept:
+        stay = _name_kept(facts)
+        yield _end(
+            facts, f"the switch to {live.target} is ended without a last inventory; {stay}, also in the registry"
+        )
     elif live.stage is SwitchStage.CLEANUP:
         yield from _stop_cleanup(facts)
     elif live.stage is SwitchStage.ROLLBACK:
@@ -175,11 +180,15 @@ def _name_leftovers(facts: SwitchFacts) -> str:
     return "; ".join(filter(None, (still, astray)))
 
 
+def _name_kept(facts: SwitchFacts) -> str:
+    stay = facts.plan.count(*_TO_DELETE)
+    return f"{counted_with(stay, 'ledger', 'stays', 'stay')} in {facts.switch.source}"
+
+
 def _stop_cleanup(facts: SwitchFacts) -> Iterator[Change]:
-    """Deletions under way come to their end; all other ledgers stay where they are."""
+    """Deletions that an executor has begun come to their end; all other ledgers stay where they are."""
     kept = [t for t in facts.plan if t.awaiting is SwitchAction.NONE and t.stage in _TO_DELETE]
-    sentence = f"nothing more is deleted: {counted_with(len(kept), 'ledger', 'stays', 'stay')} in {facts.switch.source}"
-    yield UpdateSwitch({"halted": "", "paused": False})
-    yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, sentence)
+    yield UpdateSwitch({"halted": "", "paused": False, "kept": True, "blocked": ""})
+    yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, f"nothing more is deleted: {_name_kept(facts)}")
     for task in kept:
         yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))

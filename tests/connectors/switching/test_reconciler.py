@@ -1,5 +1,6 @@
 """What a reconciler does with its lease, with orders, and with what it cannot do: call by call, everything at once."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from connectors.switching import reconciler
 from connectors.switching.dependencies import Dependencies
 from connectors.switching.lease import HeldLease
 from connectors.switching.metrics import SwitchExecutorMetrics
@@ -147,8 +149,8 @@ class World:
         self.published: list[Reading] = []
         self.results: list[bytes] = []
         self.series = CollectorRegistry()
-        self.epoch: int | None = 2
-        """The epoch of the directive in ZooKeeper; None: it cannot be read."""
+        self.epochs: list[int | None] = [2]
+        """The epochs of the directive in ZooKeeper by reading, the last one for good; None: it cannot be read."""
         publish = self.published.append
         self.reconciler = SwitchReconciler(
             "c1",
@@ -157,7 +159,7 @@ class World:
                 observations=ObservationPublisher("c1", self.registry, self.reader, publish, "old"),
                 registry_orders=self.registry,
                 ledger_orders=self.ledgers,
-                read_epoch=lambda: self.epoch,
+                read_epoch=lambda: self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0],
                 publish=publish,
                 results=ResultOutbox(lambda _key, value: self.results.append(value)),
                 metrics=SwitchExecutorMetrics(self.series),
@@ -335,13 +337,39 @@ def test_a_recall_voids_what_was_not_begun(verdict: SwitchVerdict, stage: Switch
     assert [done for done, _ in world.ledgers.done] == ([verdict] if is_begun else [])
 
 
-@pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False), (None, False)])
-def test_nothing_is_written_under_an_old_epoch_or_an_unread_one(epoch: int | None, is_begun: bool) -> None:
+@pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False)])
+def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool) -> None:
     world = World()
-    world.epoch = epoch
+    world.epochs = [epoch]
     world.reconcile()
     world.reconcile(order(SwitchVerdict.PROMOTE))
     assert bool(world.ledgers.done) is is_begun
+
+
+@pytest.mark.parametrize(("then", "is_begun"), [(2, True), (3, False)])
+def test_while_the_epoch_cannot_be_read_an_order_waits_and_is_not_lost(
+    then: int, is_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "_UNREAD_SECONDS", 0)
+    world = World()
+    world.epochs = [None, None, then]
+    world.reconcile()
+    world.reconcile(order(SwitchVerdict.PROMOTE))
+    assert (bool(world.ledgers.done), world.epochs) == (is_begun, [then])
+
+
+def test_a_deletion_that_an_operator_recalls_is_not_begun_and_is_reported() -> None:
+    """The policy waits for the outcome of each deletion, because a deletion cannot be undone."""
+    world, later = World(), Later()
+    world.reconcile()
+    world.reconciler.receive(order(SwitchVerdict.DELETE_OLD))
+    world.reconciler.receive(record(verdict=SwitchStage.CLEANUP, kept=True))
+    world.reconciler.reconcile(later, later)
+    while later.work:
+        later.work.pop()()
+    assert world.ledgers.done == []
+    [result] = [json.loads(each)["data"] for each in world.results]
+    assert (result["result"], "before the deletion began" in result["detail"]) == ("failed", True)
 
 
 @pytest.mark.parametrize(("verdict", "most"), [(COPY, 8), (SwitchVerdict.PROMOTE, 2)], ids=["copies", "all else"])

@@ -55,7 +55,7 @@ def test_a_cluster_is_registered_under_no_name_that_another_znode_has_or_that_no
 
 def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
     world = World().to(S.DONE)
-    world.later().tell(world.inventory_event())
+    world.later().refresh().tell(world.inventory_event())
     world.tell(command("unregister", world.key(), name="old"))
     world.tell(
         command("register", world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),

@@ -6,12 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import ClusterSeen, RegistrySeen
+from policies.switching.events import ClusterSeen, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
+from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from policies.switching.watch import awaited
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
@@ -119,15 +121,41 @@ def test_a_broker_that_acks_while_a_rejection_waits_leaves_it_to_a_person() -> N
     assert (world.stage, world.switch.degraded, world.switch.returning) == (S.TRIGGERED, True, "")
 
 
-def test_a_switch_blocked_on_order_goes_on_once_the_target_is_advanced() -> None:
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_a_target_whose_ids_are_behind_is_advanced_and_brokers_open_new_clients(is_by_hand: bool) -> None:
+    """A client that is open remembers the lower HOB, so the acks of the first directive do not count."""
     world = World().to(S.TRIGGERED)
     world.clusters["old"].hob, world.clusters["old"].created = 1, 7
     world.acks()
-    assert world.switch.blocked
-    advance(world, "new", 3)
-    assert "began at" in world.switch.blocked, "what it gave before may lie below"
-    world.tell(world.start_event())
+    assert "advance to HOB-0000000002" in world.switch.blocked
+    if is_by_hand:
+        advance(world, "new", 3)
+    else:
+        world.work(SwitchVerdict.ADVANCE_IDS)
+    assert (world.stage, world.state.epoch, world.state.active()) == (S.TRIGGERED, 2, "new")
+    world.later().tell(*(world.broker_event(b, epoch=1) for b in world.brokers))
+    assert world.is_at(S.TRIGGERED)
+    world.acks()
     assert world.is_at(S.LIVE_DUAL_READ)
+    world.write("t1", "b1")
+
+
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize("which", ["resume", "start"])
+def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clients(
+    stage: SwitchStage, which: str
+) -> None:
+    world = World().to(stage)
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 1
+    world.later().tell(world.cluster_event("old"))
+    assert "then `resume`" in world.switch.halted
+    advance(world, "new", 3)
+    said = world.tell(command("resume", "r") if which == "resume" else world.start_event())
+    assert [s.details["target"] for s in said if s.verdict is SwitchVerdict.WRITE_DIRECTIVE] == ["new"]
+    assert (world.state.epoch, world.switch.halted) == (2, "")
+    assert [d.broker for d in awaited(Transition(world.state, world.limits, world.now_ms).facts())] == ["b1", "b2"]
+    world.later().acks()
+    assert not list(awaited(Transition(world.state, world.limits, world.now_ms).facts()))
 
 
 # --- every stage
@@ -179,6 +207,33 @@ def test_abort_stops_a_clean_up_and_start_takes_it_up_again() -> None:
     world.later(15 * DAY_MS).tell(command("cleanup", "c"))
     world.work()
     assert world.is_at(S.DONE)
+
+
+def test_abort_leads_out_of_a_clean_up_although_no_broker_can_follow_and_nothing_can_be_listed() -> None:
+    """The target died in the clean-up: one `abort` stops the deletions, a second one ends it where it stands."""
+    world = World().to(S.CLEANUP)
+    world.orders.clear()
+    world.tell(*(world.broker_event(b, failed=True, epoch=world.state.epoch) for b in world.brokers))
+    assert "cannot reach its target" in world.switch.blocked
+    world.tell(command("abort", "a"))
+    assert (world.stage, world.switch.blocked) == (S.CLEANUP, "")
+    assert "3 ledgers stay in old" in world.tell(command("abort", "b"))[0].sentence
+    assert world.is_at(S.ABORTED)
+
+
+def test_after_abort_a_clean_up_waits_for_deletions_that_were_begun_and_orders_none_again() -> None:
+    world = World(SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3)).to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY)
+    deletions, world.orders = world.orders, []
+    world.tell(command("abort", "a"))
+    world.work()
+    assert (world.stage, len(deletions)) == (S.CLEANUP, 2)
+    failed, done = deletions
+    world.tell(LedgerResult(failed.task.ledger_id, failed.op, LedgerOutcome.FAILED))  # type: ignore[union-attr]
+    world.tell(*world.carry_out(done))
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert sorted(world.stages().values()) == [LedgerStage.CLEANED, LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED]
 
 
 def test_abort_ends_a_rollback_that_cannot_end_and_names_what_is_left() -> None:
