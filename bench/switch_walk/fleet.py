@@ -4,12 +4,12 @@ A broker may follow a directive long before it reports that, or never report it.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from policies.switching import events as every_event
-from policies.switching.decisions import ORDERS, SwitchVerdict
+from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge.changes import DecisionDraft
@@ -25,10 +25,13 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
-from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer
+from tests.policies.switching.commands import command
+from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply
 
 S = SwitchStage
 _REMEDY = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to HOB-(\d+)")
+_NAMED = re.compile(r"`(abort|rollback|resume|pause|cleanup|end|start|register)\b")
+_NO_REFUSAL = (None, RejectCode.PRECHECK_FAILED, RejectCode.COLLISION)
 _READS_ONLY = (SwitchVerdict.RUN_PRECHECK, SwitchVerdict.TAKE_INVENTORY)
 
 
@@ -38,6 +41,22 @@ class Broker:
 
     writes_to: str
     epoch: int = 0
+    clients: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By cluster, the HOB that its open client remembers, and the epoch at which it was opened."""
+
+    @property
+    def client_epoch(self) -> int:
+        """The epoch at which it opened the client that it writes with."""
+        return self.clients.get(self.writes_to, (0, 0))[1]
+
+    @property
+    def hob(self) -> int | None:
+        """The HOB that the client with which it writes remembers; None: it opens one only now."""
+        return self.clients.get(self.writes_to, (None, 0))[0]
+
+    def moved(self, cluster: str, epoch: int | None = None) -> "Broker":
+        """Return it as it writes to another cluster, with the clients that it has."""
+        return Broker(cluster, self.epoch if epoch is None else epoch, self.clients)
 
 
 class Fleet(World):
@@ -132,16 +151,25 @@ class Fleet(World):
             return directive.target
         return next((e.name for e in known.entries if e.status is ClusterStatus.ACTIVE), "old")
 
-    def adopt(self, name: str) -> None:
-        """Make a broker follow the directive in force; it reports that only when `report` is called."""
-        directive = self.in_force()
-        self.fleet[name] = Broker(self.where(), directive.epoch if directive else 0)
+    def adopt(self, name: str, *, opens_client: bool = True) -> None:
+        """Make a broker follow the directive in force; it reports that only when `report` is called.
+
+        Args:
+            name: of the broker.
+            opens_client: as an agent must. Else it goes on with the client that it has, which remembers its HOB.
+        """
+        directive, where = self.in_force(), self.where()
+        epoch, clients = directive.epoch if directive else 0, dict(self.fleet[name].clients)
+        if opens_client or where not in clients:
+            clients[where] = (self.clusters[where].hob or 0, epoch)
+        self.fleet[name] = Broker(where, epoch, clients)
 
     def write_anywhere(self, topic: str, name: str) -> None:
         """Create a ledger of a topic. Only brokers that follow the directive must never get a lower id."""
         one = self.fleet[name]
-        follows = one == Broker(self.where(), self.in_force().epoch if self.in_force() else 0)  # type: ignore[union-attr]
-        ledger_id = self.clusters[one.writes_to].allocate(topic, self.now_ms)
+        epoch = self.in_force().epoch if self.in_force() else 0  # type: ignore[union-attr]
+        follows = (one.writes_to, one.epoch, one.client_epoch) == (self.where(), epoch, epoch)
+        ledger_id = self.clusters[one.writes_to].allocate(topic, self.now_ms, one.hob)
         if not follows or self.foreign is not None or one.epoch == self.taken_over > 0:
             self.astray.append((topic, one.writes_to, ledger_id, one.writes_to in self.directed_to))
             return
@@ -168,7 +196,8 @@ class Fleet(World):
         """A report of a broker as of now, which may arrive later."""
         one = self.fleet[name]
         self.brokers[name] = one.writes_to
-        return self.broker_event(name, epoch=one.epoch, writes=(one.writes_to,), **more)
+        said = {"writes": (one.writes_to,), "client_epoch": one.client_epoch} | more
+        return self.broker_event(name, epoch=one.epoch, **said)
 
     def members_event(self) -> Any:
         """Return a reading of the live brokers."""
@@ -242,6 +271,7 @@ class Fleet(World):
             return
         for one in said:
             self._heed(one)
+            self._must_name_a_way(one)
         orders = [o for o in said if o.verdict in ORDERS and o.verdict not in _READS_ONLY]
         if self.contested_heard and orders and type(event).__name__ != "Resume":
             raise HarmError(f"CONTESTED: {orders[0].verdict.value} although somebody else directs")
@@ -267,6 +297,32 @@ class Fleet(World):
                 self.remedies.append((name, hob))
         if one.verdict is SwitchVerdict.HALT and self.just_remedied:
             raise HarmError(f"REMEDY HALTS: {one.sentence}")
+
+    def _must_name_a_way(self, one: DecisionDraft) -> None:
+        """Raise HarmError if a refusal names commands, and none of them is accepted now."""
+        named = _NAMED.findall(one.sentence) if one.verdict is SwitchVerdict.REJECT else []
+        if named and one.subject.startswith("commands/") and not any(map(self._is_accepted, named)):
+            raise HarmError(f"REFUSAL: {one.sentence}, but none of {named} is accepted at {self._stage_name()}")
+
+    def _stage_name(self) -> str:
+        return self.state.switch.stage.value if self.state.switch else "none"
+
+    def _is_accepted(self, name: str) -> bool:
+        """Whether a command is accepted now, or lacks only a precheck, which `headgate switch start` makes first."""
+        ways: dict[str, list[dict[str, Any]]] = {
+            "rollback": [{"attribution_only": True}, {"attribution_only": False}],
+            "start": [{"target": each} for each in self.clusters],
+            "register": [
+                {"name": e.name, "uri": e.uri, "instance_id": e.instance_id, "root": e.root, "status": "active"}
+                for e in self.state.entries
+            ],
+        }
+        for args in ways.get(name, [{}]):
+            trial = command(name, self.key(), dry_run=True, **args)
+            _, (preview,) = apply(self.state, (trial,), self.limits, self.now_ms)
+            if preview.code in _NO_REFUSAL:
+                return True
+        return False
 
     def _must_need_nobody(self, one: DecisionDraft) -> None:
         """Raise HarmError if a cluster is given up that is active or referenced."""
@@ -301,6 +357,8 @@ class Fleet(World):
             said = reports.get(name)
             if said is None or said.acked_epoch != directive.epoch:  # type: ignore[union-attr]
                 return f"{name} does not follow"
+            if said.client_epoch is not None and said.client_epoch < directive.epoch:  # type: ignore[union-attr]
+                return f"{name} writes through an old client"
             if set(said.writes) - {directive.target}:  # type: ignore[union-attr]
                 return f"{name} writes to {said.writes}"
         return ""

@@ -48,9 +48,7 @@ def follow_remedy(fleet: Fleet, _draw: Random) -> None:
     if fleet.remedies:
         name, hob = fleet.remedies.pop()
         fleet.read()
-        one = fleet.clusters[name]
-        if hob > (one.hob or 0):
-            one.hob, one.created = hob, 0
+        fleet.clusters[name].advance(hob)
         fleet.just_remedied = True
         fleet.read()
         fleet.just_remedied = False
@@ -74,7 +72,7 @@ def _is_silent(fleet: Fleet, draw: Random) -> None:
     name = _any_broker(fleet, draw)
     fleet.later(fleet.limits.ack_timeout_ms)
     if draw.random() < 0.3:
-        fleet.fleet[name] = Broker(draw.choice(sorted(fleet.clusters)), fleet.fleet[name].epoch)
+        fleet.fleet[name] = fleet.fleet[name].moved(draw.choice(sorted(fleet.clusters)))
     for other in sorted(fleet.fleet):
         if other != name:
             fleet.later(10).report(other)
@@ -117,6 +115,13 @@ def _adopts(fleet: Fleet, draw: Random) -> None:
     fleet.later().adopt(_any_broker(fleet, draw))
 
 
+def _keeps_its_client(fleet: Fleet, draw: Random) -> None:
+    """Let a broker follow with the client that it has open, which remembers its HOB."""
+    name = _any_broker(fleet, draw)
+    fleet.later().adopt(name, opens_client=False)
+    fleet.report(name)
+
+
 def _reports(fleet: Fleet, draw: Random) -> None:
     fleet.later().report(_any_broker(fleet, draw))
 
@@ -129,7 +134,8 @@ def _follows(fleet: Fleet, draw: Random) -> None:
 
 def _goes_back(fleet: Fleet, draw: Random) -> None:
     name = _any_broker(fleet, draw)
-    fleet.fleet[name] = Broker(draw.choice(sorted(fleet.clusters)), max(0, fleet.fleet[name].epoch - 1))
+    before = fleet.fleet[name]
+    fleet.fleet[name] = before.moved(draw.choice(sorted(fleet.clusters)), max(0, before.epoch - 1))
     if draw.random() < 0.7:
         fleet.later().report(name)
 
@@ -170,7 +176,7 @@ def _new_reference(fleet: Fleet, draw: Random) -> None:
     """Create a subscription where its broker writes; a disobedient broker creates it in the old cluster."""
     one, path = fleet.fleet[_any_broker(fleet, draw)], f"/n{len(fleet.refs)}"
     if len(fleet.refs) < 8 and draw.random() < 0.3:
-        made = fleet.clusters[one.writes_to].allocate(path, fleet.now_ms)
+        made = fleet.clusters[one.writes_to].allocate(path, fleet.now_ms, one.hob)
         fleet.refs[path] = Ref(LedgerKind.CURSOR, made, path, one.writes_to)
 
 
@@ -275,7 +281,7 @@ def _rolls_over(fleet: Fleet, draw: Random) -> None:
     cursors = [r for r in fleet.refs.values() if r.kind is LedgerKind.CURSOR and r.ledger_id >= 0]
     if cursors and draw.random() < 0.3:
         ref, one = draw.choice(cursors), fleet.fleet[_any_broker(fleet, draw)]
-        ref.ledger_id = fleet.clusters[one.writes_to].allocate(ref.content, fleet.now_ms)
+        ref.ledger_id = fleet.clusters[one.writes_to].allocate(ref.content, fleet.now_ms, one.hob)
         ref.attribution = one.writes_to
 
 
@@ -373,7 +379,7 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
 
 STEPS: tuple[tuple[int, Step], ...] = (
     (6, _start), (1, _roll_back), (1, _abort), (1, _command("pause")), (3, _command("resume")), (3, _luck),
-    (1, _ends), (2, _is_silent),
+    (1, _ends), (2, _is_silent), (2, _keeps_its_client),
     (3, _cleans_up), (3, follow_remedy), (4, _time),
     (6, _adopts), (6, _reports), (10, _follows), (1, _goes_back), (1, _joins), (1, _leaves), (8, _writes),
     (1, _client_fails), (1, _new_reference), (16, _works), (1, _dies), (1, _fails), (2, _repeats),

@@ -35,6 +35,8 @@ def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
         yield f"`cleanup` (lists what to delete in {record.source}; `--execute` deletes it)"
     if at is S.HOLD:
         yield f"`end` (leaves hold, and keeps the ledgers in {record.source}; `--delete` deletes them at once)"
+    elif at in REVERSIBLE and record.rollback_until is not None and now >= record.rollback_until:
+        yield f"`end` (ends it where it stands; what has not moved stays in {record.source})"
     if at is S.ROLLED_BACK_WITH_FAILURES:
         yield "`rollback` (tries again what was not taken back)"
     if at is S.DONE_WITH_FAILURES:

@@ -42,6 +42,7 @@ from policies.switching.state import (
 from policies.units import counted, counted_with, format_instant, from_millis, name_some
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
+_UNFINISHED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING})
 _STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
 _DELETES_COPIES = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES})
 _NOT_PAUSED = (ENDED - _DELETES_COPIES) | {SwitchStage.DONE_WITH_FAILURES}
@@ -129,6 +130,8 @@ def _refuse_start(
     facts: SwitchFacts, command: SwitchCommand, target: str, source: str | None
 ) -> tuple[RejectCode, str] | None:
     """Return the first guard of row 4 that does not hold."""
+    if facts.state.live_switch() is not None and (why := guards.nothing_contests(facts)):
+        return RejectCode.CONTESTED, why
     if why := guards.no_other_switch(facts):
         return RejectCode.SWITCH_IN_PROGRESS, why
     if facts.state.entry(target) is None:
@@ -264,15 +267,16 @@ def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int)
 def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
     live = facts.state.live_switch()
-    if live is None or live.stage is not SwitchStage.HOLD:
+    if live is not None and (why := guards.nothing_contests(facts)):
+        yield reject(command, RejectCode.CONTESTED, why)
+    elif live is None or live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, _refuse_cleanup(live))
     elif why := guards.window_elapsed(facts):
         yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, f"{why}; `end` leaves hold at once")
     elif why := facts.stands_still:
-        code = RejectCode.CONTESTED if facts.state.contested else _INVALID
-        yield reject(command, code, f"{why}; `resume` it first")
+        yield reject(command, _INVALID, f"{why}; `resume` it first")
     elif why := guards.brokers_follow(facts):
-        yield reject(command, RejectCode.BROKERS_BEHIND, why)
+        yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; `end` keeps all ledgers and needs no broker to follow")
     else:
         ids = [str(t.ledger_id) for t in facts.plan if t.stage is LedgerStage.PROMOTED]
         are = counted_with(len(ids), "ledger", "is", "are")
@@ -292,12 +296,17 @@ def _refuse_cleanup(live: Switch | None) -> str:
 
 
 def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 31: leave hold at any hour. The copied ledgers stay in the source, or are deleted with `delete`."""
+    """Row 31: leave hold at any hour. The copied ledgers stay in the source, or are deleted with `delete`.
+
+    Once the rollback window is over, it also ends a switch that still copies or promotes: the rest stays in the source.
+    """
     live = facts.state.live_switch()
-    if live is None or live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, _refuse_end(live))
-    elif why := guards.nothing_contests(facts):
+    if live is not None and (why := guards.nothing_contests(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
+    elif live is None or not guards.can_end(facts):
+        yield reject(command, _INVALID, _refuse_end(live))
+    elif command.args.delete and live.stage is not SwitchStage.HOLD:
+        yield reject(command, _INVALID, f"the switch is at {live.stage.value}: `end` without `--delete` ends it there")
     elif command.args.delete and (why := guards.brokers_follow(facts)):
         yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
     else:
@@ -309,8 +318,11 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         are = counted_with(len(ids), "ledger", "is", "are")
         done = "to be deleted from" if command.args.delete else "kept in"
         risk = ", which cannot be undone" if command.args.delete else ""
-        sentence = f"hold ends: {are} {done} {live.source}{risk}: {name_some(ids) or 'none'}{given_up}"
+        sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {name_some(ids) or 'none'}{given_up}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, fields)
+        for task in [t for t in facts.plan if t.stage in _UNFINISHED]:
+            left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.ABORTED.value)
+            yield PutTask(left, numbered=True)  # a result that is still under way is late
         yield TakeInventory()
 
 

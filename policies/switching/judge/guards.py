@@ -11,16 +11,11 @@ from policies.switching.facts import SwitchFacts, moved_ms
 from policies.switching.id_generators import MAX_HOB, hob_beyond, remedy_beyond
 from policies.switching.ledgers import CopyIntent, Ledger, has_id, is_ours, same_ledger
 from policies.switching.references import ANY_CLUSTER
-from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
+from policies.switching.state import DELETING, REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
 from policies.switching.watch import describe_brokers, deviations
 from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
-_ENDS = {
-    SwitchStage.HOLD: "`end` ends it",
-    SwitchStage.DONE_WITH_FAILURES: "`abort` lets go of what stays behind",
-}
-"""The commands that end a live switch, where `abort` is not the usual one."""
 Refusal = str | None
 """The reason why a condition does not hold; None if it holds."""
 
@@ -90,7 +85,15 @@ def no_other_switch(facts: SwitchFacts) -> Refusal:
     live = facts.state.live_switch()
     if live is None:
         return None
-    return f"the switch to {live.target} is at {live.stage.value}: {_ENDS.get(live.stage, '`abort` ends it')}"
+    way = "`abort` lets go of what stays behind" if live.stage is SwitchStage.DONE_WITH_FAILURES else "`abort` ends it"
+    return f"the switch to {live.target} is at {live.stage.value}: {'`end` ends it' if can_end(facts) else way}"
+
+
+def can_end(facts: SwitchFacts) -> bool:
+    """Whether `end` is accepted: in hold, and at any live stage that can no longer be taken back."""
+    stage = facts.switch.stage
+    is_final = before_rollback_end(facts) is not None or no_delete_intent(facts) is not None
+    return stage is SwitchStage.HOLD or (stage in REVERSIBLE and is_final)
 
 
 def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:

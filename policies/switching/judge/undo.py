@@ -59,26 +59,17 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
 def _take_back(facts: SwitchFacts, live: Switch, command: SwitchCommand, *, attribution_only: bool) -> Iterator[Change]:
     """Take back the promotions of a live switch, while the rollback window is open."""
     if why := guards.before_rollback_end(facts):
-        yield reject(command, RejectCode.WINDOW_EXPIRED, f"{why}; {_name_next_command(facts, live)}")
+        way = "`abort` stops the clean-up" if live.stage is SwitchStage.CLEANUP else "`end` ends the switch"
+        yield reject(command, RejectCode.WINDOW_EXPIRED, f"{why}; {way}")
     elif live.stage is SwitchStage.CLEANUP:
         yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun; `abort` stops it")
     elif why := guards.no_delete_intent(facts):
-        yield reject(command, RejectCode.CLEANUP_STARTED, why)
+        yield reject(command, RejectCode.CLEANUP_STARTED, f"{why}; `end` ends the switch")
     elif not attribution_only and (why := guards.cannot_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
     else:
         sentence = f"the switch to {live.target} is rolled back"
         yield from roll_back(facts, sentence, _COMMANDED, attribution_only=attribution_only)
-
-
-def _name_next_command(facts: SwitchFacts, live: Switch) -> str:
-    """Name the command that ends a switch that can no longer be taken back."""
-    if live.stage is SwitchStage.CLEANUP:
-        return "`abort` stops the clean-up"
-    if live.stage is SwitchStage.HOLD:
-        return "`end` ends the switch"
-    goes_on = "`resume` lets it go on" if facts.stands_still else "it goes on"
-    return f"{goes_on} to hold, and `end` ends it there"
 
 
 def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attribution_only: bool) -> Iterator[Change]:

@@ -77,6 +77,8 @@ class Bookies:
     layout: Layout | None = Layout.HIERARCHICAL
     lower_given: int = 0
     """The number of ids that clients took below the present ``HOB``, which they remember."""
+    lower: dict[int, int] = field(default_factory=dict)
+    """The number of ids that each former ``HOB`` gave; 0 is ``idgen``."""
     ledgers: dict[int, Held] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
 
@@ -84,10 +86,27 @@ class Bookies:
     def generator(self) -> IdGenerator:
         return IdGenerator(self.hob, 2 * self.created, 0)
 
-    def allocate(self, content: str, now_ms: int) -> int:
-        """Create a ledger under the next id, as a broker does for a topic or a cursor."""
-        ledger_id = self.generator.next_id
-        self.created += 1
+    def advance(self, hob: int) -> None:
+        """Create a later ``HOB``; a client that is open goes on below it."""
+        if hob > (self.hob or 0):
+            self.lower[self.hob or 0] = self.created
+            self.hob, self.created = hob, 0
+
+    def allocate(self, content: str, now_ms: int, hob: int | None = None) -> int:
+        """Create a ledger under the next id, as a broker does for a topic or a cursor.
+
+        Args:
+            content: of the ledger.
+            now_ms: the time.
+            hob: the ``HOB`` that the client remembers; None: the present one.
+        """
+        if hob is None or hob not in self.lower:
+            ledger_id = self.generator.next_id
+            self.created += 1
+        else:
+            ledger_id = hob << 32 | self.lower[hob]
+            self.lower[hob] += 1
+            self.lower_given += 1
         if ledger_id in self.ledgers:
             raise HarmError(f"INV-2: {self.name} gave {ledger_id}, which exists")
         if ledger_id in self.deleted:
@@ -231,7 +250,7 @@ class World:
         return ClusterSeen(
             ClusterSnapshot(
                 name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
-                read_ms=self.now_ms, lower_counters=int(one.hob is not None), lower_given=one.lower_given,
+                read_ms=self.now_ms, lower_counters=int(one.hob is not None) + len(one.lower), lower_given=one.lower_given,
             )
         )  # fmt: skip
 
@@ -310,8 +329,7 @@ class World:
             return [self.prechecked_event(str(order.details["target"]))]
         if order.verdict is SwitchVerdict.ADVANCE_IDS:
             one, hob = self.clusters[str(order.details["name"])], int(str(order.details["hob"]))
-            if hob > (one.hob or 0):
-                one.hob, one.created = hob, 0
+            one.advance(hob)
             return [self.cluster_event(one.name)]
         if order.verdict is SwitchVerdict.WRITE_STATUS:
             return [StatusResult(self.switch.awaiting, order.op, ok=True)]

@@ -302,15 +302,24 @@ def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     assert (refused.code, "`end` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
 
 
-@pytest.mark.parametrize(
-    ("paused", "way"),
-    [(False, "; it goes on to hold, and `end` ends it there"), (True, "; `resume` lets it go on to hold, and")],
-)
-def test_after_the_window_a_switch_that_still_copies_is_told_what_comes_first(paused: bool, way: str) -> None:
-    world = World().to(S.BUILD)
-    world.tell(*([command("pause", "p")] if paused else []))
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_after_the_window_a_switch_that_still_copies_ends_where_it_stands(stage: SwitchStage, is_paused: bool) -> None:
+    world = World().to(stage)
+    before = dict(world.clusters["old"].ledgers)
+    world.tell(*([command("pause", "p")] if is_paused else []))
     [refused] = world.later(2 * DAY_MS).tell(command("rollback", "r"))
-    assert way in refused.sentence
+    assert "`end` ends the switch" in refused.sentence
+    assert codes(world.tell(command("end", "d", delete=True))) == [RejectCode.INVALID_TRANSITION]
+    world.tell(command("end", "e"))
+    world.orders = [o for o in world.orders if o.verdict in (SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.WRITE_STATUS)]
+    world.work()
+    assert world.stage in (S.DONE, S.DONE_WITH_FAILURES)
+    assert world.clusters["old"].ledgers == before
+    if world.is_at(S.DONE_WITH_FAILURES):
+        world.acks().tell(world.start_event())
+        world.work()
+        assert world.is_at(S.HOLD), "what stayed behind is tried again"
 
 
 # --- back to the old cluster
