@@ -276,7 +276,7 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     elif why := facts.stands_still:
         yield reject(command, _INVALID, f"{why}; `resume` it first")
     elif why := guards.brokers_follow(facts):
-        yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; `end` keeps all ledgers and needs no broker to follow")
+        yield reject(command, RejectCode.BROKERS_BEHIND, why)
     else:
         ids = [str(t.ledger_id) for t in facts.plan if t.stage is LedgerStage.PROMOTED]
         are = counted_with(len(ids), "ledger", "is", "are")

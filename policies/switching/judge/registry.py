@@ -50,10 +50,10 @@ def register(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.NAME_CONFLICT, why)
     elif why := guards.identity_is_new(facts, entry.name, entry.instance_id, root):
         yield reject(command, RejectCode.URI_DUPLICATE, why)
-    elif why := _refuse_status(facts, entry.name, args.status, usual):
-        yield reject(command, RejectCode.INVALID_TRANSITION, why)
     elif not resolves and (why := guards.nothing_contests(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
+    elif why := _refuse_status(facts, entry.name, args.status, usual):
+        yield reject(command, RejectCode.INVALID_TRANSITION, why)
     elif _lacks_status_only(facts, entry.name, args.status):
         yield UpdateSwitch({"status_failed": False})
         yield WriteStatus(SwitchAction.STATUS_NEW)
