@@ -31,12 +31,7 @@ def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
     if record.halted or record.paused:
         yield "`resume` (goes on)"
     yield from _commands_back(record, now)
-    if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not record.halted:
-        yield f"`cleanup` (lists what to delete in {record.source}; `--execute` deletes it)"
-    if at is S.HOLD:
-        yield f"`end` (leaves hold, and keeps the ledgers in {record.source}; `--delete` deletes them at once)"
-    elif at in REVERSIBLE and record.rollback_until is not None and now >= record.rollback_until:
-        yield f"`end` (ends it where it stands; what has not moved stays in {record.source})"
+    yield from _commands_to_end(record, now)
     if at is S.ROLLED_BACK_WITH_FAILURES:
         yield "`rollback` (tries again what was not taken back)"
     if at is S.DONE_WITH_FAILURES:
@@ -45,6 +40,16 @@ def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
         yield "`abort` (ends it where it stands)"
     if at in _UNDER_WAY and not (record.paused or record.halted):
         yield "`pause` (nothing more is ordered)"
+
+
+def _commands_to_end(record: SwitchRecord, now: datetime) -> Iterator[str]:
+    at = record.verdict
+    if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not record.halted:
+        yield f"`cleanup` (lists what to delete in {record.source}; `--execute` deletes it)"
+    if at is S.HOLD:
+        yield f"`end` (leaves hold, and keeps the ledgers in {record.source}; `--delete` deletes them at once)"
+    elif at in REVERSIBLE and record.rollback_until is not None and now >= record.rollback_until:
+        yield f"`end` (ends it where it stands; what has not moved stays in {record.source})"
 
 
 def _commands_back(record: SwitchRecord, now: datetime) -> Iterator[str]:

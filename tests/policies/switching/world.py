@@ -250,7 +250,8 @@ class World:
         return ClusterSeen(
             ClusterSnapshot(
                 name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
-                read_ms=self.now_ms, lower_counters=int(one.hob is not None) + len(one.lower), lower_given=one.lower_given,
+                read_ms=self.now_ms, lower_given=one.lower_given,
+                lower_counters=int(one.hob is not None) + len(one.lower),
             )
         )  # fmt: skip
 
