@@ -196,7 +196,7 @@ class Fleet(World):
         """A report of a broker as of now, which may arrive later."""
         one = self.fleet[name]
         self.brokers[name] = one.writes_to
-        said = {"writes": (one.writes_to,), "client_epoch": one.client_epoch} | more
+        said: dict[str, Any] = {"writes": (one.writes_to,), "client_epoch": one.client_epoch, **more}
         return self.broker_event(name, epoch=one.epoch, **said)
 
     def members_event(self) -> Any:
