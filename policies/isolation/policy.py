@@ -8,6 +8,7 @@ from datetime import datetime
 
 from policies.alerts import Sender, review
 from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms
+from policies.isolation.bounds import keep_within_bounds
 from policies.isolation.emit import EmittedIsolation, emit, order_schedule
 from policies.isolation.emit_placements import placement_schedule
 from policies.isolation.facts import join_facts
@@ -40,7 +41,8 @@ class IsolationPolicy:
     ) -> Step[IsolationState]:
         """Fold, join facts, judge, emit and review alerts, each once."""
         before = state or IsolationState(to_millis(now))
-        known = fold(before.cluster, observations, self._settings)
+        kept, refused = keep_within_bounds(before.cluster, observations)
+        known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
         judgement = self._judge.judge(facts, before.orders)
         emitted = emit(judgement, facts, before, self._sender.issuer)
@@ -54,7 +56,7 @@ class IsolationPolicy:
             alerts=book,
             sequence=emitted.sequence,
         )
-        return Step(after, (*emitted.decisions, *alerts), _wake_at(context, emitted, review_at))
+        return Step(after, (*emitted.decisions, *alerts), _wake_at(context, emitted, review_at), refused=refused)
 
 
 def _wake_at(context: IsolationAlertContext, emitted: EmittedIsolation, review_at: datetime | None) -> datetime | None:
