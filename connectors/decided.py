@@ -14,7 +14,7 @@ from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision, Standing
 from policies.effects import InForce, judge_in_force
 from policies.registry import REPORTS, decision_types
-from policies.succession import has_expired, is_credible, is_made_after, succeeds
+from policies.succession import has_expired, is_credible, succeeds
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -62,8 +62,8 @@ class DecisionsInForce:
         self._knows = knows
         self._policy = policy
         self._latest: dict[Key, Decision] = {}
-        self._endless_since: dict[Key, datetime] = {}
-        """When the records of decisions without end were appended."""
+        self._yields_since: dict[Key, datetime] = {}
+        """The append times of alerts, and of decisions without end: any that was made later takes their place."""
         self._heartbeats: dict[Watched, Standing] = {}
         self._reports = ReportReader(knows, policy)
         self._alerts: dict[Key, Alert] = {}
@@ -103,21 +103,25 @@ class DecisionsInForce:
         # The append time decides which of the two had expired: in a replay of history the present time would be wrong.
         if not self._knows(decision.cluster) or not (
             succeeds(decision, before, now=appended_at, appended_at=appended_at)
-            or (key in self._endless_since and self._is_made_after(decision, key, appended_at))
+            or self._is_made_after(decision, key, appended_at)
         ):
             return None
         self._replace(key, before, decision)
-        if decision.expires_at is None:
-            self._endless_since[key] = appended_at
+        if decision.expires_at is None or isinstance(decision, Alert):
+            self._yields_since[key] = appended_at
         return InForceChange(key, decision, before)
 
     def _is_made_after(self, decision: Decision, key: Key, appended_at: datetime) -> bool:
-        is_later = is_made_after(decision.decided_at, self._latest[key], self._endless_since[key])
-        return is_later and is_credible(decision, appended_at)
+        """Whether it takes the place of an alert, or of a decision without end, whatever its sequence.
+
+        Otherwise one forged record would fence out all later ones. A repetition of an older record was decided before.
+        """
+        since = self._yields_since.get(key)
+        return since is not None and decision.decided_at > since and is_credible(decision, appended_at)
 
     def _replace(self, key: Key, before: Decision | None, after: Decision | None) -> None:
         self._alerts.pop(key, None)
-        self._endless_since.pop(key, None)
+        self._yields_since.pop(key, None)
         if isinstance(before, Standing):
             self._heartbeats.pop((before.policy, before.cluster), None)
         if after is None:

@@ -2,8 +2,8 @@
 
 A decision is in force until one with a higher sequence arrives for its subject. An expired decision also gives way to a
 valid one with a lower sequence, and one that was made while Kafka's clock was far ahead gives way to any later one.
-One without end, such as a resolved alert, also gives way to any that was made after it was appended. Nothing else
-supersedes it, so repeated and late records have no effect.
+An alert, or one without end, also gives way to any that was made after it was appended. Nothing else supersedes it, so
+repeated and late records have no effect.
 
 A subject's first sequence is the time of its batch in milliseconds; each later one is one more (where several subjects
 share a counter, at least one more). So sequences keep growing across a lost checkpoint without reading anything back,
@@ -59,20 +59,6 @@ def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, app
 def has_expired(decision: Successive, now: datetime) -> bool:
     """Whether it has expired without a successor."""
     return decision.expires_at is not None and decision.expires_at <= now
-
-
-def is_made_after(decided_at: datetime, in_force: Successive, appended_at: datetime) -> bool:
-    """Whether a decision was made after the one in force, which has no end, had been appended.
-
-    It is believed whatever its sequence: otherwise one forged record without end would fence out all later ones. A
-    repetition of an older record does not count, because it was decided earlier.
-
-    Args:
-        decided_at: when the new one was decided.
-        in_force: the one in force.
-        appended_at: when the record of the one in force was appended.
-    """
-    return in_force.expires_at is None and decided_at > appended_at
 
 
 def is_credible(decision: Successive, appended_at: datetime) -> bool:

@@ -1,12 +1,13 @@
 """What is in force by the decided topics, as one fold has it for all who list it."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from connectors.decided import DecisionsInForce, InForceChange
 from connectors.kafka.tail import Record
-from policies.decisions import Alert, AlertStatus
+from policies.decisions import Alert, AlertStatus, Severity
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert
@@ -65,11 +66,24 @@ def at_minute(of: Alert, minute: float) -> Record:
     return Record(ALERTS, of.record_key().encode(), decision_event(of), to_millis(at))
 
 
-def test_a_forged_end_hides_an_alert_until_its_next_repeat_only(in_force: DecisionsInForce) -> None:
-    ends = {"status": AlertStatus.RESOLVED, "verdict": "resolved", "valid_until": None, "ended_at": NOON}
-    forged = FIRST.model_copy(update={**ends, "sequence": to_millis(NOON + timedelta(hours=23))})
-    in_force.fold_records([at_minute(forged, 1)])
-    assert in_force.alerts() == []
+LATER = NOON + timedelta(hours=23)
+RESOLVED = {"status": AlertStatus.RESOLVED, "verdict": "resolved", "ended_at": NOON}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {**RESOLVED, "valid_until": None},
+        {**RESOLVED, "valid_until": LATER},
+        {"severity": Severity.INFO, "valid_until": LATER},
+    ],
+    ids=["an end for good", "an end that expires", "a lesser severity"],
+)
+def test_a_forged_alert_hides_the_true_one_until_its_next_repeat_only(
+    in_force: DecisionsInForce, forged: dict[str, Any]
+) -> None:
+    in_force.fold_records([at_minute(FIRST.model_copy(update={**forged, "sequence": to_millis(LATER)}), 1)])
+    assert FIRST.sequence not in [each.sequence for each in in_force.alerts()]
     older, repeat = (FIRST.model_copy(update={"sequence": FIRST.sequence + count}) for count in (1, 2))
     old_record = at_minute(older, 0)._replace(appended_ms=to_millis(NOON + timedelta(minutes=2)))
     assert in_force.fold_records([old_record]) == [], "a repetition of an older record is not believed"

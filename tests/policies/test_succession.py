@@ -12,7 +12,6 @@ from policies.succession import (
     LONGEST_VALIDITY,
     ends_at,
     has_expired,
-    is_made_after,
     next_sequence,
     succeeds,
 )
@@ -84,18 +83,6 @@ def test_a_counter_that_was_lost_begins_above_all_it_gave(first_ms: int, later_m
     # One number a millisecond at most was given meanwhile.
     given = last + min(count, later_ms - last - 1)
     assert next_sequence(0, later_ms, is_first=True) > given
-
-
-@pytest.mark.parametrize(
-    ("ends", "decided", "is_believed"),
-    [(None, 1, True), (None, 0, False), (None, -1, False), (minutes(5), 1, False)],
-    ids=["made after it", "at that time", "before", "it has an end"],
-)
-def test_what_has_no_end_fences_out_nothing_that_was_made_after_it(
-    ends: datetime | None, decided: float, is_believed: bool
-) -> None:
-    forged = Decision(to_millis(NOON + LONGEST_VALIDITY), ends)
-    assert is_made_after(minutes(decided), forged, NOON) is is_believed
 
 
 def test_no_decision_is_valid_for_longer_than_consumers_believe() -> None:

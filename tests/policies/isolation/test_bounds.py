@@ -19,7 +19,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-@pytest.mark.parametrize("wide", [racks(1, WIDE_GROUPS, id="wide"), affinity(1, MANY, id="wide")], ids=["racks", "affinity"])
+@pytest.mark.parametrize(
+    "wide", [racks(1, WIDE_GROUPS, id="wide"), affinity(1, MANY, id="wide")], ids=["racks", "affinity"]
+)
 def test_a_reading_beyond_the_bound_is_refused_and_changes_nothing(run: Run, wide: Observation) -> None:
     before = run.state
     assert before is not None
