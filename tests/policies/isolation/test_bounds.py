@@ -4,7 +4,7 @@ import pytest
 
 from policies.isolation import bounds
 from policies.observations import Observation
-from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, Run, affinity, at, bookies, isolation, racks
+from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, Run, affinity, at, bookies, racks
 
 WIDE_GROUPS = {group: " ".join(f"bk{n}" for n in range(9)) for group in GROUPS}
 MANY = {f"acme/n{n}": " ".join(f"g{n} default".split()) for n in range(9)}
@@ -14,7 +14,7 @@ ALIKE = {f"acme/n{n}": "default shared" for n in range(1000)}
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(bounds, "MOST_PLACED", 10)
-    run = Run(isolation(confirm_after="0s"))
+    run = Run({"confirm_after": "0s"})
     assert run.step([bookies(0, BASE), racks(0, GROUPS), affinity(0, NAMESPACES)], at(0)).refused == {}
     return run
 
