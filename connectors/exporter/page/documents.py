@@ -26,13 +26,13 @@ class Document(BaseModel):
 
 
 class Concern(ClosedEnum):
-    """How urgently an operator should look at a cluster, by its firing alerts and stale decisions."""
+    """How urgently an operator should look at a cluster: its alerts, stale decisions and failing actuators count."""
 
     CRITICAL = "critical", "A critical alert fires: look now."
     STALE = "stale", "A decision has expired without a successor: the loop is dead or far behind."
-    WARNING = "warning", "A warning fires: look within the day."
+    WARNING = "warning", "A warning fires, or an actuator fails: look within the day."
     INFO = "info", "An alert of severity info fires."
-    CALM = "calm", "No alert fires, and all decisions are current."
+    CALM = "calm", "No alert fires, no actuator fails, and all decisions are current."
 
 
 class DecisionLine(Document):

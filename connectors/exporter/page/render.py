@@ -1,11 +1,13 @@
 """Renders the page from the documents of a moment. All names are escaped."""
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from connectors.exporter.page.charts import HEIGHT, LOOP, WIDTH, Chart, History, draw_chart
 from connectors.exporter.page.documents import Concern
@@ -23,6 +25,7 @@ LONGEST_NAME = 160
 
 _GRAVEST_FIRST = list(Concern)
 _CALM = frozenset({Concern.CALM, Concern.INFO})
+_CODE = re.compile(r"`([^`]+)`")
 _SHARES = frozenset({"factor", "fullest volume"})
 """Series between 0 and 1."""
 
@@ -104,6 +107,7 @@ def _make_environment() -> Environment:
         "instant": format_instant,
         "clock": lambda instant: f"{format_instant(instant)[11:19]} UTC",
         "name": _shorten,
+        "told": _mark_up,
         "words": lambda text: str(text).replace("_", " ").replace("-", " "),
         "factor": lambda value: f"{value:.2f}",
         "percent": lambda share: f"{100 * share:.0f} %",
@@ -126,6 +130,11 @@ def _read_detail_template(name: str) -> str | None:
 def _escape_control_characters(value: Any) -> Any:
     """Spell out control characters. The templates' own markup is not a plain `str`, and stays as it is."""
     return printable_line(value) if type(value) is str else value
+
+
+def _mark_up(sentence: str) -> Markup:
+    """Escape a sentence, and show what is in backquotes as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable_line(sentence)))))  # noqa: S704 - all of the sentence is escaped above
 
 
 def _shorten(text: str) -> str:

@@ -95,6 +95,8 @@ def _build_cluster(name: str, policies: Sequence[PolicySnapshot], loop: LoopSnap
     concerns = {_CONCERNS[alert.severity] for alert in firing}
     if any(status.stale for status in statuses):
         concerns.add(Concern.STALE)
+    if any(each.in_force is not None and each.in_force.failing_since is not None for each in policies):
+        concerns.add(Concern.WARNING)
     gravest = min(concerns, key=_GRAVEST_FIRST.index, default=Concern.CALM)
     return cluster_model()(cluster=name, concern=gravest, alert_count=len(firing), policies=statuses)
 

@@ -98,11 +98,36 @@ function remember(part) {
   for (const each of part.matches("[data-unit]") ? [part] : units(part)) sources.set(each, each.outerHTML);
 }
 
+// The instants in sentences are UTC; each becomes an element, which shows the local time.
+const INSTANT = /(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z| UTC)/;
+
+const LOCAL = {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+};  // 2026-11-21 15:49:03 CET
+
+function findInstants() {
+  for (const sentence of document.querySelectorAll(".in-force, .sentence, .alerts p, .decisions p")) {
+    for (const node of [...sentence.childNodes].filter((each) => each.nodeType === Node.TEXT_NODE)) {
+      let rest = node;
+      for (let found = INSTANT.exec(rest.data); found; found = INSTANT.exec(rest.data)) {
+        const at = document.createElement("time");
+        at.className = "at";
+        at.dateTime = `${found[1]}T${found[2]}Z`;
+        const written = rest.splitText(found.index);
+        rest = written.splitText(found[0].length);
+        written.replaceWith(at);
+      }
+    }
+  }
+}
+
 function show() {
+  findInstants();
   for (const each of document.querySelectorAll("main time")) {
     const at = new Date(each.dateTime);
-    each.textContent = age(Date.now() - clockAheadMs - at);
-    each.title = `${at.toLocaleString(undefined, {timeZoneName: "short"})}, ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    const local = at.toLocaleString("sv", LOCAL);
+    each.textContent = each.className === "at" ? local : age(Date.now() - clockAheadMs - at);
+    each.title = `${local}, ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
   if (failures === 0) {
     live.textContent = answeredAt ? "live" : "";

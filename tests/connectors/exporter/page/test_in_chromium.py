@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.exporter.http import MetricsServer
 from connectors.http.responses import Response
-from tests.connectors.exporter.loop import members
+from tests.connectors.exporter.loop import START, members, paused
 from tests.connectors.exporter.page.world import World, log_dirs
 
 _BUDGET_MS = 12_000
@@ -55,7 +56,7 @@ class Chromium:
         os.close(self._requests)
         os.close(self._replies)
 
-    def dom(self, url: str, *, width: int = 1280, is_dark: bool = False) -> str:
+    def dom(self, url: str, *, width: int = 1280, is_dark: bool = False, zone: str = "UTC") -> str:
         """What a page has become after some seconds of its own time."""
         user = self._call("Target.createBrowserContext")["browserContextId"]
         blank = {"url": "about:blank", "browserContextId": user, "width": width, "height": 900}
@@ -63,6 +64,7 @@ class Chromium:
         session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", session, features=[scheme])
+        self._call("Emulation.setTimezoneOverride", session, timezoneId=zone)
         self._call("Emulation.setVirtualTimePolicy", session, policy="pause")
         self._call("Page.navigate", session, url=url)
         self._call("Emulation.setVirtualTimePolicy", session, policy="pauseIfNetworkFetchesPending", budget=_BUDGET_MS)
@@ -154,9 +156,9 @@ class Served:
     def change(self) -> None:
         """What happens while the page is open."""
 
-    def dom(self, *, width: int = 1280, is_dark: bool = False) -> str:
+    def dom(self, *, width: int = 1280, is_dark: bool = False, zone: str = "UTC") -> str:
         """What the page has become after some seconds of its own time."""
-        return self._chromium.dom(f"http://127.0.0.1:{self._server.port}/", width=width, is_dark=is_dark)
+        return self._chromium.dom(f"http://127.0.0.1:{self._server.port}/", width=width, is_dark=is_dark, zone=zone)
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +270,10 @@ def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(chromium: Chro
     assert "owned</title>" not in dom
     assert noted(dom, "violation") is None
     assert "&lt;" in dom
+
+
+def test_the_instants_of_a_sentence_are_local_times_and_utc_is_in_the_tooltip(served: Served) -> None:
+    served.world.view.fold([paused(served.world.now, START + timedelta(hours=1))], live=True)
+    dom = served.dom(zone="Europe/Berlin")
+    shown = r'PAUSED until <time [^>]*title="2026-11-21 10:00:00 \S+, 2026-11-21 09:00:00 UTC">2026-11-21 10:00:00 '
+    assert re.search(shown, dom)

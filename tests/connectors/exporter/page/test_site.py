@@ -453,6 +453,14 @@ def test_what_is_set_who_paused_it_and_what_fails_is_on_the_page_and_in_the_api(
     assert values == {"user=alice": ("65.5 kB/s a broker", 65_536, True), "user=bob": (None, None, False)}
 
 
+def test_a_cluster_whose_actuator_fails_needs_a_look_although_no_alert_fires() -> None:
+    world = World()
+    world.read(members(1), log_dirs(0.6))
+    world.view.fold([reported(quota(QuotaOutcome.FAILED, 65_536, detail="no answer"), world.now)], live=True)
+    (cluster,) = told(world, "/clusters")["clusters"]
+    assert cluster["concern"] == "warning"
+
+
 def test_a_cluster_and_an_alert_have_pages_of_their_own() -> None:
     world = filling()
     cluster, alert = world.site.respond("/clusters/payments"), world.site.respond("/alerts/volume-below-hard-limit")
