@@ -91,15 +91,6 @@ class QuotaClient(ClusterClient):
                 failure = error
         raise failure
 
-    def read_everywhere(self) -> list[BrokerQuotas]:
-        """Read all client quotas from each broker that answers."""
-        brokers = [node for node in self._candidates() if isinstance(node, int)]
-        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
-        for broker in brokers:
-            self._ask(broker, _describe_all(), answers)
-        found = list(self._answers(answers, len(brokers)))
-        return [_read_quotas(node, answer) for node, answer in found if error_in(answer) is None]
-
     def rates(self, entities: Sequence[Entity]) -> dict[Entity, Rate]:
         """Return the rate of each entity itself, without rates that it inherits.
 

@@ -43,7 +43,6 @@ class QuotaReason(ClosedEnum):
     RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
     CHANGED_BY_HAND = "changed_by_hand", "Somebody else changed the quota: their value is what is put back in the end."
     MISSING = "missing", "What should have been set was not there: put back by somebody, or it never reached Kafka."
-    UNCERTAIN = "uncertain", "The quota there was never set by Headgate, but not every broker shows it yet."
     UNKNOWN_ORIGINAL = (
         "unknown_original",
         "Headgate may have set the quota there, and no record on the cluster tells what was there before.",
@@ -151,8 +150,6 @@ class QuotaSituation:
     floor: int
     recorded: Original | None = None
     """The record that was found on the cluster, beside `found`."""
-    is_certain: bool = True
-    """Whether every broker shows `found`, and time enough has passed since we set a rate."""
     is_unknown: bool = False
     """Whether `found` may be a rate of ours that no record explains."""
     obstacle: QuotaReason | None = None
@@ -196,8 +193,6 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     refusal = _find_refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
         return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
-    if _must_look_again(it, target):
-        return QuotaPlan(QuotaVerdict.KEEP, QuotaReason.UNCERTAIN, target, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
     planned = _plan_operation(
@@ -221,9 +216,7 @@ def _find_baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     """Return the quota to put back in the end, and whether somebody else has just changed it."""
     if it.record is None or not it.record.held:
         return it.found, False
-    if not _is_foreign(it) or not it.is_certain:
-        return it.record.baseline, False
-    return it.found, True
+    return (it.found, True) if _is_foreign(it) else (it.record.baseline, False)
 
 
 def _is_foreign(it: QuotaSituation) -> bool:
@@ -231,13 +224,6 @@ def _is_foreign(it: QuotaSituation) -> bool:
     if it.record is None or not it.record.held or it.found == it.record.baseline:
         return False
     return it.found is None or it.found not in it.record.rates
-
-
-def _must_look_again(it: QuotaSituation, target: Rate) -> bool:
-    """Whether a change by hand would be lost if a quota that has not changed was set again now."""
-    if it.record is None or it.is_certain or not _is_foreign(it):
-        return False
-    return target == it.record.baseline or it.record.rates[:1] == (target,)
 
 
 def _find_base(it: QuotaSituation, baseline: Rate) -> int | None:

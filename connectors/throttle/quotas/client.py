@@ -19,9 +19,6 @@ class QuotaApi(Protocol):
     def read(self) -> BrokerQuotas:
         """Read all quotas from one broker, from another one each time."""
 
-    def read_everywhere(self) -> Sequence[BrokerQuotas]:
-        """Read all quotas from each broker that answers."""
-
     def alter(
         self, rates: Mapping[Entity, Rate], originals: Mapping[Entity, Original | None]
     ) -> Mapping[Entity, Exception]:

@@ -1,9 +1,9 @@
 """The quotas that one cluster's worker has set, and what a broker's answer means in their light.
 
 KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_originals`). So a
-broker that shows the record of the last change shows that change, and one that has shown it once never goes back: if
-it then shows another rate, somebody else has set it. A broker that shows an earlier record of ours is behind, however
-late it is, and its answer is no news.
+broker that shows the record of the last change has received that change: if it shows another rate beside it, somebody
+else has set that rate since. A broker that shows an earlier record of ours is behind, however late it is, and its
+answer is no news. A broker that shows no record may be behind for `SETTLE_SECONDS`, unless it has shown ours before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -105,11 +105,6 @@ class OwnQuotas:
         if own.is_unsure or recorded == own.original or broker in own.confirmed:
             return False
         return now - own.at < SETTLE_SECONDS or (recorded is not None and recorded.latest in own.record.rates)
-
-    def has_settled(self, entity: Entity, now: float) -> bool:
-        """Whether time enough has passed since our last change of an entity's quota."""
-        own = self._own.get(entity)
-        return own is None or now - own.at >= SETTLE_SECONDS
 
     def confirm(self, entity: Entity, seen: BrokerQuotas, brokers: int, now: float) -> None:
         """Note that a broker shows our quota, or that somebody else has put back another one.

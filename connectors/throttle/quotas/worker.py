@@ -1,7 +1,7 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
 
@@ -41,7 +41,6 @@ _AGAIN_SECONDS = 5.0
 """Pause after a series of attempts that failed."""
 _THROTTLED_LOOK_SECONDS = 5.0
 """The longest time between two looks at the quotas below factor 1.0: somebody else may open the gate."""
-_UNCERTAIN_LOOK_SECONDS = 1.0
 _BROKERS_AGAIN_SECONDS = 600.0
 """Below factor 1.0, how often the brokers' settings are read again; at 1.0 it is with each look."""
 _ATTEMPTS_TO_RELEASE = 5
@@ -276,7 +275,7 @@ class QuotaWorker(Worker[QuotaOrder]):
             targets = self._targets(wanted, seen, coverage)
             for entity in targets:
                 self._own.confirm(entity, seen, self._connection.brokers, self._clock.monotonic())
-            plans = self._plan(client, targets, seen)
+            plans = self._plan(targets, seen)
             if self._must_wait(plans, wanted):
                 return
             self._carry_out(client, plans, AttemptContext(self._order, wanted, number, self._clock.now()))
@@ -368,21 +367,9 @@ class QuotaWorker(Worker[QuotaOrder]):
         scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
         return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
 
-    def _plan(
-        self, client: QuotaApi, targets: Mapping[Entity, WantedFactor], seen: BrokerQuotas
-    ) -> dict[Entity, QuotaPlan]:
+    def _plan(self, targets: Mapping[Entity, WantedFactor], seen: BrokerQuotas) -> dict[Entity, QuotaPlan]:
         obstacles = self._find_obstacles(seen)
-        situations = {e: self._situation(e, wanted, seen, obstacles) for e, wanted in targets.items()}
-        plans = {entity: plan(situation) for entity, situation in situations.items()}
-        unsure = [entity for entity, planned in plans.items() if planned.reason is QuotaReason.UNCERTAIN]
-        if unsure:
-            everywhere, now = client.read_everywhere(), self._clock.monotonic()
-            for entity in unsure:
-                rate = situations[entity].found
-                is_shown = all(each.rates.get(entity) == rate for each in everywhere)
-                if is_shown and self._own.has_settled(entity, now):
-                    plans[entity] = plan(replace(situations[entity], is_certain=True))
-        return plans
+        return {entity: plan(self._situation(entity, wanted, seen, obstacles)) for entity, wanted in targets.items()}
 
     def _look_again(self, in_seconds: float, carried_out: WantedFactor | None) -> None:
         self._look_at, self._carried_out = self._clock.monotonic() + in_seconds, carried_out
@@ -399,13 +386,11 @@ class QuotaWorker(Worker[QuotaOrder]):
         return waits
 
     def _schedule_next_look(self, plans: Mapping[Entity, QuotaPlan]) -> None:
-        """Look earlier where a quota may be lower soon, may be put back soon, or is not certain."""
+        """Look earlier where a quota may be lower soon, or may be put back soon."""
         now = self._clock.monotonic()
         seconds = [c.look_seconds(now, _THROTTLED_LOOK_SECONDS) for c in self._own.contests().values()]
         for entity, planned in plans.items():
-            if planned.reason is QuotaReason.UNCERTAIN:
-                seconds.append(_UNCERTAIN_LOOK_SECONDS)
-            elif planned.reason is QuotaReason.STEPPING:
+            if planned.reason is QuotaReason.STEPPING:
                 step = self._own.find_step(entity, planned.rate, planned.record, now)
                 if step is not None:
                     seconds.append(step.seconds)
@@ -425,7 +410,6 @@ class QuotaWorker(Worker[QuotaOrder]):
             base=base,
             floor=floor,
             recorded=quota.recorded,
-            is_certain=False,
             is_unknown=may_be_ours(quota.found, base, floor, self._factors),
             obstacle=obstacles.find_reason(entity),
             least=step.least if step else None,

@@ -95,18 +95,6 @@ CASES: list[Any] = [
         {"obstacle": QuotaReason.QUOTA_CALLBACK, "record": HELD, "found": 50_000, "wanted": decided(1.0)},
         "restore", "decided", None,
     ),
-    (
-        "a foreign value that not every broker shows is looked at again",
-        {"record": HELD, "found": 90_000, "is_certain": False}, "keep", "uncertain", 50_000,
-    ),
-    (
-        "but a lower factor does not wait for it",
-        {"record": HELD, "found": 90_000, "is_certain": False, "wanted": decided(0.3)}, "set", "decided", 30_000,
-    ),
-    (
-        "and it is not overwritten at one",
-        {"record": HELD, "found": 90_000, "is_certain": False, "wanted": decided(1.0)}, "keep", "uncertain", None,
-    ),
     ("a record that is gone is set again", {"record": HELD, "found": 50_000, "recorded": Original(7, 7)}, "set",
      "decided", 50_000),
     ("what may be ours without a record is no original", {"found": 1000, "is_unknown": True}, "refuse",

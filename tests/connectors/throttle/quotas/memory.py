@@ -96,9 +96,6 @@ class KafkaClient:
         kafka.asked.append(numbers[kafka.looks % len(numbers)])
         return kafka.shown_by(kafka.asked[-1])
 
-    def read_everywhere(self) -> list[BrokerQuotas]:
-        return [self._kafka.shown_by(number) for number in self._kafka.brokers]
-
     def alter(
         self, rates: Mapping[Entity, int | None], originals: Mapping[Entity, Original | None]
     ) -> Mapping[Entity, Exception]:

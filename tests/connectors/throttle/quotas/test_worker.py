@@ -8,6 +8,8 @@ from threading import Event
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kafka.errors import KafkaTimeoutError, PolicyViolationError
 from prometheus_client import CollectorRegistry
 
@@ -243,20 +245,61 @@ def test_a_broker_that_is_late_takes_no_original_away(
     assert "changed_by_hand" not in {event["reason"] for event in bench.events}
 
 
-def test_a_change_by_hand_counts_once_every_broker_shows_it() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
+@pytest.mark.parametrize("steps", ["none", "30s"])
+def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker_is(
+    late_seconds: float, steps: str
+) -> None:
+    bench = Bench(max_told_wait=steps)
     bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
     bench.reconcile(order(0.5, valid_seconds=3600))
-    bench.look(30)
-    bench.kafka.late_seconds = {3: 8.0}
+    bench.look(60)
+    bench.kafka.late_seconds = {3: late_seconds}
     bench.kafka.set_by_hand(ANY, 700_000)
-    bench.look(4)
-    assert bench.kafka.rates == {ANY: 700_000}, "broker 3 does not show it yet"
-    bench.look(12)
+    bench.look(60)
     assert bench.kafka.rates == {ANY: 500_000}
-    assert bench.events[-1]["reason"] == "changed_by_hand"
+    assert "changed_by_hand" in {event["reason"] for event in bench.events}
     bench.reconcile(order(1.0, 2, valid_seconds=3600))
-    assert bench.kafka.rates == {ANY: 700_000}
+    bench.look(60)
+    assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 700_000}, {})
+
+
+FACTORS = st.sampled_from((0.0, 0.0, 0.1, 0.25, 0.5, 0.9, 1.0))
+TROUBLES = st.sampled_from(("nothing", "nothing", "killed", "no answer", "lost answer"))
+
+
+@given(
+    original=st.sampled_from((None, 30_000, 900_000, 10_000_000, 2**53)),
+    specific=st.sampled_from((None, 30_000, 50_000_000)),
+    late=st.lists(st.sampled_from((0.0, 0.3, 2.5, 4.9, 12.0, 40.0)), min_size=1, max_size=4),
+    steps=st.sampled_from(("none", "10s", "30s")),
+    course=st.lists(
+        st.tuples(FACTORS, st.sampled_from((0.05, 0.4, 1.0, 2.5, 5.5, 15.0)), TROUBLES), min_size=1, max_size=12
+    ),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
+    original: int | None, specific: int | None, late: list[float], steps: str, course: list[tuple[float, float, str]]
+) -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait=steps)
+    bench.kafka.brokers = dict.fromkeys(range(len(late)), BrokerQuotaSettings())
+    bench.kafka.late_seconds = dict(enumerate(late))
+    before = {entity: rate for entity, rate in ((ANY, original), (ALICE, specific)) if rate is not None}
+    for entity, rate in before.items():
+        bench.kafka.set_by_hand(entity, rate)
+    bench.clock.advance(60)
+    for number, (factor, seconds, trouble) in enumerate(course, 1):
+        decision = order(factor, number, valid_seconds=36_000)
+        if trouble == "killed":
+            bench.restart()
+        bench.kafka.fails = [KafkaTimeoutError("slow")] * (trouble == "no answer")
+        bench.kafka.loses = [KafkaTimeoutError("slow")] * (trouble == "lost answer")
+        bench.reconcile(decision)
+        bench.look(seconds)
+    bench.reconcile(order(1.0, len(course) + 1, valid_seconds=36_000))
+    bench.look(200)
+    assert (bench.kafka.rates, bench.kafka.originals) == (before, {})
+    assert "changed_by_hand" not in {event["reason"] for event in bench.events}
 
 
 # --- others that set quotas
