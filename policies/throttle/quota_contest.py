@@ -14,6 +14,8 @@ _EARLY_SECONDS = 2.5
 _LATE_SECONDS = 3.0
 CLOSE_LOOK_SECONDS = 0.5
 """The time between two looks when a quota is expected to be put back."""
+_OPEN_SHARE = 0.04
+"""The time until the next look, as a share of the time since the quota was put back last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,19 @@ class Contest:
         return now - self.at[-1] > patience
 
     def look_seconds(self, now: float, longest: float) -> float:
-        """Return the time until the next look: often while the quota is expected to be put back.
+        """Return the time until the next look.
 
-        Until the period is known, that is always; then it is a few seconds around each expected time.
+        If it came back at even intervals, that is often for a few seconds around each expected time. Otherwise it is a
+        small share of the time since it came back last, so that the quota is open for at most that share.
         """
-        period = self.period_seconds
-        if period is None or period <= _EARLY_SECONDS + _LATE_SECONDS:
+        *_, before, last = (0.0, 0.0, *(after - at for at, after in pairwise(self.at)))
+        passed = now - self.at[-1]
+        if not before or abs(last - before) > _LATE_SECONDS or last <= _EARLY_SECONDS + _LATE_SECONDS:
+            return min(max(CLOSE_LOOK_SECONDS, _OPEN_SHARE * passed), longest)
+        since = passed % last
+        if last - since <= _EARLY_SECONDS or (passed > last and since <= _LATE_SECONDS):
             return min(CLOSE_LOOK_SECONDS, longest)
-        since = (now - self.at[-1]) % period
-        if period - since <= _EARLY_SECONDS or (now - self.at[-1] > period and since <= _LATE_SECONDS):
-            return min(CLOSE_LOOK_SECONDS, longest)
-        return min(period - since - _EARLY_SECONDS, longest)
+        return min(last - since - _EARLY_SECONDS, longest)
 
 
 def note_put_back(before: Contest | None, now: float, value: Rate) -> Contest:

@@ -2,7 +2,8 @@
 
 Kafka makes a producer wait for (the bytes that it counted in its window) / (the new quota) - (the window), without a
 bound. It does not report these bytes, but the greatest quota in force within the window limits them. So a quota goes
-down in steps, each after the window of the step before. Pure: seconds are those of any monotonic clock.
+down in steps, each after the window of the step before. A rate that somebody else put back for a moment lets through
+no more than that rate for that time. Pure: seconds are those of any monotonic clock.
 """
 
 from dataclasses import dataclass
@@ -26,18 +27,25 @@ class QuotaStep:
 
 
 @dataclass(frozen=True, slots=True)
+class PastRate:
+    """A rate that was in force within the window."""
+
+    until_seconds: float
+    bytes_per_second: int
+    put_back_seconds: float | None = None
+    """If somebody else had put it back: for how long at most. Its bytes come on top of the others."""
+
+
+@dataclass(frozen=True, slots=True)
 class RatesInForce:
     """The rates that were in force within the window, without the present one."""
 
-    until: tuple[tuple[float, int], ...] = ()
-    """(end in seconds, bytes per second)"""
+    past: tuple[PastRate, ...] = ()
 
-    def changed(self, at_seconds: float, rate: int | None, window_seconds: float) -> "RatesInForce":
-        """Return the rates after a change; `rate` is the one that ends now, None if it is not known."""
-        if rate is None:
-            return self
-        recent = tuple(each for each in self.until if each[0] > at_seconds - window_seconds)
-        return RatesInForce((*recent, (at_seconds, rate)))
+    def changed(self, ended: PastRate, window_seconds: float) -> "RatesInForce":
+        """Return the rates after a change."""
+        recent = (each for each in self.past if each.until_seconds > ended.until_seconds - window_seconds)
+        return RatesInForce((*recent, ended))
 
     def step(
         self, at_seconds: float, in_force: int | None, max_told_wait_seconds: float, window_seconds: float
@@ -50,13 +58,18 @@ class RatesInForce:
             max_told_wait_seconds: the longest wait that Kafka may impose on a producer.
             window_seconds: the longest window of a broker.
         """
-        recent = [each for each in self.until if each[0] > at_seconds - window_seconds]
-        highest = max((rate for _, rate in recent), default=0)
+        recent = [each for each in self.past if each.until_seconds > at_seconds - window_seconds]
         if in_force is None and not recent:
             return None
-        let_through = max(highest, in_force or 0) * window_seconds
-        left = [until + window_seconds - at_seconds for until, rate in recent if rate > (in_force or 0)]
-        least = ceil(let_through / (_AIM * max_told_wait_seconds + window_seconds))
+        highest, put_back_bytes = in_force or 0, 0.0
+        for each in recent:
+            if each.put_back_seconds is None:
+                highest = max(highest, each.bytes_per_second)
+            else:
+                put_back_bytes += each.bytes_per_second * min(each.put_back_seconds, window_seconds)
+        least = ceil((highest * window_seconds + put_back_bytes) / (_AIM * max_told_wait_seconds + window_seconds))
+        higher = (each for each in recent if each.bytes_per_second > (in_force or 0))
+        left = (each.until_seconds + window_seconds - at_seconds for each in higher)
         return QuotaStep(least, max(left, default=float("inf")))
 
 

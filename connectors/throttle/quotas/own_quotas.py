@@ -15,7 +15,7 @@ from policies.throttle.quota_contest import Contest, note_put_back
 from policies.throttle.quota_originals import Original, Rate, owner_number
 from policies.throttle.quota_plan import QuotaPlan, QuotaRecord
 from policies.throttle.quota_settings import Entity, QuotaSettings
-from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, QuotaStep, RatesInForce
+from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, PastRate, QuotaStep, RatesInForce
 
 SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
@@ -33,6 +33,8 @@ class OwnQuota:
     rate: Rate
     at: float
     """The time of the change, in seconds of a monotonic clock."""
+    seen_at: float
+    """When a broker last showed it."""
     is_unsure: bool = False
     """Whether the request got no answer: the change may be there or not."""
     confirmed: set[NodeId] = field(default_factory=set)
@@ -120,7 +122,7 @@ class OwnQuotas:
             self._contests.pop(entity, None)
             return
         if found == own.rate and seen.originals.get(entity) == own.original:
-            own.is_unsure = False
+            own.is_unsure, own.seen_at = False, now
             own.confirmed.add(seen.broker)
             if len(own.confirmed) >= brokers and own.rate is not None:
                 own.record = replace(own.record, rates=(own.rate,))
@@ -142,27 +144,36 @@ class OwnQuotas:
     def note(self, planned: Mapping[Entity, QuotaPlan], now: float, *, is_unsure: bool) -> None:
         """Remember changes that were made just now, or may have been made."""
         for entity, plan in planned.items():
-            window, known = self.window_seconds, self._in_force.get(entity, RatesInForce())
-            self._in_force[entity] = known.changed(now, self._allowed_rate(entity, plan.found), window)
+            self._in_force[entity], _ = self._find_rates(entity, plan.found, now, is_ended=True)
             before, record = self._own.get(entity), plan.record or _UNKNOWN
             rates = dict.fromkeys((*record.rates, *(before.record.rates if before else ())))
             record = replace(record, rates=tuple(rates)[:_MOST_RATES])
-            self._own[entity] = OwnQuota(record, self.find_original(plan), plan.rate, now, is_unsure)
+            self._own[entity] = OwnQuota(record, self.find_original(plan), plan.rate, now, now, is_unsure)
 
     def find_step(self, entity: Entity, rate: Rate, record: QuotaRecord | None, now: float) -> QuotaStep | None:
         """Return how far an entity's quota may be lowered now; None: without limit."""
         if self._max_told_wait is None:
             return None
-        if entity not in self._in_force:
+        if entity not in self._in_force and record is not None and record.held:
             # A rate from before this start may still fill the brokers' window: at most the one before Headgate.
-            before = (record.baseline or self.bases.get(entity)) if record is not None and record.held else None
-            self._in_force[entity] = RatesInForce().changed(now, before, self.window_seconds)
-        allowed, wait_seconds = self._allowed_rate(entity, rate), self._max_told_wait.total_seconds()
-        return self._in_force[entity].step(now, allowed, wait_seconds, self.window_seconds)
+            before = record.baseline or self.bases.get(entity)
+            self._in_force[entity] = RatesInForce(() if before is None else (PastRate(now, before),))
+        rates, allowed = self._find_rates(entity, rate, now, is_ended=False)
+        return rates.step(now, allowed, self._max_told_wait.total_seconds(), self.window_seconds)
 
-    def _allowed_rate(self, entity: Entity, quota: Rate) -> Rate:
-        """Return the rate that a quota allows producers; without a quota, the rate for factor 1.0."""
-        return self.bases.get(entity) if quota is None else quota
+    def _find_rates(self, entity: Entity, found: Rate, now: float, *, is_ended: bool) -> tuple[RatesInForce, Rate]:
+        """Return the past rates, and the present one, which counts as past if it is `is_ended` or was put back.
+
+        Without a quota, producers write the rate for factor 1.0.
+        """
+        known, own = self._in_force.get(entity, RatesInForce()), self._own.get(entity)
+        allowed = self.bases.get(entity) if found is None else found
+        is_put_back = own is not None and own.record.held and not own.is_unsure and found != own.rate
+        if allowed is None or not (is_ended or is_put_back):
+            return known, allowed
+        if own is None or not is_put_back:
+            return known.changed(PastRate(now, allowed), self.window_seconds), allowed
+        return known.changed(PastRate(now, allowed, now - own.seen_at), self.window_seconds), own.rate
 
 
 def _read_record(recorded: Original | None, rates: Iterable[int]) -> QuotaRecord | None:

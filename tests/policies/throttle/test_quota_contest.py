@@ -22,12 +22,16 @@ def test_three_times_the_same_value_are_a_contest_and_another_value_begins_again
 @pytest.mark.parametrize(
     ("known", "now", "expected"),
     [
-        pytest.param(contest(0.0), 1.0, CLOSE_LOOK_SECONDS, id="often while the period is not known"),
-        pytest.param(contest(0.0, 24.0), 30.0, 5.0, id="as usual in between"),
-        pytest.param(contest(0.0, 24.0), 43.0, 2.5, id="in time for the next"),
-        pytest.param(contest(0.0, 24.0), 46.0, CLOSE_LOOK_SECONDS, id="often when it is due"),
-        pytest.param(contest(0.0, 24.0), 50.0, CLOSE_LOOK_SECONDS, id="or late"),
-        pytest.param(contest(0.0, 3.0), 4.0, CLOSE_LOOK_SECONDS, id="always, if the period is short"),
+        pytest.param(contest(0.0), 1.0, CLOSE_LOOK_SECONDS, id="often at first"),
+        pytest.param(contest(0.0), 50.0, 2.0, id="a share of the time while the period is not known"),
+        pytest.param(contest(0.0), 300.0, 5.0, id="as usual after a long time"),
+        pytest.param(contest(0.0, 24.0), 74.0, 2.0, id="one period may be chance"),
+        pytest.param(contest(0.0, 40.0, 64.0), 114.0, 2.0, id="uneven periods"),
+        pytest.param(contest(-24.0, 0.0, 24.0), 30.0, 5.0, id="even periods: as usual in between"),
+        pytest.param(contest(-24.0, 0.0, 24.0), 43.0, 2.5, id="in time for the next"),
+        pytest.param(contest(-24.0, 0.0, 24.0), 46.0, CLOSE_LOOK_SECONDS, id="often when it is due"),
+        pytest.param(contest(-24.0, 0.0, 24.0), 50.0, CLOSE_LOOK_SECONDS, id="or late"),
+        pytest.param(contest(-3.0, 0.0, 3.0), 4.0, CLOSE_LOOK_SECONDS, id="always, if the period is short"),
     ],
 )
 def test_when_to_look(known: Contest, now: float, expected: float) -> None:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, QuotaStep, RatesInForce, full_rate_seconds
+from policies.throttle.quota_steps import (
+    DEFAULT_WINDOW_SECONDS,
+    PastRate,
+    QuotaStep,
+    RatesInForce,
+    full_rate_seconds,
+)
 
 BASE, FLOOR, WAIT, WINDOW = 10_000_000, 65_536, 30.0, DEFAULT_WINDOW_SECONDS
 
@@ -21,7 +27,7 @@ def descent(base: int, floor: int, wait: float = WAIT, window: float = WINDOW) -
         lower = max(step.least, floor)
         if lower < rate:
             steps.append((now, lower))
-            known, rate = known.changed(now, rate, window), lower
+            known, rate = known.changed(PastRate(now, rate), window), lower
         step = known.step(now, rate, wait, window)
         assert step is not None
         now += step.seconds if rate > floor else 0.0
@@ -59,15 +65,22 @@ def test_what_was_in_force_within_the_window_counts(changes: list[tuple[float, i
     now, known, history = 0.0, RatesInForce(), list[tuple[float, int]]()
     for pause, rate in changes:
         now += pause
-        known = known.changed(now, rate, WINDOW)
+        known = known.changed(PastRate(now, rate), WINDOW)
         history.append((now, rate))
         step = known.step(now, present, WAIT, WINDOW)
         highest = max([present, *(r for until, r in history if until > now - WINDOW)])
         assert step is not None
         assert step.least == pytest.approx(highest * WINDOW / (0.75 * WAIT + WINDOW), abs=1)
-        assert len(known.until) <= len(history)
+        assert len(known.past) <= len(history)
 
 
 def test_where_nothing_is_known_to_have_been_let_through_there_is_no_step() -> None:
-    assert RatesInForce().changed(0.0, None, WINDOW).step(1.0, None, WAIT, WINDOW) is None
+    assert RatesInForce().step(1.0, None, WAIT, WINDOW) is None
     assert RatesInForce().step(0.0, 3350, WAIT, WINDOW) == QuotaStep(1100, float("inf"))
+
+
+@pytest.mark.parametrize(("seconds", "least"), [(0.5, 66_296), (5.0, 469_281), (60.0, 1_006_594)])
+def test_a_rate_that_was_put_back_for_a_moment_counts_for_that_moment(seconds: float, least: int) -> None:
+    known = RatesInForce().changed(PastRate(0.0, 3_000_000, seconds), WINDOW)
+    assert known.step(1.0, FLOOR, WAIT, WINDOW) == QuotaStep(least, WINDOW - 1.0)
+    assert known.step(WINDOW + 1.0, FLOOR, WAIT, WINDOW) == QuotaStep(21_519, float("inf"))
