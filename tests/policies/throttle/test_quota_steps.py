@@ -83,4 +83,4 @@ def test_where_nothing_is_known_to_have_been_let_through_there_is_no_step() -> N
 def test_a_rate_that_was_put_back_for_a_moment_counts_for_that_moment(seconds: float, least: int) -> None:
     known = RatesInForce().changed(PastRate(0.0, 3_000_000, seconds), WINDOW)
     assert known.step(1.0, FLOOR, WAIT, WINDOW) == QuotaStep(least, WINDOW - 1.0)
-    assert known.step(WINDOW + 1.0, FLOOR, WAIT, WINDOW) == QuotaStep(21_519, float("inf"))
+    assert known.step(WINDOW + 1.0, FLOOR, WAIT, WINDOW) == QuotaStep(21_520, float("inf"))
