@@ -96,8 +96,8 @@ class Publisher(Closing):
         self._lock = threading.Lock()
         self._fingerprint = connection.fingerprint()
         self._signatures = connection.signatures()
-        self._producer, self._serials = self._build(), _count_records()
-        self._retiring: list[Producer] = []
+        self._producers, self._serials = [self._build()], _count_records()
+        """The first one sends; the others, with files of before, still deliver what they have queued."""
         self._failing: set[str] = set()
         self._closed = threading.Event()
         self._server = threading.Thread(target=self._run, name=f"{client_id}-publisher", daemon=True)
@@ -123,7 +123,7 @@ class Publisher(Closing):
                     self._produce(topic, key, value)
                 except BufferError:
                     # The queue is full, maybe of records whose delivery reports are waiting to be handled.
-                    self._producer.poll(0)
+                    self._producers[0].poll(0)
                     self._produce(topic, key, value)
             except BufferError:
                 self._count(KafkaError(KafkaError._QUEUE_FULL), topic)
@@ -138,7 +138,7 @@ class Publisher(Closing):
         """
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
-            producers = [self._producer, *self._retiring]
+            producers = list(self._producers)
         return sum(producer.flush(max(0.0, deadline - time.monotonic())) for producer in producers)
 
     def close(self, timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS) -> None:
@@ -149,13 +149,14 @@ class Publisher(Closing):
         self._closed.set()
         self._server.join()
         with self._lock:
-            for producer in (self._producer, *self._retiring):
+            while self._producers:  # the threads and connections of a producer end with the last reference to it
+                producer = self._producers.pop()
                 producer.purge()
                 producer.flush(1.0)
 
     def _produce(self, topic: str, key: str, value: bytes | None) -> None:
         headers = record_headers(self._signatures, topic, key, value, next(self._serials))
-        self._producer.produce(topic, value=value, key=key, headers=headers, on_delivery=self._count_delivery)
+        self._producers[0].produce(topic, value=value, key=key, headers=headers, on_delivery=self._count_delivery)
 
     def _count_delivery(self, error: KafkaError | None, message: Message) -> None:
         self._count(error, message.topic() or "")
@@ -184,12 +185,12 @@ class Publisher(Closing):
         look_at = time.monotonic() + _FINGERPRINT_SECONDS
         while not self._closed.is_set():
             with self._lock:
-                producer, retiring = self._producer, list(self._retiring)
+                producer, *retiring = self._producers
             for old in retiring:
                 old.poll(0)
             producer.poll(_POLL_SECONDS)
             with self._lock:
-                self._retiring = [producer for producer in self._retiring if len(producer)]
+                self._producers[1:] = [each for each in self._producers[1:] if len(each)]
             if time.monotonic() >= look_at:
                 self._follow_files()
                 look_at = time.monotonic() + _FINGERPRINT_SECONDS
@@ -202,9 +203,8 @@ class Publisher(Closing):
             return
         _log.info("connection files changed, connecting again")
         with self._lock:
-            # The old producer still delivers its queued records, or gives them up in time.
-            self._retiring.append(self._producer)
-            self._producer, self._signatures = built
+            producer, self._signatures = built
+            self._producers.insert(0, producer)
             # Records of the two producers arrive in any order, so they are two senders.
             self._serials = _count_records()
             self._fingerprint = fingerprint

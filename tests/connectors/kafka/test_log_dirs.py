@@ -13,6 +13,7 @@ from kafka.protocol.admin import DescribeLogDirsResponse
 from prometheus_client import CollectorRegistry
 
 from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection.read_errors import DETAIL_LENGTH
 from connectors.collection.schedule import ticks
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
@@ -93,7 +94,7 @@ def test_a_refusal_is_not_an_empty_success(version: int) -> None:
         (errors.UnknownError("what"), "error", "what"),
         (UserError("sasl.password_file: /x is empty."), "error", "sasl.password_file: /x is empty."),
         (KeyError("v"), "error", "'v'"),
-        (ValueError("two\n lines" + "x" * 500), "error", "two lines" + "x" * 191),
+        (ValueError("two\n lines" + "x" * 500), "error", "two lines" + "x" * (DETAIL_LENGTH - 10) + "…"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from kafka import errors
 
+from connectors.collection.read_errors import DETAIL_LENGTH
 from connectors.kafka.outcomes import detail_of, error_in, error_name, most_telling, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -40,7 +41,7 @@ def test_an_error_has_one_outcome(error: BaseException, outcome: Outcome) -> Non
         (errors.KafkaConnectionError(), "KafkaConnection"),
         (errors.SaslAuthenticationFailedError("bad\n  password"), "bad password"),
         (UserError("tls.ca_file: no PEM"), "tls.ca_file: no PEM"),
-        (errors.KafkaTimeoutError("x" * 999), "x" * 200),
+        (errors.KafkaTimeoutError("x" * 999), "x" * (DETAIL_LENGTH - 1) + "…"),
     ],
     ids=["decorated", "without words", "two lines", "the user's", "long"],
 )

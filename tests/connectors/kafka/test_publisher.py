@@ -326,3 +326,25 @@ def test_a_reading_becomes_an_event_of_its_source_keyed_by_its_cluster() -> None
     }
     assert datetime.fromisoformat(events[0]["time"]) == noon
     assert events[0]["id"] != events[1]["id"]
+
+
+def librdkafka_threads() -> set[str]:
+    return {name for thread in Path("/proc/self/task").iterdir() if (name := _read_name(thread)).startswith("rdk")}
+
+
+def _read_name(thread: Path) -> str:
+    try:
+        return f"{(thread / 'comm').read_text().strip()} {thread.name}"
+    except OSError:  # it ended meanwhile
+        return ""
+
+
+def test_a_closed_publisher_leaves_no_thread_that_connects_or_logs() -> None:
+    before = librdkafka_threads()
+    connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+    publisher = Publisher(connection, PublisherMetrics(CollectorRegistry()))
+    assert librdkafka_threads() - before
+    publisher.close(0.0)
+    assert librdkafka_threads() - before == set()
+    publisher.publish("t", "k", b"v")
+    assert publisher.flush(0.0) == 0
