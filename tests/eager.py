@@ -8,4 +8,5 @@ EAGER = {
     "min_change": 0.0,
     "recovery_margin": 0.0,
     "heartbeat": "1h",
+    "anticipate": False,
 }
