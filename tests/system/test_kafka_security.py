@@ -121,8 +121,6 @@ def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -
     in_jaas = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
     users = f'user_alice="{in_jaas}" user_{NO_RIGHTS}="{in_jaas}" user_{CANARY}="{CANARIES["kafka"]}"'
     login = f"PlainLoginModule required {users};"
-    # Java reads properties as Latin-1 with backslash escapes.
-    login = login.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode().replace("\\xe9", "\\u00e9")
     security = "org.apache.kafka.common.security"
     return {
         "listeners": listeners.format(LOOPBACK),
