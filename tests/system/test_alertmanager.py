@@ -110,7 +110,7 @@ class Alertmanager:
 @contextmanager
 def notifying(connection: KafkaConnection, topic: str, url: str) -> Iterator[Notifier]:
     settings = AlertmanagerSettings.model_validate({"urls": (url,), "resend_interval": "1s"})
-    notifier = Notifier(connection, topic, settings, NotifierMetrics(CollectorRegistry()))
+    notifier = Notifier(connection, [topic], settings, NotifierMetrics(CollectorRegistry()))
     stop = threading.Event()
     thread = threading.Thread(target=notifier.run, args=(stop,))
     thread.start()
