@@ -118,7 +118,8 @@ class JsonZnodes:
         if (credential := self._session.connection.credential()) is None:
             return
         user = credential.get_secret_value().partition(":")[0]
-        for path in (root, *(f"{root}/{name}" for name in self.children(root))):
+        below = [f"{folder}/{name}" for folder in (root, f"{root}/clusters") for name in self.children(folder)]
+        for path in (root, *below):
             try:
                 acls, _ = self._request(partial(_get_acls, path))
             except NoNodeError:

@@ -930,7 +930,9 @@ def test_nothing_is_ordered_below_a_node_that_everybody_may_change(servers: str,
     session = ZooKeeperSession("c1", connection)
     try:
         tree.create(f"{REGISTRY_ROOT}/directive", b"{}", makepath=True)
-        for path in (REGISTRY_ROOT, f"{REGISTRY_ROOT}/directive"):
+        tree.create(f"{REGISTRY_ROOT}/clusters/old", b"{}", makepath=True)
+        clusters = f"{REGISTRY_ROOT}/clusters"
+        for path in (REGISTRY_ROOT, clusters, f"{REGISTRY_ROOT}/directive", f"{clusters}/old"):
             with pytest.raises(RegistryError, match=f"the ACL of {path} lets everybody change it .world:any.*setAcl"):
                 ZooKeeperLease(session).renew()
             session.client().set_acls(path, CREATOR_ALL_ACL)

@@ -110,12 +110,13 @@ def hits_by_class(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]
     found: dict[HitClass, set[int]] = {hit: set() for hit in HitClass}
     if seen.existing is not None:
         matters = seen.existing.ids if rules.policy is TargetPolicy.DEDICATED else wanted & seen.existing.ids
+        moved = ids_in_target(seen)
         for ledger_id in matters:
-            found[_classify(seen, seen.existing, ledger_id)].add(ledger_id)
+            found[_classify(seen, seen.existing, ledger_id, is_moved=ledger_id in moved)].add(ledger_id)
     return dict(found)
 
 
-def _classify(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int) -> HitClass:
+def _classify(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int, *, is_moved: bool) -> HitClass:
     copy, source, target = existing.facts.get(ledger_id), seen.source.instance_id, seen.target.instance_id
     if copy is None or source is None or target is None:
         return HitClass.FOREIGN
@@ -123,6 +124,8 @@ def _classify(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int) -
         return HitClass.FOREIGN
     original = seen.source_facts.get(ledger_id)
     is_complete = original is not None and same_ledger(original, copy)
+    # The source's ledger of a promoted reference is not read; the journal has the digest by which the copy was proved.
+    is_complete = is_complete or (is_moved and copy.entries_digest is not None)
     return HitClass.OURS_COMPLETE if is_complete else HitClass.OURS_PARTIAL
 
 

@@ -321,3 +321,11 @@ def test_a_source_that_is_open_is_no_complete_copy() -> None:
     opened = ledger(5, state=LedgerState.OPEN)
     report = check(SHARED, existing=found(ledger(5)), source_facts={5: opened}, journal={5: intent(5)})
     assert report.hits[HitClass.OURS_COMPLETE].count == 0
+
+
+@pytest.mark.parametrize(("digest", "hit"), [("abc", HitClass.OURS_COMPLETE), (None, HitClass.OURS_PARTIAL)])
+def test_a_copy_that_was_promoted_is_complete_by_the_digest_that_proved_it(digest: str | None, hit: HitClass) -> None:
+    """Its source is not read again: its reference names the target."""
+    copy = found(ledger(7, entries_digest=digest))
+    report = check(DEDICATED, references=(cursor(7, "new"),), existing=copy, source_facts={}, journal={7: intent(7)})
+    assert report.hits[hit].count == 1
