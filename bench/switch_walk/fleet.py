@@ -14,6 +14,7 @@ from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerRe
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.precheck.snapshot import TargetPolicy
+from policies.switching.progress import make_progress
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind, find_owner
 from policies.switching.settings import SwitchLimits
@@ -114,7 +115,8 @@ class Fleet(World):
 
     def lose_checkpoint(self) -> None:
         """Start the query without state. Registry, brokers and executors continue, and their reports are under way."""
-        self.kept = self.registry_event()
+        switch = self.state.switch
+        self.kept = replace(self.registry_event(), progress=make_progress(switch) if switch is not None else None)
         if self.foreign is not None:
             self.directed_to.add(self.foreign.target)
             self.taken_over = self.foreign.epoch
@@ -132,10 +134,11 @@ class Fleet(World):
         return super()._copy(task, source, target)
 
     def provenance(self, cluster: str, ledger_id: int) -> str | None:
-        """The provenance by the executor's journal: its own copies, all other ledgers are foreign."""
+        """The provenance by the executor's journal: its own copies under their ids, all other ledgers are foreign."""
         switch, held = self.state.switch, self.clusters[cluster].ledgers[ledger_id]
         source = self.state.cluster(switch.source) if switch is not None and switch.target == cluster else None
-        return (source.instance_id or "") if held.by_headgate and source is not None else ""
+        is_ours = held.by_headgate and ledger_id not in self.new_ids.values()
+        return (source.instance_id or "") if is_ours and source is not None else ""
 
     # --- brokers
 
@@ -284,7 +287,7 @@ class Fleet(World):
         for one in said:
             self._must_need_nobody(one)
         after = self.state.switch.stage if self.state.switch else S.NONE
-        if after is not before:
+        if after is not before and before is not S.NONE:  # after a lost checkpoint it is only what was kept
             self._must_be_true(after)
 
     def _heed(self, one: DecisionDraft) -> None:

@@ -26,7 +26,7 @@ from policies.switching.readings import (
     SwitchInventory,
     SwitchPrecheck,
 )
-from policies.switching.references import Reference, find_owner, with_ledger
+from policies.switching.references import find_owner, with_ledger
 
 _READ_SECONDS = 10.0
 _INVENTORY_SECONDS = 600.0
@@ -86,9 +86,18 @@ class ClusterReader:
         return to_reading(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
 
     def inventory(
-        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 1_200_000
+        self,
+        bootstrap: str,
+        source: str = "",
+        target: str = "",
+        *,
+        valid_ms: int = 1_200_000,
+        moved_too: bool = False,
     ) -> Iterator[Reading]:
         """Yield the parts of an inventory, and its manifest last: all references, and the ledgers found in the target.
+
+        Of the target's ledgers those are looked up that references in the source name; with `moved_too`, also those
+        that references in the target name.
 
         If the inventory cannot be read completely, yields only a manifest with the reason.
         """
@@ -96,7 +105,9 @@ class ClusterReader:
         try:
             found = self._read_references()
             references, staying = found.references, found.staying(bootstrap, self._find_holders)
-            existing = self._find_existing(references, bootstrap, source, target) if target else {}
+            owners = {source, target} if moved_too else {source}
+            wanted = {r.ledger_id for r in with_ledger(references) if find_owner(r, bootstrap) in owners}
+            existing = self._find_existing(wanted, source, target) if target else {}
             yield from make_inventory(
                 self._cluster, name, references, existing, target, _elapsed_ms(began),
                 staying=staying, left_out=found.left_out, valid_ms=valid_ms,
@@ -116,10 +127,7 @@ class ClusterReader:
     def _find_holders(self, ledger_ids: Collection[int]) -> dict[str, set[int]]:
         return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in self._sessions.names}
 
-    def _find_existing(
-        self, references: list[Reference], bootstrap: str, source: str, target: str
-    ) -> dict[int, Ledger]:
-        wanted = {r.ledger_id for r in with_ledger(references) if find_owner(r, bootstrap) == source}
+    def _find_existing(self, wanted: Collection[int], source: str, target: str) -> dict[int, Ledger]:
         found = self._sessions.find_ledgers(target, wanted)
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")

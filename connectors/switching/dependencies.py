@@ -14,7 +14,14 @@ from connectors.switching.registry_view import RegistryView
 from connectors.switching.result_outbox import ResultOutbox
 from policies.observations import Reading
 from policies.switching.decisions import SwitchDecision
-from policies.switching.readings import SwitchBrokers, SwitchCluster, SwitchLedger, SwitchPrecheck, SwitchStatus
+from policies.switching.readings import (
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchLedger,
+    SwitchPrecheck,
+    SwitchProgress,
+    SwitchStatus,
+)
 from policies.switching.references import LedgerKind
 
 
@@ -34,6 +41,9 @@ class RegistryReader(Protocol):
     def read(self, *, contested_too: bool = False) -> RegistryView:
         """Read the registry; with `contested_too` also if two clusters are active. Raises RegistryError."""
 
+    def read_progress(self) -> SwitchProgress | None:
+        """Read the progress of the last switch. Raises RegistryError."""
+
 
 class Observer(Protocol):
     """See `cluster_reader.ClusterReader`."""
@@ -47,7 +57,9 @@ class Observer(Protocol):
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Run a precheck."""
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0) -> Iterator[Reading]:
+    def inventory(
+        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0, moved_too: bool = False
+    ) -> Iterator[Reading]:
         """Yield the parts of an inventory, and its manifest last."""
 
 
@@ -89,7 +101,7 @@ class Observations(Protocol):
     def publish_precheck(self, source: str, target: str) -> None:
         """Publish a precheck's report."""
 
-    def publish_inventory(self, source: str, target: str) -> bool:
+    def publish_inventory(self, source: str, target: str, *, moved_too: bool = False) -> bool:
         """Publish all references. Returns whether all could be read."""
 
 
@@ -179,6 +191,8 @@ class Dependencies:
     ledger_orders: LedgerOrderHandler
     read_epoch: Callable[[], int | None]
     """Reads the epoch of the directive in force from ZooKeeper; 0: there is none, None: it cannot be read."""
+    keep_progress: Callable[[SwitchProgress], None]
+    """Keeps the progress of a switch beside the registry. Raises RegistryError: try again."""
     publish: Callable[[Reading], None]
     """Publishes readings of the lease; must not block."""
     results: ResultOutbox

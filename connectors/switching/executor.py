@@ -147,6 +147,7 @@ def _make_reconciler(
         registry_orders=RegistryOrders(cluster, registry, sessions.advance_ids),
         ledger_orders=_make_ledger_orders(watched, jvm),
         read_epoch=registry.read_epoch,
+        keep_progress=registry.write_progress,
         publish=publish_reading,
         results=ResultOutbox(partial(publish, observed)),
         metrics=metrics,

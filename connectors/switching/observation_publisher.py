@@ -71,10 +71,12 @@ class ObservationPublisher:
         """Run a precheck, and publish its report."""
         self._publish(self._reader.precheck(source, target, self._bootstrap()))
 
-    def publish_inventory(self, source: str, target: str) -> bool:
+    def publish_inventory(self, source: str, target: str, *, moved_too: bool = False) -> bool:
         """Publish all references. Returns whether all could be read."""
-        complete = True
-        for reading in self._reader.inventory(self._bootstrap(), source, target, valid_ms=self._inventory_valid_ms):
+        complete, valid_ms = True, self._inventory_valid_ms
+        for reading in self._reader.inventory(
+            self._bootstrap(), source, target, valid_ms=valid_ms, moved_too=moved_too
+        ):
             if reading.outcome is not Outcome.OK:
                 _log.warning("the inventory cannot be read", cluster=self._cluster, detail=reading.detail)
                 complete = False
@@ -84,9 +86,9 @@ class ObservationPublisher:
     def _read_registry(self) -> SwitchRegistry:
         try:
             self._view = self._registry.read(contested_too=True)
+            return self._view.make_reading(self._cluster, self._registry.read_progress())
         except RegistryError as error:
             return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
-        return self._view.make_reading(self._cluster)
 
     def _publish_if(self, what: str, reading: Reading, *, due: bool, compared: Reading | None = None) -> None:
         key = compared or reading

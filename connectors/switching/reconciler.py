@@ -24,7 +24,7 @@ from connectors.switching.registry_orders import REGISTRY_ORDERS
 from policies.decisions import Mode
 from policies.observations import Outcome
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.readings import LedgerOutcome, SwitchLease
+from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchProgress
 from policies.switching.state import ENDED, UNDONE, SwitchStage
 from policies.units import millis_of
 
@@ -34,6 +34,7 @@ LEASE_VALID = timedelta(seconds=60)
 _REQUESTED_COPIES = 4
 """Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel. It uses the
 waiting ones to write many journal entries together, while others are copied."""
+_COUNTS_SECONDS = 5.0
 _UNREAD_SECONDS = 1.0
 """Time after which the directive is read again, if ZooKeeper does not answer."""
 _NEVER = float("-inf")
@@ -87,6 +88,8 @@ class SwitchReconciler:
         self._record: SwitchRecord | None = None
         self._registry_pending: dict[str, SwitchDecision] = {}
         self._is_proposed_written = False
+        self._kept: SwitchProgress | None = None
+        self._kept_at = _NEVER
         self._ledger_queue = LedgerOrderQueue()
         self._places = threading.BoundedSemaphore(concurrency)
         """Limits all work on ledgers except copies, which the copier itself limits."""
@@ -183,13 +186,13 @@ class SwitchReconciler:
             record = self._record
             is_live = record is not None and record.verdict not in ENDED | {SwitchStage.NONE}
             pair = (record.source, record.target) if record is not None and is_live else (None, None)
-            self._submit_inventory(readings, pair[0] or "", pair[1] or "")
+            moved_too = record is not None and record.recovering
+            self._submit_inventory(readings, pair[0] or "", pair[1] or "", moved_too=moved_too)
 
-    def _submit_inventory(self, readings: Executor, source: str, target: str) -> None:
+    def _submit_inventory(self, readings: Executor, source: str, target: str, *, moved_too: bool) -> None:
         self._inventory_at = time.monotonic()
-        readings.submit(
-            self._run_guarded, "inventory", lambda: self._dependencies.observations.publish_inventory(source, target)
-        )
+        publish = partial(self._dependencies.observations.publish_inventory, source, target, moved_too=moved_too)
+        readings.submit(self._run_guarded, "inventory", publish)
 
     # --- orders
 
@@ -246,7 +249,8 @@ class SwitchReconciler:
                 self._run_guarded, "precheck", lambda: self._dependencies.observations.publish_precheck(source, target)
             )
         elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
-            self._submit_inventory(readings, order.source or "", order.target or "")
+            moved_too = bool(order.args.get("moved_too"))
+            self._submit_inventory(readings, order.source or "", order.target or "", moved_too=moved_too)
 
     def _write_registry(self) -> None:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
@@ -254,6 +258,7 @@ class SwitchReconciler:
             if not self._is_proposed_written:
                 self._dependencies.registry_orders.write_proposed()
                 self._is_proposed_written = True
+            self._keep_progress()
             for subject, order in list(self._registry_pending.items()):
                 result = self._dependencies.registry_orders.carry_out(order)
                 del self._registry_pending[subject]
@@ -265,6 +270,17 @@ class SwitchReconciler:
             self._set_failing("registry", yes=True)
         else:
             self._set_failing("registry", yes=False)
+
+    def _keep_progress(self) -> None:
+        """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds."""
+        progress = self._record.progress if self._record is not None else None
+        if progress is None or progress == self._kept:
+            return
+        same_stage = self._kept is not None and self._kept.stage_ms == progress.stage_ms
+        if same_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
+            return
+        self._dependencies.keep_progress(progress)
+        self._kept, self._kept_at = progress, time.monotonic()
 
     def _carry_out_all(self, queue: LedgerOrderQueue, first: SwitchDecision) -> None:
         """Carry out an order about a ledger, and those that arrive about it meanwhile."""

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 import msgspec
+import structlog
+from pydantic import ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.json_znodes import (
+    DamagedZnodeError,
     JsonZnodes,
     Node,
     RegistryConflictError,
@@ -32,6 +35,7 @@ from connectors.switching.registry_content import (
     ClusterDocument,
     Content,
     DirectiveDocument,
+    ProgressDocument,
     SwitchTarget,
     latest_directive,
     read_committed,
@@ -40,7 +44,7 @@ from connectors.switching.registry_content import (
 )
 from connectors.switching.registry_view import ClusterWrite, DirectiveOutcome, DirectiveWrite, RegistryView, StatusWrite
 from connectors.zookeeper.session import ZooKeeperSession
-from policies.switching.readings import RegisteredCluster, WrittenDirective
+from policies.switching.readings import RegisteredCluster, SwitchProgress, WrittenDirective
 from policies.switching.state import ClusterStatus
 
 __all__ = [
@@ -54,6 +58,8 @@ __all__ = [
     "RegistryView",
     "StatusWrite",
 ]
+
+_log = structlog.get_logger(__name__)
 
 _TRIES = 5
 """Attempts of a write. Another client rarely writes between our read and write; several times in a row is no chance."""
@@ -285,6 +291,49 @@ class Registry:
             steps = content.proposed.put(name, node.value.uri, node.value.status)
             if name not in content.proposed.nodes and steps and not self._nodes.commit(*steps):
                 raise RegistryConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
+
+    def write_progress(self, progress: SwitchProgress) -> None:
+        """Keep the progress of a switch, unless a later one of the same target is kept.
+
+        Raises:
+            RegistryError: it could not be written, or the result is unknown.
+        """
+        path = f"{self._root}/orchestrator/{quote_name(progress.target)}"
+        document = ProgressDocument(
+            epoch=progress.epoch, started_ms=progress.started_ms, progress=progress.model_dump(mode="json")
+        )
+        for _ in range(_TRIES):
+            found = self._nodes.get(path, ProgressDocument)
+            if found is None:
+                self._nodes.ensure(f"{self._root}/orchestrator")
+            elif (found.value.started_ms, found.value.epoch) > (document.started_ms, document.epoch):
+                return
+            if self._nodes.commit(create_or_put(path, document, found)):
+                return
+        raise RegistryConflictError(f"{path} is changed by others all the time")
+
+    def read_progress(self) -> SwitchProgress | None:
+        """Return the progress of the last switch; None if none is kept, or it is damaged.
+
+        A damaged one stops nothing: only a query that has lost its checkpoint needs it.
+
+        Raises:
+            RegistryError: it cannot be read.
+        """
+        folder, found = f"{self._root}/orchestrator", list[ProgressDocument]()
+        for name in self._nodes.children(folder):
+            try:
+                node = self._nodes.get(f"{folder}/{name}", ProgressDocument)
+            except DamagedZnodeError as error:
+                _log.warning("the progress of a switch cannot be used", detail=str(error))
+                continue
+            found += [node.value] if node is not None else []
+        last = max(found, key=lambda each: (each.started_ms, each.epoch), default=None)
+        try:
+            return None if last is None else SwitchProgress.model_validate(last.progress)
+        except ValidationError as error:
+            _log.warning("the progress of a switch cannot be used", detail=str(error.errors(include_input=False)[:1]))
+            return None
 
     def read_permits(self) -> dict[str, int]:
         """Return the clusters whose clients brokers may close, each with the epoch of the permit.

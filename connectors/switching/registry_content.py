@@ -1,7 +1,7 @@
 """The content of a broker cluster's registry: each znode with its version."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 import msgspec
@@ -58,6 +58,14 @@ class SwitchTarget(msgspec.Struct, frozen=True, kw_only=True):
     epoch: _Epoch = 0
     ts: int | None = None
     """Time of the write, in milliseconds since 1970."""
+
+
+class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a switch, for an executor whose query has lost its checkpoint."""
+
+    epoch: _Epoch
+    started_ms: int
+    progress: dict[str, Any]
 
 
 class AtEpoch(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.observations import Outcome
-from policies.switching.readings import RegisteredCluster, SwitchRegistry, WrittenDirective
+from policies.switching.readings import RegisteredCluster, SwitchProgress, SwitchRegistry, WrittenDirective
 from policies.switching.state import ClusterStatus
 
 
@@ -34,8 +34,8 @@ class RegistryView:
         """Return a registered cluster by its name."""
         return next((each for each in self.clusters if each.name == name), None)
 
-    def make_reading(self, cluster: str) -> SwitchRegistry:
-        """Return the reading for the broker cluster of this name."""
+    def make_reading(self, cluster: str, progress: SwitchProgress | None = None) -> SwitchRegistry:
+        """Return the reading for the broker cluster of this name, with the progress of its last switch."""
         return SwitchRegistry(
             cluster=cluster,
             outcome=Outcome.OK,
@@ -44,6 +44,7 @@ class RegistryView:
             directive=self.directive,
             committed_epoch=self.committed_epoch,
             active_as_proposed=self.active_as_proposed,
+            progress=progress,
         )
 
 

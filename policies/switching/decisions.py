@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from policies.actuator_events import ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
+from policies.switching.readings import SwitchProgress
 from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.units import Instant
@@ -217,6 +218,8 @@ class SwitchRecord(Decision):
     halted: str = Field(description="Why nothing is ordered; empty if it goes on.")
     paused: bool = Field(default=False, description="Whether an operator paused it.")
     kept: bool = Field(default=False, description="Whether no further ledger of the source is deleted.")
+    recovering: bool = Field(default=False, description="Whether its plan is read again, after a lost checkpoint.")
+    progress: SwitchProgress | None = Field(default=None, description="What the executor keeps beside the registry.")
     contested: str = Field(default="", description="A registry change that Headgate did not order.")
     unplanned: tuple[str, ...] = Field(default=(), description="Some unplanned references to the left cluster.")
     unplanned_count: int = Field(default=0, description="The number of unplanned references.")

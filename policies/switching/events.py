@@ -21,6 +21,7 @@ from policies.switching.readings import (
     SwitchLease,
     SwitchLedger,
     SwitchPrecheck,
+    SwitchProgress,
     SwitchRegistry,
     SwitchStatus,
 )
@@ -52,6 +53,8 @@ class RegistrySeen:
     """When the registry was read; -1 if unknown."""
     also_active: tuple[str, ...] = ()
     """Clusters that are active by an entry that Headgate did not write."""
+    progress: SwitchProgress | None = None
+    """The progress of the last switch, which counts only after a lost checkpoint."""
 
     @classmethod
     def from_reading(cls, reading: SwitchRegistry, at_ms: int) -> "RegistrySeen":
@@ -63,7 +66,8 @@ class RegistrySeen:
         written = reading.directive
         directive = Directive(written.epoch, written.target) if written else None
         also_active = tuple(sorted(reading.active_as_proposed))
-        return cls(tuple(entries), reading.bootstrap, directive, reading.committed_epoch, at_ms, also_active)
+        committed, progress = reading.committed_epoch, reading.progress
+        return cls(tuple(entries), reading.bootstrap, directive, committed, at_ms, also_active, progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass, LedgerState
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.references import LedgerKind, StayingKind
-from policies.switching.state import ClusterStatus
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
 from policies.units import MAX_INT64
 
 Name = Annotated[str, Field(min_length=1, max_length=249)]
@@ -27,6 +27,7 @@ Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
 LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
 Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
+Stamp = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Quorum = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MOST_LISTED)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=MOST_LISTED)]
@@ -121,6 +122,35 @@ class WrittenDirective(_Value):
     target: Name = Field(description="The cluster that brokers must write to.")
 
 
+class SwitchProgress(_Value):
+    """The progress of a switch, which the executor keeps beside the registry. Instants: ms since 1970, -1: none."""
+
+    source: Name = Field(description="The cluster that brokers leave.")
+    target: Name = Field(description="The cluster that they move to.")
+    stage: SwitchStage
+    epoch: Epoch = Field(description="The epoch of its directive.")
+    attempt: Count = Field(default=1, description="The number of the attempt, from 1 on.")
+    target_floor: LedgerId = Field(description="The target's next id at the start.")
+    brokers_from: str = Field(default="", max_length=249, description="The cluster that brokers wrote to before.")
+    started_ms: Stamp = Field(description="When it began.")
+    stage_ms: Stamp = Field(default=-1, description="When it reached its stage.")
+    live_ms: Stamp = Field(default=-1, description="When every broker had moved.")
+    hold_ms: Stamp = Field(default=-1, description="When it reached `hold`.")
+    cleanup_ms: Stamp = Field(default=-1, description="When its clean-up began.")
+    ended_ms: Stamp = Field(default=-1, description="When it ended.")
+    rollback_until_ms: Stamp = Field(default=-1, description="The end of the rollback window.")
+    cleanup_from_ms: Stamp = Field(default=-1, description="The earliest time of a clean-up.")
+    attribution_only: bool = Field(default=True, description="Whether a rollback leaves the brokers on the target.")
+    moved: bool = Field(default=False, description="Whether any broker ever reported that it follows to the target.")
+    paused: bool = Field(default=False, description="Whether an operator paused it.")
+    kept: bool = Field(default=False, description="Whether no further ledger of the source is deleted.")
+    early: bool = Field(default=False, description="Whether an operator deletes before `cleanup_from`.")
+    bypassed: bool = Field(default=False, description="Whether it began on a bypassed precheck.")
+    status_failed: bool = Field(default=False, description="Whether a status could not be written.")
+    halted: Text = Field(default="", description="Why nothing is ordered; empty if it goes on.")
+    ledgers: dict[LedgerStage, Count] = Field(default_factory=dict, description="The number of ledgers by stage.")
+
+
 class SwitchRegistry(Reading):
     """The complete registry of a broker cluster."""
 
@@ -135,6 +165,7 @@ class SwitchRegistry(Reading):
         default=0, description="The epoch of the directive whose target became the active cluster."
     )
     active_as_proposed: Names = Field(default=(), description="Active clusters by the entries of PIP-477.")
+    progress: SwitchProgress | None = Field(default=None, description="The last switch; null: none is kept.")
 
 
 class SwitchBrokers(Reading):

@@ -324,6 +324,8 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Whether an operator ended it and keeps the copied ledgers in the source: none is deleted any more."""
     early: bool = False
     """Whether an operator ended it and deletes the copied ledgers before `cleanup_from`."""
+    recovering_ms: InstantMs = NEVER
+    """After a lost checkpoint: an inventory begun after this instant shows its plan. -1: the plan is known."""
 
     @property
     def home(self) -> str:

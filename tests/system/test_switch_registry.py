@@ -32,8 +32,8 @@ from connectors.switching.registry import (
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Reading
-from policies.switching.readings import SwitchBroker
-from policies.switching.state import ClusterStatus
+from policies.switching.readings import SwitchBroker, SwitchProgress
+from policies.switching.state import ClusterStatus, SwitchStage
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
@@ -133,6 +133,25 @@ def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tre
     view = registry.read()
     assert (view.bootstrap, view.active(), view.committed_epoch, view.directive) == ("old", "old", 0, None)
     assert view.make_reading("c1").clusters[0].version == 0
+
+
+def test_the_progress_of_the_last_switch_is_kept_and_a_damaged_one_stops_nothing(
+    both: Registry, tree: KazooClient
+) -> None:
+    assert both.read_progress() is None
+    first = SwitchProgress(
+        source="old", target="new", stage=SwitchStage.HOLD, epoch=1, target_floor=2**32, started_ms=5, hold_ms=9
+    )
+    later = first.model_copy(update={"stage": SwitchStage.ROLLBACK, "epoch": 2})
+    for written in (first, later, first):
+        both.write_progress(written)
+    assert both.read_progress() == later, "an executor of before does not replace it"
+    both.write_progress(first.model_copy(update={"target": "third", "started_ms": 7}))
+    seen = both.read_progress()
+    assert seen is not None
+    assert (seen.target, both.read().make_reading("c1", seen).progress) == ("third", seen)
+    put(tree, f"{REGISTRY_ROOT}/orchestrator/third", b"{broken")
+    assert both.read_progress() == later
 
 
 def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:

@@ -96,7 +96,7 @@ def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
         case TakeInventory():
             return DecisionDraft(
                 SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
-                subject="inventory", details=names,
+                subject="inventory", details=names | ({"moved_too": True} if after.switch.recovering_ms >= 0 else {}),
             )  # fmt: skip
         case WriteStatus():
             return _order_status(change.reason, after)

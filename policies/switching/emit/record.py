@@ -17,6 +17,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.judge.changes import DecisionDraft
 from policies.switching.judge.holds import find_holds
 from policies.switching.plan import stage_counts
+from policies.switching.progress import make_progress
 from policies.switching.state import MOVED, LedgerStage, Switch, SwitchingState, SwitchStage
 from policies.switching.watch import awaited, deviations
 from policies.units import from_millis, millis_of, to_millis
@@ -92,6 +93,8 @@ def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
         "halted": switch.halted if switch else "",
         "paused": bool(switch and switch.paused),
         "kept": bool(switch and switch.kept),
+        "recovering": bool(switch and switch.recovering_ms >= 0),
+        "progress": make_progress(switch) if switch else None,
         "contested": state.contested,
         "unplanned": switch.unplanned if switch else (),
         "unplanned_count": switch.unplanned_count if switch else 0,

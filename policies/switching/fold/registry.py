@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from policies.switching.clusters import ClusterSnapshot, raise_marks
 from policies.switching.events import ClusterSeen, RegistrySeen
+from policies.switching.progress import take_up
 from policies.switching.state import NEVER, ClusterStatus, Directive, SwitchingState, put
 
 
@@ -78,6 +79,7 @@ def _adopt(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, R
         # After a lost checkpoint executors remember earlier orders: a new order must not reuse one of their numbers.
         ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
         removed=tuple(n for n in state.removed if n in versions),
+        switch=state.switch or take_up(seen.progress, seen.directive, seen.at_ms),
     )
     after = replace(after, contested=_find_two_active(state, seen) or after.leaderless())
     return after, RegistryChecked(versions) if state.entries else None

@@ -238,9 +238,12 @@ def resume(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
 
 def _go_on(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
     """Repeat all open orders. If an operator advanced ids meanwhile, direct brokers again, to open new clients."""
-    if facts.is_raised:
-        yield DirectBrokers(reason, facts.state.active())
-    yield from repeat_orders(facts, reason, redirected=facts.is_raised)
+    switch, active = facts.switch, facts.state.active()
+    is_leaving = switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only and active != switch.home
+    is_redirected = facts.is_raised and not is_leaving
+    if is_redirected:
+        yield DirectBrokers(reason, active)
+    yield from repeat_orders(facts, reason, redirected=is_redirected)
 
 
 def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int) -> Iterator[Change]:
@@ -271,6 +274,8 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.CONTESTED, why)
     elif live is None or live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, _refuse_cleanup(live))
+    elif live.recovering_ms >= 0:
+        yield reject(command, _INVALID, "its plan is read again after a lost checkpoint: wait for the inventory")
     elif why := guards.window_elapsed(facts):
         yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, f"{why}; `end` leaves hold at once")
     elif why := facts.stands_still:

@@ -14,6 +14,7 @@ from policies.switching.state import UNDONE, Switch, SwitchAction, SwitchStage
 
 _ANSWER_MS = 600_000
 """The bound of an inventory or of an answer: both take minutes at most, with the largest fleets that were measured."""
+_STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _OPEN = tuple(a for a in SwitchAction if a not in (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.INVENTORY))
 _LEFT_THERE = UNDONE | {SwitchStage.REJECTED}
 
@@ -51,10 +52,10 @@ def _find_waits(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
     if facts.stands_still:
         return
     if needs_inventory(facts):
-        since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms)
+        since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms)
         why = "for a complete inventory of all references: the executor's log names what it cannot read"
         yield SwitchWait("inventory", why, since_ms, _ANSWER_MS, "`abort`")
-    open_orders = facts.plan.count_ordered(*_OPEN) + (switch.awaiting is not SwitchAction.NONE)
+    open_orders = facts.plan.count_ordered(*_OPEN) + (switch.awaiting in _STATUSES)
     if open_orders:
         why = f"for the executor's answers to {open_orders} orders"
         yield SwitchWait("answers", why, max(switch.progress_ms, switch.stage_ms), _ANSWER_MS, "`pause` or `abort`")
@@ -92,6 +93,8 @@ def _find_pause(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
 def needs_inventory(facts: SwitchFacts) -> bool:
     """Whether the switch cannot go on without an inventory that it does not have."""
     switch = facts.switch
+    if switch.recovering_ms >= 0:
+        return True
     match switch.stage:
         case SwitchStage.LIVE_DUAL_READ:
             return True

@@ -11,6 +11,7 @@ from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Advance,
     Change,
+    DecisionDraft,
     DropTask,
     JournalIntent,
     PutTask,
@@ -20,7 +21,7 @@ from policies.switching.judge.changes import (
 from policies.switching.judge.results import refuse_import
 from policies.switching.ledgers import is_ours
 from policies.switching.references import LedgerKind, Reference, with_ledger
-from policies.switching.state import LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, plan_key
+from policies.switching.state import NEVER, LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage, plan_key
 from policies.units import counted_with
 
 _COUNTED = frozenset(
@@ -36,6 +37,10 @@ _NAMED = 10
 def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]:
     """While a plan is made: settle the ledgers that waited for an inventory, then plan those that are not planned."""
     switch = facts.state.switch
+    if switch is not None and switch.recovering_ms >= 0:
+        if not _shows_plan(facts, switch, seen):
+            return
+        yield from _recover_plan(facts, switch, seen)
     if switch is not None and switch.stage in _COUNTED:
         yield from _count_unplanned(facts, switch, seen)
     if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
@@ -61,6 +66,35 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]
         count = len(facts.plan) - len(dropped) + len(planned)
         sentence = f"{counted_with(count, 'ledger', 'is', 'are')} to move to {switch.target}"
         yield Advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
+
+
+def _shows_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> bool:
+    is_since = seen.target == switch.target and seen.at_ms > switch.recovering_ms
+    return is_since and bool(facts.source_instance and facts.target_instance)
+
+
+def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:
+    """After a lost checkpoint: references that name Headgate's own copies in the target were promoted.
+
+    While a plan is made, a ledger that is also named in the source is planned there again.
+    """
+    left = {(r.ledger_id, r.kind) for r in with_ledger(seen.references) if facts.owner(r) == switch.source}
+    paths: dict[tuple[int, LedgerKind], set[str]] = {}
+    for reference in with_ledger(seen.references):
+        found = seen.existing.get(reference.ledger_id)
+        is_copy = found is not None and found.provenance == facts.source_instance
+        is_planned = switch.stage in _PLANNING and (reference.ledger_id, reference.kind) in left
+        if facts.owner(reference) == switch.target and is_copy and not is_planned:
+            paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
+    for (ledger_id, kind), named in sorted(paths.items()):
+        stage = LedgerStage.PROMOTED
+        task = LedgerTask(ledger_id, kind, tuple(sorted(named)), stage, cleared=True, promoted_op=1)
+        yield JournalIntent(task)
+        yield PutTask(task, numbered=True)
+    yield UpdateSwitch({"recovering_ms": NEVER, "awaiting": SwitchAction.NONE})
+    count = counted_with(len(paths), "ledger", "is", "are")
+    sentence = f"the switch to {switch.target} is taken up at {switch.stage.value}: {count} promoted"
+    yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.INVENTORY_COMPLETE, sentence)
 
 
 def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:

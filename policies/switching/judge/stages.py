@@ -34,7 +34,14 @@ from policies.switching.judge.changes import (
 )
 from policies.switching.judge.undo import roll_back
 from policies.switching.references import LedgerKind
-from policies.switching.state import REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchAction, SwitchStage
+from policies.switching.state import (
+    REVERSIBLE,
+    ClusterStatus,
+    LedgerStage,
+    LedgerTask,
+    SwitchAction,
+    SwitchStage,
+)
 from policies.switching.watch import Deviation, awaited, describe_brokers
 from policies.units import counted_with, name_some
 
@@ -51,11 +58,20 @@ def advance(facts: SwitchFacts) -> Iterator[Change]:
     switch = facts.state.switch
     if switch is None or facts.stands_still or guards.holds_lease(facts):
         return iter(())
+    if switch.recovering_ms >= 0:
+        return _ask_for_plan(facts)
     if why := _find_reason_to_undo(facts):
         sentence = f"the switch to {switch.target} is undone by itself: {why}"
         return roll_back(facts, sentence, SwitchReason.AUTOMATIC, attribution_only=switch.home == switch.target)
     step = _STEPS.get(switch.stage)
     return step(facts) if step else iter(())
+
+
+def _ask_for_plan(facts: SwitchFacts) -> Iterator[Change]:
+    """After a lost checkpoint: order an inventory once both clusters are read; nothing else is ordered before it."""
+    if facts.switch.awaiting is SwitchAction.NONE and facts.source_instance and facts.target_instance:
+        yield UpdateSwitch({"awaiting": SwitchAction.INVENTORY})
+        yield TakeInventory()
 
 
 def _find_reason_to_undo(facts: SwitchFacts) -> str:

@@ -15,6 +15,7 @@ from policies.switching.readings import (
     SwitchInventory,
     SwitchInventoryPart,
     SwitchPrecheck,
+    SwitchProgress,
     SwitchRegistry,
 )
 
@@ -48,6 +49,9 @@ class World:
             raise self.registry
         return self.registry
 
+    def read_progress(self) -> SwitchProgress | None:
+        return None
+
     def brokers(self) -> SwitchBrokers:
         return SwitchBrokers(**OK, brokers=self.live)
 
@@ -57,7 +61,9 @@ class World:
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         return SwitchPrecheck(**OK, source=source, target=target, digest=bootstrap)
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0) -> Iterator[Reading]:
+    def inventory(
+        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0, moved_too: bool = False
+    ) -> Iterator[Reading]:
         yield SwitchInventoryPart(**OK, inventory=bootstrap, part=0)
         for outcome in self.inventory_outcomes:
             yield SwitchInventory(cluster="c1", outcome=outcome, inventory=bootstrap, target=target or source)

@@ -31,6 +31,7 @@ from policies.switching.readings import (
     SwitchLease,
     SwitchLedger,
     SwitchPrecheck,
+    SwitchProgress,
     SwitchRegistry,
     SwitchStatus,
 )
@@ -70,6 +71,7 @@ class FakeRegistry:
         self.error: RegistryError | None = None
         self.directives: list[tuple[int, str]] = []
         self.shown = 0
+        self.kept: list[SwitchProgress] = []
 
     def write_proposed(self) -> None:
         if self.error is not None:
@@ -80,6 +82,12 @@ class FakeRegistry:
         if self.error is not None:
             raise self.error
         return RegistryView(bootstrap="first")
+
+    def read_progress(self) -> SwitchProgress | None:
+        return self.kept[-1] if self.kept else None
+
+    def write_progress(self, progress: SwitchProgress) -> None:
+        self.kept.append(progress)
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         if self.error is not None:
@@ -106,9 +114,12 @@ class FakeReader:
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         return SwitchPrecheck(cluster="c1", outcome=Outcome.OK, source=source, target=target, digest=bootstrap)
 
-    def inventory(self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0) -> Iterator[Reading]:
+    def inventory(
+        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0, moved_too: bool = False
+    ) -> Iterator[Reading]:
         assert bootstrap == "first"
         self.inventories.append((source, target))
+        self.moved_too = moved_too
         yield SwitchInventory(cluster="c1", outcome=self.inventory_outcome, inventory=str(len(self.inventories)))
 
 
@@ -160,6 +171,7 @@ class World:
                 registry_orders=self.registry,
                 ledger_orders=self.ledgers,
                 read_epoch=lambda: self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0],
+                keep_progress=self.registry.write_progress,
                 publish=publish,
                 results=ResultOutbox(lambda _key, value: self.results.append(value)),
                 metrics=SwitchExecutorMetrics(self.series),
@@ -335,6 +347,28 @@ def test_a_recall_voids_what_was_not_begun(verdict: SwitchVerdict, stage: Switch
     while later.work:
         later.work.pop()()
     assert [done for done, _ in world.ledgers.done] == ([verdict] if is_begun else [])
+
+
+def test_the_progress_of_a_switch_is_kept_once_for_each_change_and_published_with_the_registry() -> None:
+    world = World()
+    progress = SwitchProgress(
+        source="old", target="new", stage=SwitchStage.BUILD, epoch=1, target_floor=5, started_ms=9
+    )
+    for stage_ms in (10, 10, 20):
+        kept = progress.model_copy(update={"stage_ms": stage_ms})
+        world.reconciler.receive(record(verdict=SwitchStage.BUILD, progress=kept))
+        world.reconcile()
+    assert [each.stage_ms for each in world.registry.kept] == [10, 20]
+    world.reconcile()
+    assert world.of(SwitchRegistry)[-1].progress == kept
+
+
+def test_a_plan_that_was_lost_is_read_again_with_the_ledgers_that_moved() -> None:
+    world = World()
+    world.reconcile()
+    taken = order(SwitchVerdict.TAKE_INVENTORY, subject="c1/inventory", ledger=None, args={"moved_too": True})
+    world.reconcile(taken)
+    assert (world.reader.inventories[-1], world.reader.moved_too) == (("old", "new"), True)
 
 
 @pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False)])

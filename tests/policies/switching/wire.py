@@ -107,7 +107,7 @@ def _sighting(event: Event, now_ms: int) -> Reading:
             directive = WrittenDirective(epoch=written.epoch, target=written.target) if written else None
             return SwitchRegistry(
                 **OK, clusters=entries, bootstrap=event.bootstrap, directive=directive,
-                committed_epoch=event.committed_epoch, active_as_proposed=event.also_active,
+                committed_epoch=event.committed_epoch, active_as_proposed=event.also_active, progress=event.progress,
             )  # fmt: skip
         case StatusResult():
             return SwitchStatus(**OK, action=StatusAction(event.action.value), op=event.op, written=event.ok)

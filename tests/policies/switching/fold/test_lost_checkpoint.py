@@ -1,9 +1,18 @@
 """Beginning with nothing where a switch is under way: executors go on, and know orders of before."""
 
+from dataclasses import replace as replace_event
+
+import pytest
+from msgspec.structs import replace as replace_state
+
+from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import RegistrySeen
-from policies.switching.state import Directive, SwitchingState, SwitchStage
+from policies.switching.judge.holds import find_holds
+from policies.switching.machine import Transition
+from policies.switching.progress import make_progress
+from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
 from tests.policies.switching.commands import command
-from tests.policies.switching.world import World
+from tests.policies.switching.world import World, codes
 
 
 def test_no_order_after_a_lost_checkpoint_has_a_number_of_before() -> None:
@@ -45,6 +54,100 @@ def test_a_switch_that_was_begun_before_the_registry_was_read_is_contested() -> 
     world = World().to(SwitchStage.TRIGGERED)
     world.later().tell(RegistrySeen(world.state.entries, "old", Directive(7, "old"), 6, world.now_ms))
     assert "nobody here ordered" in world.state.contested
+
+
+# --- going on from the progress beside the registry
+
+
+class Journalled(World):
+    """Executors report which of the target's ledgers are Headgate's copies."""
+
+    def provenance(self, cluster: str, ledger_id: int) -> str | None:
+        return "id-of-old" if self.clusters[cluster].ledgers[ledger_id].by_headgate else ""
+
+
+def after_loss(stage: SwitchStage) -> Journalled:
+    """A switch at a stage whose policy has just lost its state, and has read the registry again."""
+    world = Journalled()
+    world.to(stage)
+    before, world.state = world.state, SwitchingState()
+    assert before.switch is not None
+    world.orders.clear()
+    seen = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
+    world.tell(seen, world.lease_event(2))
+    world.later().refresh()
+    return world
+
+
+S = SwitchStage
+LIVE = [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD]
+
+
+@pytest.mark.parametrize("stage", LIVE)
+def test_a_switch_goes_on_to_hold_and_can_still_be_taken_back(stage: SwitchStage) -> None:
+    world = after_loss(stage)
+    ordered = {order.verdict for order in world.orders}
+    assert ordered == {SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.WRITE_DIRECTIVE}, "its directive is repeated"
+    assert codes(world.tell(command("cleanup", "c"))) == [RejectCode.INVALID_TRANSITION]
+    world.work()
+    assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), LedgerStage.PROMOTED)
+    assert (world.stage, world.switch.rollback_until_ms > world.now_ms) == (S.HOLD, True)
+    world.tell(command("rollback", "r"))
+    world.work()
+    assert world.is_at(S.ROLLED_BACK)
+    assert {ref.attribution for ref in world.refs.values() if ref.ledger_id >= 0} == {"old"}
+
+
+def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows() -> None:
+    world = after_loss(S.CLEANUP)
+    world.work()
+    assert world.is_at(S.HOLD)
+    world.refs["/c1"].attribution = "old"
+    world.tell(command("cleanup", "c"))
+    world.work()
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    assert world.refs["/c1"].ledger_id in world.clusters["old"].ledgers
+
+
+def test_a_rollback_goes_on_although_the_progress_is_older_than_its_directive() -> None:
+    world = Journalled()
+    world.to(S.HOLD)
+    assert world.state.switch is not None
+    progress = make_progress(world.state.switch)
+    world.tell(command("rollback", "r", attribution_only=False))
+    world.work(SwitchVerdict.ADVANCE_IDS)
+    before, world.state = world.state, SwitchingState()
+    assert (before.directive, world.orders.clear()) == (Directive(2, "old"), None)
+    world.tell(replace_event(_as_read(world.later(), before), progress=progress), world.lease_event(2))
+    world.later().acks().work()
+    assert world.is_at(S.ROLLED_BACK)
+    assert {ref.attribution for ref in world.refs.values() if ref.ledger_id >= 0} == {"old"}
+
+
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
+def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
+    world = after_loss(stage)
+    assert world.is_at(stage)
+    world.acks().work()
+    assert world.is_at({S.TRIGGERED: S.HOLD, S.ROLLBACK: S.ROLLED_BACK}.get(stage, stage))
+
+
+def test_the_progress_of_another_directive_is_not_taken_up() -> None:
+    world = World().to(S.HOLD)
+    assert world.state.switch is not None
+    progress, before = make_progress(world.state.switch), replace_state(world.state, directive=Directive(7, "third"))
+    world.state = SwitchingState()
+    world.later().tell(replace_event(_as_read(world, before), progress=progress))
+    assert world.state.switch is None
+
+
+def test_a_plan_that_no_inventory_shows_is_an_alert_and_abort_ends_it() -> None:
+    world = after_loss(S.HOLD)
+    world.orders.clear()
+    facts = Transition(world.state, world.limits, world.now_ms).facts()
+    assert [(w.name, w.ends_with) for w in find_holds(facts)][:1] == [("inventory", "`abort`")]
+    world.tell(command("abort", "a"), command("abort", "b"))
+    assert world.is_at(S.ABORTED)
 
 
 def _as_read(world: World, state: SwitchingState) -> RegistrySeen:

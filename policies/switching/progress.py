@@ -1,0 +1,48 @@
+"""The progress of a switch beside the registry, from which a switch goes on after a lost checkpoint.
+
+The executor writes it from the record. The ledgers of the plan are not part of it: an inventory shows them, and the
+executor's journal shows which of the target's ledgers are Headgate's copies.
+"""
+
+from msgspec.structs import replace
+
+from policies.switching.plan import stage_counts
+from policies.switching.readings import SwitchProgress
+from policies.switching.state import ENDED, NEVER, Directive, Switch, SwitchStage
+from policies.units import InstantMs
+
+_FIELDS = tuple(name for name in SwitchProgress.model_fields if name != "ledgers")
+_PLANNED_AGAIN = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
+_WITHOUT_PLAN = frozenset({SwitchStage.TRIGGERED, SwitchStage.REJECTED, SwitchStage.DONE})
+
+
+def make_progress(switch: Switch) -> SwitchProgress:
+    """Return the progress of a switch."""
+    return SwitchProgress(ledgers=dict(stage_counts(switch)), **{name: getattr(switch, name) for name in _FIELDS})
+
+
+def take_up(progress: SwitchProgress | None, directive: Directive | None, read_ms: InstantMs) -> Switch | None:
+    """Return the switch to go on with; None if the directive in force is not one of this switch.
+
+    Nothing is ordered before an inventory has shown the plan. The copies of a switch that was at `build` or `promote`
+    are planned again. A clean-up goes back to `hold`, because each deletion needs a command from now on.
+
+    Args:
+        progress: as read; None: there is none.
+        directive: as read with it. The executor writes it before the progress, so it may be later.
+        read_ms: when both were read.
+    """
+    if progress is None or directive is None:
+        return None
+    switch = Switch(**{name: getattr(progress, name) for name in _FIELDS})
+    if directive.epoch != progress.epoch:
+        if directive.epoch < progress.epoch or switch.stage in ENDED or directive.target != switch.home:
+            return None
+        switch = replace(switch, stage=SwitchStage.ROLLBACK, attribution_only=False, epoch=directive.epoch)
+    if switch.stage in _PLANNED_AGAIN:
+        switch = replace(switch, stage=SwitchStage.LIVE_DUAL_READ)
+    elif switch.stage is SwitchStage.CLEANUP and not switch.kept:
+        switch = replace(switch, stage=SwitchStage.HOLD)
+    if switch.stage in ENDED:
+        switch = replace(switch, settled=dict(sorted(progress.ledgers.items())))
+    return switch if switch.stage in _WITHOUT_PLAN else replace(switch, confirm_ms=NEVER, recovering_ms=read_ms)
