@@ -78,6 +78,7 @@ def walk(seed: int, steps: int) -> Iterator[str]:
             yield step.__name__
             step(fleet, draw)
             _references_lead_somewhere(fleet)
+            fleet.must_end_each_wait()
         assert stored(fleet.state) == fleet.state
         if why := way_out(fleet):
             yield f"harm: {why}"

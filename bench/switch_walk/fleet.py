@@ -13,6 +13,8 @@ from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.judge.holds import find_holds
+from policies.switching.machine import Transition
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.progress import make_progress
 from policies.switching.readings import LedgerOutcome
@@ -306,6 +308,13 @@ class Fleet(World):
         named = _NAMED.findall(one.sentence) if one.verdict is SwitchVerdict.REJECT else []
         if named and one.subject.startswith("commands/") and not any(map(self._is_accepted, named)):
             raise HarmError(f"REFUSAL: {one.sentence}, but none of {named} is accepted at {self._stage_name()}")
+
+    def must_end_each_wait(self) -> None:
+        """Raise HarmError if a wait of the switch names commands, and none of them is accepted now."""
+        for wait in find_holds(Transition(self.state, self.limits, self.now_ms).facts()):
+            named = _NAMED.findall(wait.ends_with)
+            if not self.state.contested and not any(map(self._is_accepted, named)):
+                raise HarmError(f"WAIT: {wait.name} is to end with {wait.ends_with} at {self._stage_name()}")
 
     def _stage_name(self) -> str:
         return self.state.switch.stage.value if self.state.switch else "none"

@@ -13,7 +13,8 @@ from policies.units import InstantMs
 
 _FIELDS = tuple(name for name in SwitchProgress.model_fields if name != "ledgers")
 _PLANNED_AGAIN = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
-_WITHOUT_PLAN = frozenset({SwitchStage.TRIGGERED, SwitchStage.REJECTED, SwitchStage.DONE})
+_OVER = frozenset({SwitchStage.REJECTED, SwitchStage.DONE, SwitchStage.ROLLED_BACK})
+"""Stages at which nothing depends on the plan any more, except copies that are to be deleted: these stay."""
 
 
 def make_progress(switch: Switch) -> SwitchProgress:
@@ -43,6 +44,8 @@ def take_up(progress: SwitchProgress | None, directive: Directive | None, read_m
         switch = replace(switch, stage=SwitchStage.LIVE_DUAL_READ)
     elif switch.stage is SwitchStage.CLEANUP and not switch.kept:
         switch = replace(switch, stage=SwitchStage.HOLD)
-    if switch.stage in ENDED:
-        switch = replace(switch, settled=dict(sorted(progress.ledgers.items())))
-    return switch if switch.stage in _WITHOUT_PLAN else replace(switch, confirm_ms=NEVER, recovering_ms=read_ms)
+    if switch.stage is SwitchStage.TRIGGERED:
+        return switch
+    if switch.stage in _OVER:
+        return replace(switch, settled=dict(sorted(progress.ledgers.items())))
+    return replace(switch, confirm_ms=NEVER, recovering_ms=read_ms)

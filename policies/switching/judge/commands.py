@@ -32,6 +32,7 @@ from policies.switching.state import (
     DELETING,
     ENDED,
     FAILED,
+    UNDONE,
     LedgerStage,
     LedgerTask,
     Switch,
@@ -44,8 +45,7 @@ from policies.units import counted, counted_with, format_instant, from_millis, n
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
 _UNFINISHED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING})
 _STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
-_DELETES_COPIES = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES})
-_NOT_PAUSED = (ENDED - _DELETES_COPIES) | {SwitchStage.DONE_WITH_FAILURES}
+_NOT_PAUSED = (ENDED - (UNDONE - {SwitchStage.ABORTED})) | {SwitchStage.DONE_WITH_FAILURES}
 _COMMANDED = SwitchReason.COMMANDED
 _INVALID = RejectCode.INVALID_TRANSITION
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.settings import DAY_MS
-from policies.switching.state import UNDONE, Switch, SwitchAction, SwitchStage
+from policies.switching.state import REVERSIBLE, UNDONE, Switch, SwitchAction, SwitchStage
 
 _ANSWER_MS = 600_000
 """The bound of an inventory or of an answer: both take minutes at most, with the largest fleets that were measured."""
@@ -51,22 +51,32 @@ def _find_waits(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
     yield from _find_pause(facts, switch)
     if facts.stands_still:
         return
-    if needs_inventory(facts):
+    if needs_inventory(facts) and switch.stage not in UNDONE:
         since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms)
         why = "for a complete inventory of all references: the executor's log names what it cannot read"
-        yield SwitchWait("inventory", why, since_ms, _ANSWER_MS, "`abort`")
+        yield SwitchWait("inventory", why, since_ms, _ANSWER_MS, _name_way(facts, needs_inventory=True))
     open_orders = facts.plan.count_ordered(*_OPEN) + (switch.awaiting in _STATUSES)
-    if open_orders:
+    if open_orders and switch.stage is not SwitchStage.ABORTED:
         why = f"for the executor's answers to {open_orders} orders"
-        yield SwitchWait("answers", why, max(switch.progress_ms, switch.stage_ms), _ANSWER_MS, "`pause` or `abort`")
+        since_ms, ways = max(switch.progress_ms, switch.stage_ms), f"`pause` or {_name_way(facts)}"
+        yield SwitchWait("answers", why, since_ms, _ANSWER_MS, ways)
     away, home = facts.state.active(), facts.state.committed()
     if switch.stage in _LEFT_THERE and away != home:
         why = f"while brokers write to {away}, which the registry does not show as active"
-        ways = f"`rollback --with-brokers` brings them back to {home}, `start --target {away}` completes their move"
+        ways = f"`rollback --with-brokers` (back to {home}) or `start --target {away}` (completes their move)"
         yield SwitchWait("brokers-left", why, switch.ended_ms, DAY_MS, ways)
     if switch.stage is SwitchStage.HOLD:
         bound_ms = switch.cleanup_from_ms - switch.hold_ms + DAY_MS
         yield SwitchWait("hold", "in hold for an operator", switch.hold_ms, bound_ms, "`cleanup --execute` or `end`")
+
+
+def _name_way(facts: SwitchFacts, *, needs_inventory: bool = False) -> str:
+    """Name the commands that end a switch at its stage; some only lead to a stage that waits for an inventory, too."""
+    is_reversible, is_recovering = facts.switch.stage in REVERSIBLE, facts.switch.recovering_ms >= 0
+    is_final = bool(guards.before_rollback_end(facts) or guards.no_delete_intent(facts))
+    first = "`end`" if is_reversible and is_final else "`abort`"
+    is_step = needs_inventory and is_reversible and (is_final or is_recovering)
+    return f"{first}, then `abort`" if is_step else first
 
 
 def _find_return(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
