@@ -134,6 +134,7 @@ class SwitchReconciler:
         self._read_inbox(ledgers, readings)
         if self._lease is not None:
             self._write_registry()
+            self._keep_progress()
             self._dependencies.results.resend_due()
             self._take_due_inventory(readings)
 
@@ -258,7 +259,6 @@ class SwitchReconciler:
             if not self._is_proposed_written:
                 self._dependencies.registry_orders.write_proposed()
                 self._is_proposed_written = True
-            self._keep_progress()
             for subject, order in list(self._registry_pending.items()):
                 result = self._dependencies.registry_orders.carry_out(order)
                 del self._registry_pending[subject]
@@ -272,15 +272,25 @@ class SwitchReconciler:
             self._set_failing("registry", yes=False)
 
     def _keep_progress(self) -> None:
-        """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds."""
+        """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds.
+
+        Only a query that loses its checkpoint needs it, so a failure holds up no order.
+        """
         progress = self._record.progress if self._record is not None else None
         if progress is None or progress == self._kept:
             return
-        same_stage = self._kept is not None and self._kept.stage_ms == progress.stage_ms
-        if same_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
+        is_new_stage = self._kept is None or self._kept.stage_ms != progress.stage_ms
+        if not is_new_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
             return
-        self._dependencies.keep_progress(progress)
-        self._kept, self._kept_at = progress, time.monotonic()
+        try:
+            self._dependencies.keep_progress(progress)
+        except RegistryError as error:
+            _log.warning("the progress of the switch cannot be kept", cluster=self._cluster, detail=str(error))
+            self._set_failing("progress", yes=True)
+        else:
+            self._set_failing("progress", yes=False)
+            self._kept = progress
+        self._kept_at = time.monotonic()
 
     def _carry_out_all(self, queue: LedgerOrderQueue, first: SwitchDecision) -> None:
         """Carry out an order about a ledger, and those that arrive about it meanwhile."""

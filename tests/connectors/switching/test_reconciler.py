@@ -72,6 +72,7 @@ class FakeRegistry:
         self.directives: list[tuple[int, str]] = []
         self.shown = 0
         self.kept: list[SwitchProgress] = []
+        self.damage: RegistryError | None = None
 
     def write_proposed(self) -> None:
         if self.error is not None:
@@ -87,6 +88,8 @@ class FakeRegistry:
         return self.kept[-1] if self.kept else None
 
     def write_progress(self, progress: SwitchProgress) -> None:
+        if self.damage is not None:
+            raise self.damage
         self.kept.append(progress)
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
@@ -361,6 +364,21 @@ def test_the_progress_of_a_switch_is_kept_once_for_each_change_and_published_wit
     assert [each.stage_ms for each in world.registry.kept] == [10, 20]
     world.reconcile()
     assert world.of(SwitchRegistry)[-1].progress == kept
+
+
+def test_a_progress_that_cannot_be_kept_is_shown_and_holds_up_no_order() -> None:
+    world = World()
+    world.reconcile()
+    world.registry.damage = RegistryError("orchestrator/new is damaged")
+    progress = SwitchProgress(
+        source="old", target="new", stage=SwitchStage.BUILD, epoch=1, target_floor=5, started_ms=9
+    )
+    world.reconciler.receive(record(verdict=SwitchStage.BUILD, progress=progress))
+    world.reconcile(directive(2))
+    assert (world.registry.directives, world.is_failing()) == ([(2, "new")], True)
+    world.registry.damage = None
+    world.reconcile()
+    assert (world.registry.kept, world.is_failing()) == ([progress], False)
 
 
 def test_a_plan_that_was_lost_is_read_again_with_the_ledgers_that_moved() -> None:
