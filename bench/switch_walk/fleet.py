@@ -254,8 +254,10 @@ class Fleet(World):
             if hasattr(self, "foreign") and self.foreign and self.state.epoch > self.foreign.epoch:
                 self.directed_to.add(self.foreign.target)
                 self.foreign, self.contested_heard = None, False
-            if hasattr(self, "kept") and self.kept is not None and isinstance(event, RegistrySeen) and event.entries:
-                self._take_over(self.kept.directive)
+            kept = getattr(self, "kept", None)
+            is_read = isinstance(event, RegistrySeen) and bool(event.entries) and self.state.registry_ms >= 0
+            if kept is not None and is_read:
+                self._take_over(kept.directive)
             self._judge(stage, now, event)
         return said
 

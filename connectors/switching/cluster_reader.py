@@ -110,7 +110,7 @@ class ClusterReader:
             existing = self._find_existing(wanted, source, target) if target else {}
             yield from make_inventory(
                 self._cluster, name, references, existing, target, _elapsed_ms(began),
-                staying=staying, left_out=found.left_out, valid_ms=valid_ms,
+                staying=staying, left_out=found.left_out, valid_ms=valid_ms, moved_too=moved_too,
             )  # fmt: skip
         except (*_UNREAD, CopyJournalError, UserError, ValueError) as error:
             yield SwitchInventory(cluster=self._cluster, inventory=name, **_describe_failure(error))

@@ -61,6 +61,7 @@ def make_inventory(
     staying: Iterable[StayingLedgers] = (),
     left_out: Iterable[str] = (),
     valid_ms: int = 1_200_000,
+    moved_too: bool = False,
 ) -> Iterator[Reading]:
     """Yield the parts of an inventory, and its manifest last. The iterables are read while the parts are consumed.
 
@@ -74,6 +75,7 @@ def make_inventory(
         staying: counts of other znodes that name ledgers.
         left_out: znodes that were not read, by the settings.
         valid_ms: how long it permits what deletes or forgets.
+        moved_too: ledgers of references in the target were looked up, too.
 
     Raises:
         UserError: a reference does not fit a record, such as one to a negative id.
@@ -101,6 +103,7 @@ def make_inventory(
         staying=tuple(StayingReading(**structs.asdict(each)) for each in staying),
         left_out=tuple(left_out),
         valid_ms=valid_ms,
+        moved_too=moved_too,
     )
 
 

@@ -293,7 +293,9 @@ class Registry:
                 raise RegistryConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
 
     def write_progress(self, progress: SwitchProgress) -> None:
-        """Keep the progress of a switch, unless a later one of the same target is kept.
+        """Keep the progress of a switch, unless one of a later epoch or of an earlier start is kept.
+
+        A query that has lost its checkpoint reads old commands again, and begins a switch once more. It began before.
 
         Raises:
             RegistryError: it could not be written, or the result is unknown.
@@ -306,7 +308,9 @@ class Registry:
             found = self._nodes.get(path, ProgressDocument)
             if found is None:
                 self._nodes.ensure(f"{self._root}/orchestrator")
-            elif (found.value.started_ms, found.value.epoch) > (document.started_ms, document.epoch):
+            elif found.value.epoch > document.epoch or (
+                found.value.epoch == document.epoch and found.value.started_ms < document.started_ms
+            ):
                 return
             if self._nodes.commit(create_or_put(path, document, found)):
                 return
@@ -328,7 +332,7 @@ class Registry:
                 _log.warning("the progress of a switch cannot be used", detail=str(error))
                 continue
             found += [node.value] if node is not None else []
-        last = max(found, key=lambda each: (each.started_ms, each.epoch), default=None)
+        last = max(found, key=lambda each: each.epoch, default=None)
         try:
             return None if last is None else SwitchProgress.model_validate(last.progress)
         except ValidationError as error:

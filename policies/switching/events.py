@@ -173,6 +173,8 @@ class InventorySeen:
     staying: tuple[StayingLedgers, ...] = ()
     """Counts of the ledgers that are neither copied nor attributed."""
     valid_ms: int = 1_200_000
+    moved_too: bool = False
+    """Whether ledgers of references in the target were looked up, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from policies.switching.blocks import BLOCK_SIZE, BlockMap
 from policies.switching.clusters import mark_written
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.emit.drafts import draft_decision
-from policies.switching.events import Event
+from policies.switching.events import Event, RegistrySeen
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import FoldedEvent, fold
 from policies.switching.judge import judge
@@ -221,17 +221,26 @@ def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[Decision
 
 
 def _take(transition: Transition, event: Event) -> None:
-    state, folded = fold(transition.state, event)
+    state, folded = (None, None) if _is_outdated(transition, event) else fold(transition.state, event)
     if state is None:
         transition.apply([Count("repeated")])
         if not isinstance(event, SwitchCommand):
             _judge(transition, None)
         return
+    if state.switch is not transition.state.switch:
+        transition.plan = load_plan(state.switch)
     transition.state = state
     if isinstance(event, SwitchCommand) and event.is_dry_run:
         transition.drafts.append(_preview(transition, event))
     else:
         _judge(transition, folded)
+
+
+def _is_outdated(transition: Transition, event: Event) -> bool:
+    """Whether a reading of the registry is too old to be adopted: after a lost checkpoint the oldest come first."""
+    if not isinstance(event, RegistrySeen) or event.at_ms < 0 or transition.state.registry_ms >= 0:
+        return False
+    return not transition.facts().is_recent(event.at_ms)
 
 
 def _judge(transition: Transition, event: FoldedEvent | None) -> None:

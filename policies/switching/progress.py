@@ -11,15 +11,16 @@ from policies.switching.readings import SwitchProgress
 from policies.switching.state import ENDED, NEVER, Directive, Switch, SwitchStage
 from policies.units import InstantMs
 
-_FIELDS = tuple(name for name in SwitchProgress.model_fields if name != "ledgers")
+_FIELDS = tuple(name for name in SwitchProgress.model_fields if name not in ("ledgers", "commanded_ms"))
 _PLANNED_AGAIN = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
 _OVER = frozenset({SwitchStage.REJECTED, SwitchStage.DONE, SwitchStage.ROLLED_BACK})
 """Stages at which nothing depends on the plan any more, except copies that are to be deleted: these stay."""
 
 
-def make_progress(switch: Switch) -> SwitchProgress:
-    """Return the progress of a switch."""
-    return SwitchProgress(ledgers=dict(stage_counts(switch)), **{name: getattr(switch, name) for name in _FIELDS})
+def make_progress(switch: Switch, commanded_ms: InstantMs = NEVER) -> SwitchProgress:
+    """Return the progress of a switch, with the time of the last command that was judged."""
+    fields = {name: getattr(switch, name) for name in _FIELDS}
+    return SwitchProgress(ledgers=dict(stage_counts(switch)), commanded_ms=commanded_ms, **fields)
 
 
 def take_up(progress: SwitchProgress | None, directive: Directive | None, read_ms: InstantMs) -> Switch | None:

@@ -148,6 +148,7 @@ class SwitchProgress(_Value):
     bypassed: bool = Field(default=False, description="Whether it began on a bypassed precheck.")
     status_failed: bool = Field(default=False, description="Whether a status could not be written.")
     halted: Text = Field(default="", description="Why nothing is ordered; empty if it goes on.")
+    commanded_ms: Stamp = Field(default=-1, description="The time of the last command that was judged.")
     ledgers: dict[LedgerStage, Count] = Field(default_factory=dict, description="The number of ledgers by stage.")
 
 
@@ -368,6 +369,9 @@ class SwitchInventory(Reading):
     took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
     valid_ms: Millis = Field(
         default=1_200_000, description="How long it permits what deletes or forgets: two intervals of inventories."
+    )
+    moved_too: bool = Field(
+        default=False, description="Whether ledgers of references in the target were looked up there, too."
     )
 
     def subject(self) -> str:

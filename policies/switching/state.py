@@ -372,6 +372,7 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     staying: tuple[StayingLedgers, ...] = ()
     """Ledgers that stay in their cluster, as the manifest counts them."""
     valid_ms: int = 1_200_000
+    moved_too: bool = False
 
 
 class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
@@ -428,6 +429,10 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """Names at whose address another cluster answers than was registered, sorted."""
     unseen_ms: InstantMs = NEVER
     """When the registry was last read without the directive in force, which is not written yet."""
+    commanded_ms: InstantMs = NEVER
+    """The time of the last command."""
+    judged_ms: InstantMs = NEVER
+    """After a lost checkpoint: commands up to this time were judged before, and come again from their topic."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """Return a registered cluster by its name."""

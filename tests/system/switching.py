@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 import threading
 import uuid
@@ -336,6 +337,12 @@ class SwitchLoop:
     def kill(self, *parts: str) -> None:
         for part in parts:
             self.running.pop(part).kill()
+
+    def lose_checkpoint(self) -> None:
+        """Kill the query, and start it without its checkpoint."""
+        self.kill("decide")
+        shutil.rmtree(self.folder / "data" / "checkpoint")
+        self.start("decide")
 
     def close(self) -> None:
         """End all processes."""

@@ -168,14 +168,22 @@ def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
 
 
 @pytest.mark.lean
-def test_a_switch_commanded_by_hand_is_rolled_back_and_its_copies_stay_until_the_window_ends(
+def test_a_switch_by_hand_is_rolled_back_after_a_lost_checkpoint_and_its_copies_stay_until_the_window_ends(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
     with BrokerCluster(clusters, BACK, loop.kafka, loop.prefix) as brokers:
         source = switch_by_hand(clusters, loop, brokers)
+        ledgers = loop.records(BACK)[-1]["ledgers"]
         status, said = loop.cli("cleanup", "--cluster", BACK, "--execute", "--yes")
         assert (status, "WINDOW_NOT_ELAPSED" in said) == (1, True), said
 
+        loop.lose_checkpoint()
+
+        def has_plan() -> bool:
+            seen = loop.records(BACK)[-1]
+            return (seen["verdict"], seen["recovering"], seen["ledgers"]) == ("hold", False, ledgers)
+
+        eventually("the switch is taken up where it was", has_plan)
         status, said = loop.cli("rollback", "--cluster", BACK, "--yes")
         assert status == 0, said
         loop.await_stage(BACK, "rolled_back")

@@ -143,10 +143,11 @@ def test_the_progress_of_the_last_switch_is_kept_and_a_damaged_one_stops_nothing
         source="old", target="new", stage=SwitchStage.HOLD, epoch=1, target_floor=2**32, started_ms=5, hold_ms=9
     )
     later = first.model_copy(update={"stage": SwitchStage.ROLLBACK, "epoch": 2})
-    for written in (first, later, first):
+    again = later.model_copy(update={"stage": SwitchStage.TRIGGERED, "started_ms": 99})
+    for written in (first, later, first, again):
         both.write_progress(written)
-    assert both.read_progress() == later, "an executor of before does not replace it"
-    both.write_progress(first.model_copy(update={"target": "third", "started_ms": 7}))
+    assert both.read_progress() == later, "neither an executor of before nor a switch that is begun again replaces it"
+    both.write_progress(first.model_copy(update={"target": "third", "epoch": 3, "started_ms": 7}))
     seen = both.read_progress()
     assert seen is not None
     assert (seen.target, both.read().make_reading("c1", seen).progress) == ("third", seen)

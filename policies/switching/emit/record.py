@@ -94,7 +94,7 @@ def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
         "paused": bool(switch and switch.paused),
         "kept": bool(switch and switch.kept),
         "recovering": bool(switch and switch.recovering_ms >= 0),
-        "progress": make_progress(switch) if switch else None,
+        "progress": make_progress(switch, state.commanded_ms) if switch else None,
         "contested": state.contested,
         "unplanned": switch.unplanned if switch else (),
         "unplanned_count": switch.unplanned_count if switch else 0,

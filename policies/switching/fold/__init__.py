@@ -36,14 +36,18 @@ def read(
     """Return the state with the inventory parts kept so far, the events in order, and their observations' ids."""
     events: list[Event] = []
     ids: list[str] = []
-    assembly = state.assembly
+    assembly, commanded_ms = state.assembly, state.commanded_ms
     for seen in sort_observations(tuple(observations)):
+        if isinstance(seen.reading, SwitchCommand):
+            if seen.at_ms <= state.judged_ms:
+                continue
+            commanded_ms = max(commanded_ms, seen.at_ms)
         assembly, inventory = assemble(assembly, seen)
         event = inventory or to_event(seen)
         if event is not None:
             events.append(event)
             ids.append(seen.id)
-    return replace(state, assembly=assembly), tuple(events), tuple(ids)
+    return replace(state, assembly=assembly, commanded_ms=commanded_ms), tuple(events), tuple(ids)
 
 
 def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, FoldedEvent | None]:

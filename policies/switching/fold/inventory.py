@@ -46,6 +46,7 @@ def assemble(
             known, expected_parts=reading.parts, expected_references=reading.references, target=reading.target,
             began_ms=seen.at_ms - reading.took_ms,
             valid_ms=reading.valid_ms,
+            moved_too=reading.moved_too,
             staying=tuple(
                 StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in reading.staying
             ),
@@ -77,7 +78,9 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen:
     parts = [_CONTENT.decode(p.packed) if p.packed else (p.references, p.existing) for p in known.parts]
     references = tuple(r for references, _ in parts for r in references)
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
-    return InventorySeen(references, known.began_ms, known.target, existing, known.staying, known.valid_ms)
+    return InventorySeen(
+        references, known.began_ms, known.target, existing, known.staying, known.valid_ms, known.moved_too
+    )
 
 
 def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:

@@ -41,6 +41,7 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     is_first = before.registry_ms == NEVER and before.directive is None and bool(seen.entries)
     if not state.entries or is_first:
         return _adopt(state, seen)
+    state = _take_up_later(state, seen)
     versions = {e.name: e.version for e in seen.entries}
     contested, by = _find_two_active(state, seen) or state.leaderless(), None
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
@@ -79,10 +80,33 @@ def _adopt(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, R
         # After a lost checkpoint executors remember earlier orders: a new order must not reuse one of their numbers.
         ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
         removed=tuple(n for n in state.removed if n in versions),
-        switch=state.switch or take_up(seen.progress, seen.directive, seen.at_ms),
     )
+    after = _take_up(after, seen) if state.switch is None else after
     after = replace(after, contested=_find_two_active(state, seen) or after.leaderless())
     return after, RegistryChecked(versions) if state.entries else None
+
+
+def _take_up(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
+    switch = take_up(seen.progress, seen.directive, seen.at_ms)
+    if switch is None or seen.progress is None or seen.directive is None:
+        return state
+    epoch = max(state.epoch, seen.directive.epoch)
+    judged_ms = seen.progress.commanded_ms
+    return replace(state, switch=switch, judged_ms=judged_ms, directive=seen.directive, epoch=epoch)
+
+
+def _take_up_later(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
+    """Go on with the kept switch if it is ahead of ours: then ours was made of old records that came again.
+
+    After a lost checkpoint the topics are read from their oldest record on. A recent `start` may fit once more, and an
+    early progress may be adopted. The kept one otherwise never has a later epoch, nor another time of going live.
+    """
+    kept, ours = seen.progress, state.switch
+    if kept is None or ours is None or kept.target != ours.target or kept.started_ms > ours.started_ms:
+        return state
+    is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)
+    is_ahead = kept.epoch > ours.epoch or (kept.epoch == ours.epoch and is_other)
+    return _take_up(state, seen) if is_ahead else state
 
 
 def _find_two_active(state: SwitchingState, seen: RegistrySeen) -> str:

@@ -64,6 +64,7 @@ def _find_waits(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
     if switch.stage in _LEFT_THERE and away != home:
         why = f"while brokers write to {away}, which the registry does not show as active"
         ways = f"`rollback --with-brokers` (back to {home}) or `start --target {away}` (completes their move)"
+        ways = ways if home is not None else f"`register --name {away} --status active`"
         yield SwitchWait("brokers-left", why, switch.ended_ms, DAY_MS, ways)
     if switch.stage is SwitchStage.HOLD:
         bound_ms = switch.cleanup_from_ms - switch.hold_ms + DAY_MS

@@ -69,7 +69,7 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]
 
 
 def _shows_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> bool:
-    is_since = seen.target == switch.target and seen.at_ms > switch.recovering_ms
+    is_since = seen.moved_too and seen.target == switch.target and seen.at_ms > switch.recovering_ms
     return is_since and bool(facts.source_instance and facts.target_instance)
 
 

@@ -264,7 +264,8 @@ class World:
     def inventory_event(self, target: str | None = None) -> InventorySeen:
         target = target or (self.state.switch.target if self.state.switch else "new")
         ids = {r.ledger_id for r in self.refs.values()} & self.clusters[target].ledgers.keys()
-        return InventorySeen(self.references(), self.now_ms, target, {i: self.facts(target, i) for i in ids})
+        existing = {i: self.facts(target, i) for i in ids}
+        return InventorySeen(self.references(), self.now_ms, target, existing, moved_too=True)
 
     def facts(self, cluster: str, ledger_id: int) -> Ledger:
         held = self.clusters[cluster].ledgers[ledger_id]

@@ -5,13 +5,18 @@ from dataclasses import replace as replace_event
 import pytest
 from msgspec.structs import replace as replace_state
 
+from policies.observations import Observation
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import RegistrySeen
+from policies.switching.fold import read
 from policies.switching.judge.holds import find_holds
 from policies.switching.machine import Transition
 from policies.switching.progress import make_progress
+from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
+from policies.units import from_millis
 from tests.policies.switching.commands import command
+from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 
 
@@ -98,6 +103,14 @@ def test_a_switch_goes_on_to_hold_and_can_still_be_taken_back(stage: SwitchStage
     assert {ref.attribution for ref in world.refs.values() if ref.ledger_id >= 0} == {"old"}
 
 
+def test_an_inventory_that_did_not_look_up_what_moved_shows_no_plan() -> None:
+    world = after_loss(S.HOLD)
+    world.tell(replace_event(world.later().inventory_event(), moved_too=False, existing={}))
+    assert (world.switch.recovering_ms >= 0, world.stages()) == (True, {})
+    world.tell(world.later().inventory_event())
+    assert set(world.stages().values()) == {LedgerStage.PROMOTED}
+
+
 def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows() -> None:
     world = after_loss(S.CLEANUP)
     world.work()
@@ -131,6 +144,74 @@ def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
     assert world.is_at(stage)
     world.acks().work()
     assert world.is_at({S.TRIGGERED: S.HOLD, S.ROLLBACK: S.ROLLED_BACK}.get(stage, stage))
+
+
+def test_a_registry_that_was_read_long_ago_is_not_adopted() -> None:
+    """The topic is read from its oldest record on, which may be from before the directive."""
+    world = World().to(S.HOLD)
+    before, world.state = world.state, SwitchingState()
+    old = replace_event(_as_read(world, before), directive=None)
+    world.later(world.limits.ack_timeout_ms).tell(old)
+    assert (world.state.entries, world.state.registry_ms) == ((), -1)
+    world.tell(_as_read(world, before))
+    assert (world.state.active(), world.state.contested) == ("new", "")
+
+
+def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_before() -> None:
+    world = Journalled().to(S.HOLD)
+    assert world.state.switch is not None
+    progress, before = make_progress(world.state.switch), world.state
+    world.state = SwitchingState()
+    world.later().registered()
+    world.later().tell(*(world.cluster_event(name) for name in world.clusters))
+    world.tell(replace_event(_as_read(world, before), directive=None))
+    world.checked().triggered()
+    assert (world.stage, world.switch.epoch) == (S.TRIGGERED, 1)
+    world.later().tell(replace_event(_as_read(world, before), progress=progress))
+    world.acks().work()
+    assert (world.stage, world.switch.live_ms) == (S.HOLD, progress.live_ms)
+    assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), LedgerStage.PROMOTED)
+
+
+@pytest.mark.parametrize("with_brokers", [False, True])
+def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: bool) -> None:
+    """Old readings of the registry come first, and may be young enough to be adopted."""
+    world = Journalled().to(S.TRIGGERED)
+    assert world.state.switch is not None
+    early, first = make_progress(world.state.switch), _as_read(world, world.state)
+    world.acks().work()
+    if with_brokers:
+        world.tell(command("rollback", "r", attribution_only=False))
+        world.work(SwitchVerdict.ADVANCE_IDS)
+    kept, last = make_progress(world.state.switch), world.state
+    world.state = SwitchingState()
+    world.orders.clear()
+    world.later().tell(replace_event(first, progress=early, at_ms=world.now_ms), world.lease_event(2))
+    world.later().acks()
+    world.later().tell(replace_event(_as_read(world, last), progress=kept))
+    assert (world.state.contested, world.switch.live_ms) == ("", kept.live_ms)
+    world.later().acks().work()
+    assert world.is_at(S.ROLLED_BACK if with_brokers else S.HOLD)
+    assert set(world.stages().values()) == {LedgerStage.REVERTED if with_brokers else LedgerStage.PROMOTED}
+
+
+def test_commands_that_were_judged_before_do_nothing_when_they_come_again() -> None:
+    wired = WireWorld()
+    wired.to(S.HOLD)
+    kept = wired.records()[-1].progress
+    assert kept is not None
+    assert kept.commanded_ms == max(at_ms for at_ms, event in wired.history if isinstance(event, SwitchCommand))
+    world = Journalled().to(S.HOLD)
+    assert world.state.switch is not None
+    progress, before = make_progress(world.state.switch, commanded_ms=world.now_ms), world.state
+    world.state = SwitchingState()
+    world.later().tell(replace_event(_as_read(world, before), progress=progress))
+    again, later = (observed(command("abort", key), progress.commanded_ms + n) for n, key in enumerate("ab"))
+    assert read(world.state, [again, later])[1] == (later.reading,)
+
+
+def observed(event: SwitchCommand, at_ms: int) -> Observation:
+    return Observation(event.idempotency_key, from_millis(at_ms), event)
 
 
 def test_the_progress_of_another_directive_is_not_taken_up() -> None:
