@@ -89,7 +89,15 @@ def _fold_registrations(
     modes = _confirm_modes(before, listed, seen, settings)
     if modes.is_held:
         listed = {name: (each, _find_mode(name, modes.believed)) for name, (each, _) in listed.items()}
-    bookies = _update_bookies(before, {} if found.is_held else listed, found, doubt, kept.believed, seen.at_ms)
+    bookies = _update_bookies(
+        before,
+        {} if found.is_held else listed,
+        found,
+        doubt,
+        kept.believed,
+        seen.at_ms,
+        millis_of(settings.confirm_after),
+    )
     after = replace(
         before,
         bookies_status=_with_attempt(status, seen, VANISHED) if found.is_held else _read_well(seen),
@@ -117,10 +125,12 @@ def _update_bookies(
     doubt: Doubt,
     cookies: frozenset[str],
     at_ms: int,
+    confirm_ms: int,
 ) -> tuple[BookieState, ...]:
     """Return each bookie after a reading; `_assign_bookies` updates the assignments."""
     known = {b.bookie: b for b in before.bookies}
     missing, missed = dict(found.doubt.missing), dict(doubt.missing)
+    unconfirmed = known.keys() - doubt.confirmed(before.registered())
     bookies: list[BookieState] = []
     for name in sorted(known.keys() | found.believed | cookies):
         bookie = known.get(name) or BookieState(name, Presence.OFFLINE, at_ms)
@@ -130,9 +140,12 @@ def _update_bookies(
             bookie = bookie if bookie.missing_ms is None else replace(bookie, missing_ms=None)
         elif name in missing:
             bookie = replace(bookie, missing_ms=missing[name])
+        elif name in unconfirmed and at_ms < (bookie.missing_ms or at_ms) + confirm_ms:
+            # It joined a moment ago, so it is not confirmed. One reading does not prove its absence either.
+            bookie = replace(bookie, missing_ms=bookie.missing_ms or at_ms)
         else:
             bookie = replace(
-                BookieState(name, Presence.OFFLINE, missed.get(name, at_ms)),
+                BookieState(name, Presence.OFFLINE, missed.get(name, bookie.missing_ms or at_ms)),
                 assigned=bookie.assigned,
                 registered_ms=bookie.registered_ms,
                 has_cookie=bookie.has_cookie,

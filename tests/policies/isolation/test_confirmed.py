@@ -146,6 +146,15 @@ def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observat
     assert alert.summary.startswith("the collectors a and b disagree about ")
 
 
+def test_a_bookie_that_joined_a_moment_ago_is_not_gone_after_one_reading_without_it() -> None:
+    run = settled(grace="0s", confirm_after="20s").see(bookies(70, f"{MEMBERS} bk11")).see(bookies(72, MEMBERS))
+    run.see(bookies(75, f"{MEMBERS} bk11#1"))
+    assert orders(run) == [("bk11", "quarantine"), ("bk11", "quarantine")], "no order is lifted"
+    assert [status for _, _, status, _ in run.said("unassigned-bookie")] == ["firing"]
+    run.see(bookies(80, MEMBERS)).see(bookies(90, MEMBERS)).see(bookies(101, MEMBERS))
+    assert orders(run)[-1] == ("bk11", "lift")
+
+
 def test_a_changed_mode_counts_at_once_if_no_collector_contradicts_it() -> None:
     run = settled().see(bookies(70, MEMBERS.removesuffix(" bk10"), read_only="bk10"))
     assert run.placement("acme/a").candidate_count == 9
