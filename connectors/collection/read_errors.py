@@ -12,7 +12,7 @@ from policies.printable import printable_line
 
 Document = TypeVar("Document")
 
-DETAIL_LENGTH = 400
+DETAIL_LENGTH = 200
 """Longer details are cut."""
 
 _MOST_TELLING_FIRST = (

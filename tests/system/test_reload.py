@@ -127,7 +127,9 @@ def test_a_paused_policy_only_watches_and_what_is_outstanding_is_said_once_when_
         assert said.startswith("Policy throttle only watches payments until ")
         assert "disks are swapped" in said
         assert _modes(decided)[-1] == (0.0, "shadow")
-        assert "Policy throttle only watches payments until" in _headgate(folder, "status", "-s", file)
+        status = " ".join(_headgate(folder, "status", "-s", file).split())
+        assert "PAUSED until " in status
+        assert "(disks are swapped)" in status
 
         said = _headgate(folder, "resume", "throttle", "payments", "-s", file)
         assert said == "Policy throttle watches payments: what it decided last stands\n"
