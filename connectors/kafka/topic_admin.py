@@ -1,7 +1,9 @@
 """Creates and checks the loop's topics."""
 
+import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +106,7 @@ class _Admin:
 
     def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         self._servers = ",".join(connection.servers())
+        self._is_secured = connection.tls is not None or connection.sasl is not None
         self._timeout_seconds = timeout_seconds
         self._last_error: KafkaError | None = None
         self.cluster_id: str | None = None
@@ -193,6 +196,11 @@ class _Admin:
             return UserError(f"kafka.sasl: {self._servers} refuses the login: {why.str()}")
         if why.code() == KafkaError._SSL:
             return UserError(f"kafka.tls: no encrypted connection to {self._servers}: {why.str()}")
+        if not self._is_secured and any(map(_accepts_connection, self._servers.split(","))):
+            return UserError(
+                f"kafka: {self._servers} accepts connections and does not answer in plain text ({why.str()}): if this "
+                "listener expects TLS or a login, set kafka.tls or kafka.sasl"
+            )
         return UserError(
             f"kafka.bootstrap_servers: Kafka at {self._servers} did not answer within {self._timeout_seconds:g} s "
             f"({why.str()}): check the address, and that the cluster is up."
@@ -204,6 +212,13 @@ class _Admin:
             return
         if self._last_error is None or error.code() in _TELLING or self._last_error.code() not in _TELLING:
             self._last_error = error
+
+
+def _accepts_connection(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+        return True
+    return False
 
 
 def _shape(topic: Any) -> tuple[int, int]:

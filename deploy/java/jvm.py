@@ -30,6 +30,9 @@ _INSTALL = (
     "macOS: brew install openjdk@17) or set JAVA_HOME"
 )
 
+_LITTLE_MEMORY = re.compile(r"Could not (?:reserve|allocate) .*|There is insufficient memory .*")
+_MORE_MEMORY = "raise the limit (`ulimit -v`; MemoryMax= of systemd; resources.limits.memory of Kubernetes)"
+
 # Linux ends a child with its parent only if the child itself requests it. So a Python child makes the request and then
 # becomes the JVM. A `preexec_fn` could make the request, too, but since Python 3.12 that gives a warning in a process
 # with threads. If the parent has died before the request took effect, nothing is started.
@@ -45,10 +48,13 @@ if os.getppid() == int(sys.argv[1]):
 def find_java() -> Path:
     """Return the Java launcher: the one of JAVA_HOME if that is set, else the first on PATH. Its version is read once.
 
-    Raises UserError if there is none, if it does not run, or if it is older than Java 17.
+    Raises UserError if there is none, if it does not run (also for lack of memory), or if it is older than Java 17.
     """
     java = _locate_java()
-    version = _major_version(java)
+    said = _ask_version(java)
+    version = _major_version(said)
+    if (refused := _LITTLE_MEMORY.search(said)) is not None:
+        raise UserError(f"{java} cannot start ({refused[0]}): this process may use too little memory; {_MORE_MEMORY}.")
     if version is None:
         raise UserError(f"{java} is no working Java: {_INSTALL}.")
     if version < MINIMUM_JAVA:
@@ -246,16 +252,21 @@ def _locate_java() -> Path:
 
 
 @cache
-def _major_version(java: Path) -> int | None:
-    """Return 17 for "17.0.15", 8 for "1.8.0_402"; None without a version (macOS has a launcher without a Java)."""
+def _ask_version(java: Path) -> str:
+    """Return what a Java launcher prints about its version; empty if it does not run."""
     try:
         result = subprocess.run(  # the launcher that will run everything else
             [str(java), "-version"], capture_output=True, text=True, check=False, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', result.stderr + result.stdout)
-    return int(match[1]) if match and result.returncode == 0 else None
+        return ""
+    return result.stderr + result.stdout
+
+
+def _major_version(said: str) -> int | None:
+    """Return 17 for "17.0.15", 8 for "1.8.0_402"; None without a version (macOS has a launcher without a Java)."""
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None
 
 
 def _mark(run_dir: Path) -> str:

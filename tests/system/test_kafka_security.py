@@ -343,10 +343,11 @@ def create(admin: AdminClient, topic: str) -> None:
     [
         ({"sasl": {"mechanism": "PLAIN", "username": "alice", "password": "wrong"}}, "kafka.sasl: .*refuses the login"),
         ({"tls": {"ca_file": "client.pem"}}, "kafka.tls: no encrypted connection"),
+        ({"sasl": None, "tls": None}, "kafka: .* accepts connections and .* expects TLS or a login, set kafka.tls or"),
     ],
 )
 def test_a_refused_admin_says_why(fields: dict[str, Any], message: str, broker: Secured) -> None:
-    if "tls" in fields:
+    if fields.get("tls") is not None:
         fields = {"tls": {"ca_file": broker.file(fields["tls"]["ca_file"])}}
     connection = KafkaConnection(**{**broker.sasl(), **fields})
     with pytest.raises(UserError, match=message):

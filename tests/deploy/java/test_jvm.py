@@ -142,6 +142,13 @@ def test_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         find_java()
 
 
+def test_java_that_cannot_start_for_lack_of_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_java(tmp_path, java_that_says("Could not reserve enough space for 401408KB object heap", exit_code=1))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"cannot start \(Could not reserve .* heap\): this process may use too little"):
+        find_java()
+
+
 def test_launcher_without_a_java_behind_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = install_java(tmp_path, java_that_says("Unable to locate a Java Runtime.", exit_code=1))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
