@@ -6,7 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import structlog
 
+from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection.read_errors import one_line
 from connectors.foreign_json import UnreadableJsonError, read_json
 from policies.errors import UserError
@@ -14,6 +16,38 @@ from policies.errors import UserError
 _BATCH = 256
 _MAX_ANSWER_BYTES = 2_000
 _ALERTS, _SILENCES, _SILENCE = "/api/v2/alerts", "/api/v2/silences", "/api/v2/silence/"
+
+_log = structlog.get_logger(__name__)
+
+
+class AlertmanagerClient:
+    """The HTTP client for all Alertmanagers, made again when the files of its certificates change.
+
+    Raises:
+        UserError: a file of the certificates cannot be used.
+    """
+
+    def __init__(self, settings: AlertmanagerSettings) -> None:
+        self._settings = settings
+        self._stamps = settings.tls_stamps()
+        self._client = settings.http_client()
+
+    def current(self) -> httpx.Client:
+        """Return the client; while new files cannot be used, the one with the old files."""
+        if (stamps := self._settings.tls_stamps()) != self._stamps:
+            try:
+                renewed = self._settings.http_client()
+            except UserError as error:
+                _log.warning("the new certificate for Alertmanager is not used", detail=str(error))
+            else:
+                self._client.close()
+                self._client = renewed
+            self._stamps = stamps
+        return self._client
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
 
 
 class PostError(Exception):

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +12,14 @@ import httpx
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.alertmanager.client import PostError, end_silence, post_alerts, post_silence, read_silences
+from connectors.alertmanager.client import (
+    AlertmanagerClient,
+    PostError,
+    end_silence,
+    post_alerts,
+    post_silence,
+    read_silences,
+)
 from connectors.alertmanager.notifications import NotificationBook
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.alertmanager.silences import Watched, plan_silences
@@ -84,14 +92,14 @@ class Notifier:
         workers = ThreadPoolExecutor(len(self._settings.urls), thread_name_prefix="alertmanager")
         with (
             workers,
-            self._settings.http_client() as client,
+            closing(AlertmanagerClient(self._settings)) as client,
             Tail(self._connection, dict.fromkeys(self._topics), "headgate-alertmanager") as tail,
         ):
             while not stop.is_set():
                 self.fold_records(tail.poll(_POLL_SECONDS))
                 self._behind = None if tail.caught_up else tail.problem or f"it reads its history: {tail.backlog}"
                 if tail.caught_up and (self._changed or self._now() >= self._due_at):
-                    self._send(client, workers)
+                    self._send(client.current(), workers)
 
     def caught_up(self) -> str | None:
         """Return why it is not ready; None once all existing alerts have been read."""

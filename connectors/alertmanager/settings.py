@@ -7,7 +7,7 @@ import httpx
 from pydantic import Field, SecretStr
 
 from connectors.http.client import bounded_client
-from connectors.http.tls import Tls
+from connectors.http.tls import FileStamps, Tls
 from connectors.pulsar.connection import BearerAuth
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.units import PositiveDuration, parse_duration
@@ -39,6 +39,10 @@ class AlertmanagerSettings(RedactedBlock):
         if self.token is not None and self.token_file is not None:
             yield "token", "give either token or token_file, not both"
         yield from unreadable_files({"token_file": self.token_file})
+
+    def tls_stamps(self) -> FileStamps:
+        """Return the state of the certificates' files; when it changes, the client must be replaced."""
+        return () if self.tls is None else self.tls.stamps()
 
     def http_client(self) -> httpx.Client:
         """Make a client for all Alertmanagers that sends the token; each request ends within `timeout`.

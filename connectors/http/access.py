@@ -13,6 +13,7 @@ from typing import ClassVar
 import structlog
 from pydantic import Field, SecretStr
 
+from connectors.http.tls import FileStamps, read_stamps
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
 
@@ -122,16 +123,8 @@ class TlsContext:
         except UserError as error:
             _log.warning("the server's new certificate is not used", detail=str(error))
 
-    def _read_stamps(self) -> list[tuple[int, int] | None]:
-        return [_read_stamp(file) for file in (self._access.cert_file, self._access.key_file) if file is not None]
-
-
-def _read_stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
+    def _read_stamps(self) -> FileStamps:
+        return read_stamps({"cert_file": self._access.cert_file, "key_file": self._access.key_file})
 
 
 def has_access(authorization: str | None, token: str) -> bool:

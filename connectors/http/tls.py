@@ -1,13 +1,16 @@
 """TLS settings of any connection: certificate authorities, and the client certificate."""
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import Field, SecretStr
 
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
+
+FileStamps = tuple[tuple[str, int, int, int], ...]
+"""Name, time of change in nanoseconds, inode and size of each file; zeros for a file that cannot be read."""
 
 
 class Tls(RedactedBlock):
@@ -23,6 +26,10 @@ class Tls(RedactedBlock):
     def files(self) -> dict[str, Path | None]:
         """Return the files that the fields name."""
         return {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file", "key_password_file")}
+
+    def stamps(self) -> "FileStamps":
+        """Return the state of the files; when it changes, `ssl_context` is to be made again."""
+        return read_stamps(self.files())
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield files that cannot be read, and settings that need another one."""
@@ -71,3 +78,16 @@ def ssl_context_for(url: str, tls: Tls | None) -> ssl.SSLContext:
     if tls is None and url.startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return (tls or Tls()).ssl_context()
+
+
+def read_stamps(files: Mapping[str, Path | None]) -> FileStamps:
+    """Return the state of files by name, without those that are not set."""
+    return tuple(_read_stamp(name, file) for name, file in files.items() if file is not None)
+
+
+def _read_stamp(name: str, file: Path) -> tuple[str, int, int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return name, 0, 0, 0
+    return name, found.st_mtime_ns, found.st_ino, found.st_size

@@ -9,7 +9,7 @@ import httpx
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from connectors.http.client import bounded_client
-from connectors.http.tls import Tls, ssl_context_for
+from connectors.http.tls import FileStamps, Tls, ssl_context_for
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
@@ -113,10 +113,9 @@ class PulsarAdmin(RedactedBlock):
         client.auth = BearerAuth(self.bearer_token)
         return client
 
-    def fingerprint(self) -> tuple[tuple[str, int, int], ...]:
+    def fingerprint(self) -> FileStamps:
         """Return the state of the certificates' files; when it changes, the client must be replaced."""
-        files = self.tls.files() if self.tls is not None else {}
-        return tuple(_state(name, file) for name, file in files.items() if file is not None)
+        return () if self.tls is None else self.tls.stamps()
 
 
 class BearerAuth(httpx.Auth):
@@ -159,11 +158,3 @@ def _has_host(url: str) -> bool:
     except httpx.InvalidURL:
         return False
     return bool(parsed.host) and (parsed.port is None or 0 < parsed.port < 65536)
-
-
-def _state(name: str, file: Path) -> tuple[str, int, int]:
-    try:
-        stat = file.stat()
-    except OSError:
-        return name, 0, 0
-    return name, stat.st_mtime_ns, stat.st_ino

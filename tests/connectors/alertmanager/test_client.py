@@ -1,13 +1,16 @@
 """What comes of a request to Alertmanager, in one line without a secret."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from connectors.alertmanager.client import PostError, post_alerts
+from connectors.alertmanager.client import AlertmanagerClient, PostError, post_alerts
+from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.pulsar.connection import BearerAuth
+from policies.errors import UserError
 
 URL = "http://alertmanager:9093/prefix/"
 
@@ -67,3 +70,28 @@ def test_why_alerts_were_not_taken(answer: Callable[[httpx.Request], httpx.Respo
     assert "s3cret" not in str(failed.value)
     assert "\n" not in str(failed.value)
     assert len(str(failed.value)) < 1_000
+
+
+class FromFile(AlertmanagerSettings):
+    """A client with the content of the authorities' file as its header."""
+
+    def http_client(self) -> httpx.Client:
+        assert self.tls is not None
+        assert self.tls.ca_file is not None
+        if (text := self.tls.ca_file.read_text()) == "bad":
+            raise UserError("tls.ca_file: holds no certificates")
+        return httpx.Client(headers={"made-of": text})
+
+
+def test_renewed_certificates_are_used_and_half_written_ones_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("old")
+    client = AlertmanagerClient(FromFile(urls=("https://a:9093",), tls={"ca_file": file}))
+    first, used = client.current(), []
+    for content in ("old", "bad", "renewed"):
+        file.write_text(content)
+        used.append(client.current().headers["made-of"])
+    assert used == ["old", "old", "renewed"]
+    assert first.is_closed
+    client.close()
+    assert client.current().is_closed
