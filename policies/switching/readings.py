@@ -149,7 +149,9 @@ class SwitchProgress(_Value):
     status_failed: bool = Field(default=False, description="Whether a status could not be written.")
     halted: Text = Field(default="", description="Why nothing is ordered; empty if it goes on.")
     commanded_ms: Stamp = Field(default=-1, description="The time of the last command that was judged.")
-    ledgers: dict[LedgerStage, Count] = Field(default_factory=dict, description="The number of ledgers by stage.")
+    ledgers: dict[LedgerStage, Count] = Field(
+        default_factory=dict, max_length=len(LedgerStage), description="The number of ledgers by stage."
+    )
 
 
 class SwitchRegistry(Reading):
