@@ -292,6 +292,7 @@ def test_bad_records_become_dead_letters_and_the_query_goes_on(shared: SharedQue
             "a letter for the poison of each topic",
             lambda: _poisoned(letters()) == {f"{prefix}.{topic}" for topic in observed_topics()},
         )
+        eventually("a letter for each fault", lambda: bad.keys() <= {letter["reason"] for letter in letters()})
         found = {letter["reason"]: letter for letter in sorted(letters(), key=lambda each: -each["offset"])}
         heads = {reason: record[:KEPT_BYTES] for reason, record in bad.items()}
         heads["too_large"] = b" " * KEPT_BYTES

@@ -92,6 +92,7 @@ def loop(watched: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathFac
             "throttle": {
                 "hard": {"available_bytes_below": HARD},
                 "soft": {"available_bytes_below": SOFT},
+                "anticipate": False,  # so each factor is that of the free space it names
                 "min_hold": "2s",
                 "validity": "15s",
             }
