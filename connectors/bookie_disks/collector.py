@@ -106,9 +106,13 @@ class BookieDisksCollector:
             for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
                 self._metrics.run_poll(self.cluster, self.poll_once)
         finally:
-            for client in (self._entry, *self._bookies.values()):
-                if client is not None:
-                    client.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close all connections; the next poll opens new ones."""
+        for client in (self._entry, *self._bookies.values()):
+            if client is not None:
+                client.close()
 
     def poll_once(self) -> None:
         """Read and publish all bookies. If they cannot be listed, each known one has a failed reading."""

@@ -7,7 +7,7 @@ shows that the query routes shared readings, and `tests/connectors/bookie_disks`
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -65,12 +65,16 @@ class Stack:
         self.collector.poll_once()
         return list(self.readings)
 
-    def worker(self, by: str) -> PublishWorker:
-        kinds = {name: make(PublishAdmin(self.pulsar)) for name, make in KINDS.items()}
-        limits, block = kinds.pop(by), PublishSettings.model_validate({"by": by, "base": BASE})
-        watched = WatchedPublishing("messaging", block, settings())
-        metrics = PublishMetrics(CollectorRegistry())
-        return PublishWorker(watched, limits, lambda *_: None, metrics, tuple(kinds.values()))
+    @contextmanager
+    def worker(self, by: str) -> Iterator[PublishWorker]:
+        with ExitStack() as stack:
+            kinds = {name: make(PublishAdmin(self.pulsar)) for name, make in KINDS.items()}
+            for each in kinds.values():
+                stack.callback(each.close)
+            limits, block = kinds.pop(by), PublishSettings.model_validate({"by": by, "base": BASE})
+            watched = WatchedPublishing("messaging", block, settings())
+            metrics = PublishMetrics(CollectorRegistry())
+            yield PublishWorker(watched, limits, lambda *_: None, metrics, tuple(kinds.values()))
 
 
 class Producer:
@@ -146,7 +150,9 @@ def small_pulsar(folder: Path, jars: Sequence[Path]) -> Iterator[Stack]:
             }
         )
         create_namespace(cluster, NAMESPACE)
-        yield Stack(cluster, urls, jars)
+        watched = Stack(cluster, urls, jars)
+        with closing(watched.collector):
+            yield watched
 
 
 @pytest.fixture(scope="module")
@@ -207,10 +213,9 @@ class Headgate:
 def test_each_kind_of_limit_slows_a_real_producer_and_is_put_back(
     pulsar: Stack, gateway: JavaGateway, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = pulsar.worker(by)
     # The present use is between the limits: the factor is 0.5, and then 1.0.
     tight = {"soft": {"available_ratio_below": 1.0}, "hard": {"available_ratio_below": 0.0}, "min_hold": "0s"}
-    with producing(pulsar, gateway, f"slow-{by}") as producer:
+    with pulsar.worker(by) as worker, producing(pulsar, gateway, f"slow-{by}") as producer:
         eventually("the producer writes", lambda: producer.rate(1.0) > 0.5 * BASE)
         slowed = Headgate(pulsar, worker, fallback_factor=0.1, **tight)
         slowed.step()

@@ -32,7 +32,8 @@ from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.monitoring.dashboards import FOLDER
 from deploy.monitoring.panels import BOARDS, Panel
 from deploy.reference.metrics_page import other_parts
-from policies.observations import Observation
+from policies.bookie_disks.readings import BookieDir, BookieDisks
+from policies.observations import Observation, Outcome
 from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topic, observed_topics
 from policies.throttle import ThrottleSettings
 from policies.wire import observation_event
@@ -282,21 +283,29 @@ def play_examples(topics: Topics) -> None:
             topics.write(*(Record(t, k.encode(), v, 0) for t, k, v in stepped.outputs if t.startswith("decided.")))
 
 
-def fill_a_volume(topics: Any) -> None:
-    """Long enough for its trend to be believed."""
+def fill_disks(topics: Topics) -> None:
+    """Fill a broker's and a bookie's disk, long enough for their trends to be believed."""
     loop = loop_from_now()
     for free in range(900, 250, -50):
         before = len(loop.records)
         loop.step(members(1), log_dirs(free), after=0.3)
-        topics.write(*loop.records[before:])
+        topics.write(*loop.records[before:], bookie_disks(free, loop.now))
         time.sleep(0.3)  # a trend is of the times at which Kafka took the readings
 
 
-def has_filled(running: Running, topics: Any) -> bool:
-    """Whether a volume has a trend; else fill it, again where a busy machine let its readings come too unevenly."""
-    if running.samples("headgate_volume_seconds_to_full"):
+def bookie_disks(usable_bytes: int, at: datetime) -> Record:
+    dirs = (BookieDir(dir="/ledgers", total_bytes=1000, usable_bytes=usable_bytes),)
+    reading = BookieDisks(cluster="payments", outcome=Outcome.OK, bookie="bk-1:3181", read_only=False, dirs=dirs)
+    event = observation_event(reading, id=f"bookie@{at}", source="test", time=at)
+    return Record(observed_topic(BookieDisks), reading.cluster.encode(), event, 0)
+
+
+def have_filled(running: Running, topics: Topics) -> bool:
+    """Whether both disks have a trend; else fill them, again where a busy machine let readings come too unevenly."""
+    names = ("headgate_volume_seconds_to_full", "headgate_bookie_dir_seconds_to_full")
+    if all(running.samples(name) for name in names):
         return True
-    fill_a_volume(topics)
+    fill_disks(topics)
     return False
 
 
@@ -314,7 +323,7 @@ def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(to
     with Running(topics, registry) as running, Prometheus(tmp_path, running.server.port, rules) as prometheus:
         eventually("the exporter is ready", running.is_ready)
         play_examples(topics)
-        eventually("a volume's trend is believed", partial(has_filled, running, topics))
+        eventually("the disks' trends are believed", partial(have_filled, running, topics))
         recorded = [
             rule["name"] for g in prometheus_rules(prometheus) for rule in g["rules"] if rule["type"] == "recording"
         ]
