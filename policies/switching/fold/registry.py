@@ -117,13 +117,19 @@ def _find_two_active(state: SwitchingState, seen: RegistrySeen) -> str:
 
 
 def _find_foreign_directive(state: SwitchingState, seen: RegistrySeen) -> Directive | None:
-    """Find a directive of a later epoch, another directive of our epoch, or the commit of a later epoch."""
-    theirs, ours = seen.directive, state.directive
-    if theirs is not None and theirs.epoch > state.epoch:
-        return theirs
-    if theirs is not None and ours is not None and theirs.epoch == ours.epoch and theirs.target != ours.target:
-        return theirs
-    return Directive(seen.committed_epoch, "") if seen.committed_epoch > state.epoch else None
+    """Find a directive of a later epoch, another directive of our epoch, or the commit of a later epoch.
+
+    Epochs in ZooKeeper only grow. So a foreign directive that was read once stays in force until ours is later: a
+    reading without it is an older one, even if it arrives afterwards or carries the same millisecond.
+    """
+    shown, ours = (seen.directive, Directive(seen.committed_epoch, ""), state.contested_by), state.directive
+    foreign = [
+        d for d in shown
+        if d is not None and (
+            d.epoch > state.epoch or (ours is not None and d.epoch == ours.epoch and d.target not in ("", ours.target))
+        )
+    ]  # fmt: skip
+    return max(foreign, key=lambda each: each.epoch, default=None)
 
 
 def find_epoch(state: SwitchingState, reported: int | None, read_ms: int) -> int:

@@ -1,5 +1,6 @@
 """Every live broker is watched, in every stage: who deviates is named, and nothing irreversible goes on without it."""
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -245,6 +246,17 @@ def test_a_first_registration_beside_what_a_plugin_made_active_is_an_alert() -> 
     world.tell(read)
     [alert] = firing(world, CONTESTED)
     assert "first and old are active in the registry at once" in alert.summary
+
+
+def test_a_reading_without_a_foreign_directive_is_an_older_one_whatever_its_time() -> None:
+    world = World().to(S.HOLD)
+    ours = RegistrySeen(world.state.entries, "old", world.state.directive, world.state.committed_epoch)
+    world.tell(theirs(world, 7, "old"))
+    for at_ms in (world.now_ms, world.later().now_ms):
+        world.tell(dataclasses.replace(ours, at_ms=at_ms))
+        assert world.state.contested_by == Directive(7, "old")
+    world.tell(command("resume", "r"))
+    assert world.state.contested_by is None
 
 
 def test_resume_directs_by_the_next_epoch_after_theirs() -> None:
