@@ -172,7 +172,7 @@ class Actuator:
         self._sequence += 1
         now = datetime.now(UTC)
         until = now + timedelta(hours=1)
-        self._worker.receive(QuotaOrder(CLUSTER, "bench", self._sequence, factor, Mode.ACTIVE, until), now)
+        self._worker.receive(QuotaOrder(CLUSTER, "bench", self._sequence, factor, Mode.ACTIVE, now, until), now)
         return time.monotonic()
 
 

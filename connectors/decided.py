@@ -11,10 +11,10 @@ from typing import NamedTuple
 from connectors.effects import ReportReader
 from connectors.kafka.tail import Record
 from policies.canary import CANARY
-from policies.decisions import Alert, AlertStatus, Decision, Standing
+from policies.decisions import Alert, AlertStatus, Decision, Standing, yields_to_later
 from policies.effects import InForce, judge_in_force
 from policies.registry import REPORTS, decision_types
-from policies.succession import has_expired, is_credible, succeeds
+from policies.succession import has_expired, succeeds
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -63,7 +63,7 @@ class DecisionsInForce:
         self._policy = policy
         self._latest: dict[Key, Decision] = {}
         self._yields_since: dict[Key, datetime] = {}
-        """The append times of alerts, and of decisions without end: any that was made later takes their place."""
+        """The append times of the decisions that yield to later ones."""
         self._heartbeats: dict[Watched, Standing] = {}
         self._reports = ReportReader(knows, policy)
         self._alerts: dict[Key, Alert] = {}
@@ -100,24 +100,16 @@ class DecisionsInForce:
             return None
         key, appended_at = (record.topic, decision.record_key()), from_millis(record.appended_ms)
         before = self._latest.get(key)
+        since = self._yields_since.get(key)
         # The append time decides which of the two had expired: in a replay of history the present time would be wrong.
-        if not self._knows(decision.cluster) or not (
-            succeeds(decision, before, now=appended_at, appended_at=appended_at)
-            or self._is_made_after(decision, key, appended_at)
+        if not self._knows(decision.cluster) or not succeeds(
+            decision, before, now=appended_at, appended_at=appended_at, yields_since=since
         ):
             return None
         self._replace(key, before, decision)
-        if decision.expires_at is None or isinstance(decision, Alert):
+        if yields_to_later(decision):
             self._yields_since[key] = appended_at
         return InForceChange(key, decision, before)
-
-    def _is_made_after(self, decision: Decision, key: Key, appended_at: datetime) -> bool:
-        """Whether it takes the place of an alert, or of a decision without end, whatever its sequence.
-
-        Otherwise one forged record would fence out all later ones. A repetition of an older record was decided before.
-        """
-        since = self._yields_since.get(key)
-        return since is not None and decision.decided_at > since and is_credible(decision, appended_at)
 
     def _replace(self, key: Key, before: Decision | None, after: Decision | None) -> None:
         self._alerts.pop(key, None)

@@ -2,8 +2,8 @@
 
 A decision is in force until one with a higher sequence arrives for its subject. An expired decision also gives way to a
 valid one with a lower sequence, and one that was made while Kafka's clock was far ahead gives way to any later one.
-An alert, or one without end, also gives way to any that was made after it was appended. Nothing else supersedes it, so
-repeated and late records have no effect.
+An alert, or one without end, also gives way to any that was made after it was appended: otherwise one forged record
+would fence out all later ones for good. Nothing else supersedes it, so repeated and late records have no effect.
 
 A subject's first sequence is the time of its batch in milliseconds; each later one is one more (where several subjects
 share a counter, at least one more). So sequences keep growing across a lost checkpoint without reading anything back,
@@ -35,12 +35,24 @@ class Successive(Protocol):
         ...
 
     @property
+    def decided_at(self) -> datetime:
+        """The time of the batch that decided."""
+        ...
+
+    @property
     def expires_at(self) -> datetime | None:
         """When it expires without a successor; None: it holds until one comes."""
         ...
 
 
-def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, appended_at: datetime) -> bool:
+def succeeds(
+    new: Successive,
+    in_force: Successive | None,
+    *,
+    now: datetime,
+    appended_at: datetime,
+    yields_since: datetime | None = None,
+) -> bool:
     """Whether a decision takes the place of the one in force for its subject.
 
     Args:
@@ -48,12 +60,16 @@ def succeeds(new: Successive, in_force: Successive | None, *, now: datetime, app
         in_force: the one it would succeed; None when there is none.
         now: the consumer's time, which determines whether a decision has expired.
         appended_at: when the record of `new` was appended to its topic.
+        yields_since: when the record of `in_force` was appended, if it gives way to any that was made later.
     """
     if not is_credible(new, appended_at):
         return False
     if in_force is None or new.sequence > in_force.sequence or not is_credible(in_force, appended_at):
         return True
-    return has_expired(in_force, now) and not has_expired(new, now) and new.sequence != in_force.sequence
+    if new.sequence == in_force.sequence:
+        return False
+    is_made_after = yields_since is not None and new.decided_at > yields_since
+    return is_made_after or (has_expired(in_force, now) and not has_expired(new, now))
 
 
 def has_expired(decision: Successive, now: datetime) -> bool:

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from policies.decisions import Mode
+from policies.decisions import Mode, yields_to_later
 from policies.succession import Successive, succeeds
 
 _log = structlog.get_logger(__name__)
@@ -44,10 +44,6 @@ class ActionableDecision(FencedDecision, Protocol):
     def verdict(self) -> str:
         """The action."""
 
-    @property
-    def decided_at(self) -> datetime:
-        """The time of the decision."""
-
 
 Fenced = TypeVar("Fenced", bound=FencedDecision)
 ActionableT = TypeVar("ActionableT", bound=ActionableDecision)
@@ -72,15 +68,21 @@ class DecisionQueue(Generic[Fenced]):
         self._reject = reject
         self._inbox: SimpleQueue[tuple[Fenced, datetime]] = SimpleQueue()
         self._in_force: dict[str, Fenced] = {}
+        self._yields_since: dict[str, datetime] = {}
+        """The append times of the decisions that yield to later ones."""
         self.received = Event()
         """Set by `receive`; cleared by `read`."""
 
     def recall(self, decision: Fenced, appended_at: datetime) -> bool:
         """Fence a decision from before this start, in order of the topic. Returns whether it is in force now."""
-        before = self._in_force.get(decision.subject)
-        if not succeeds(decision, before, now=self._now(), appended_at=appended_at):
+        subject = decision.subject
+        before, since = self._in_force.get(subject), self._yields_since.get(subject)
+        if not succeeds(decision, before, now=self._now(), appended_at=appended_at, yields_since=since):
             return False
-        self._in_force[decision.subject] = decision
+        self._in_force[subject] = decision
+        self._yields_since.pop(subject, None)
+        if yields_to_later(decision):
+            self._yields_since[subject] = appended_at
         return True
 
     def receive(self, decision: Fenced, appended_at: datetime) -> None:

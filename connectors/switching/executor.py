@@ -27,6 +27,7 @@ from connectors.switching.registry import Registry
 from connectors.switching.registry_orders import RegistryOrders
 from connectors.switching.result_outbox import SOURCE, ResultOutbox
 from connectors.switching.settings import SwitchExecution
+from policies.decisions import yields_to_later
 from policies.succession import succeeds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
@@ -51,7 +52,14 @@ class _InForce(NamedTuple):
     """The fields that the fence needs."""
 
     sequence: int
+    decided_at: datetime
     expires_at: datetime | None
+    appended_at: datetime
+
+    @property
+    def yields_since(self) -> datetime | None:
+        """When its record was appended, if it yields to later decisions."""
+        return self.appended_at if yields_to_later(self) else None
 
 
 class SwitchExecutor(Follower):
@@ -104,8 +112,10 @@ class SwitchExecutor(Follower):
         received = read_data(self._reader, record)
         if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
             key, appended_at = (received.event_type, received.subject), from_millis(record.appended_ms)
-            if succeeds(received, self._in_force.get(key), now=datetime.now(UTC), appended_at=appended_at):
-                self._in_force[key] = _InForce(received.sequence, received.expires_at)
+            before, now = self._in_force.get(key), datetime.now(UTC)
+            since = None if before is None else before.yields_since
+            if succeeds(received, before, now=now, appended_at=appended_at, yields_since=since):
+                self._in_force[key] = _InForce(received.sequence, received.decided_at, received.expires_at, appended_at)
                 self._reconcilers[received.cluster].receive(received)
 
 

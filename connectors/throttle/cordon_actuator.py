@@ -1,5 +1,6 @@
 """The cordon actuator: cordons volumes while they are at their limit, and opens them again."""
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -30,6 +31,7 @@ from policies.wire import EventReader, actuator_event
 _VERIFY_SECONDS = 60.0
 _AGAIN_SECONDS = 5.0
 _MOST_CHANGES_A_MINUTE = 60
+_BROKER = re.compile(r"[0-9]{1,9}")
 
 _log = structlog.get_logger(__name__)
 
@@ -227,6 +229,7 @@ class CordonActuator(Actuator[Alert]):
 
     def _read_decision(self, record: Record) -> Alert | None:
         alert = read_data(self._alerts, record)
-        if alert is None or alert.policy != NAME or "log_dir" not in alert.labels:
+        if alert is None or alert.policy != NAME or self._followed.get(alert.cluster) != alert.alert:
             return None
-        return alert if self._followed.get(alert.cluster) == alert.alert else None
+        names_volume = "log_dir" in alert.labels and _BROKER.fullmatch(alert.labels.get("broker", ""))
+        return alert if names_volume else None

@@ -76,6 +76,7 @@ class PublishOrder:
     sequence: int
     factor: float
     mode: Mode
+    decided_at: datetime
     expires_at: datetime | None
     frozen_until: datetime | None = None
 
@@ -98,6 +99,7 @@ def make_publish_order(decision: BookieThrottle) -> PublishOrder:
         decision.sequence,
         decision.factor,
         decision.mode,
+        decision.decided_at,
         decision.valid_until,
         decision.frozen_until,
     )

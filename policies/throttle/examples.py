@@ -93,7 +93,7 @@ def _log_dirs(broker: int, usable_gigabytes: float) -> LogDirs:
 def _quotas_set() -> Sequence[ExampleReport]:
     entity, at = Entity(client_id=DEFAULT), minutes(3)
     decision_id, until = "4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", at + timedelta(minutes=3)
-    order = QuotaOrder(_CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, until)
+    order = QuotaOrder(_CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, at, until)
     wanted = choose_factor(order, at, ThrottleSettings())
     planned = plan(QuotaSituation(wanted, record=None, found=None, base=10_000_000, floor=65_536))
     said = QuotaApplication(

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
-from policies.decisions import Mode
 from policies.throttle.quota_plan import QuotaOrder, QuotaReason, QuotaRecord, QuotaVerdict
 from policies.throttle.quota_settings import Entity
 from policies.units import Instant, format_instant, human_bytes
@@ -154,15 +153,3 @@ class AppliedQuota(ActuatorEvent):
     def subject(self) -> str:
         """The entity; also the record's key on its compacted topic."""
         return f"{self.cluster}/{self.entity}"
-
-    def record(self) -> QuotaRecord:
-        """Read the record."""
-        return QuotaRecord(
-            self.held, self.baseline_bytes_per_second, self.base_bytes_per_second, self.rates_bytes_per_second
-        )
-
-    def order(self) -> QuotaOrder | None:
-        """Read the decision that was in force; only active ones are carried out."""
-        if self.decision_id is None or self.sequence is None or self.factor is None or self.valid_until is None:
-            return None
-        return QuotaOrder(self.cluster, self.decision_id, self.sequence, self.factor, Mode.ACTIVE, self.valid_until)

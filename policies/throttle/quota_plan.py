@@ -76,6 +76,7 @@ class QuotaOrder:
     sequence: int
     factor: float
     mode: Mode
+    decided_at: datetime
     valid_until: datetime
     frozen_until: datetime | None = None
     """While the policy is paused: until when everything stays as it is set."""
@@ -107,6 +108,7 @@ def make_order(decision: ThrottleFactor) -> QuotaOrder:
         decision.sequence,
         decision.factor,
         decision.mode,
+        decision.decided_at,
         decision.valid_until,
         decision.frozen_until,
     )

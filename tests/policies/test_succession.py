@@ -25,6 +25,7 @@ NOON_MS = to_millis(NOON)
 class Decision:
     sequence: int
     expires_at: datetime | None = None
+    decided_at: datetime = NOON
 
 
 def minutes(count: float) -> datetime:
@@ -51,6 +52,21 @@ def minutes(count: float) -> datetime:
 )
 def test_what_passes_the_fence(new: Decision, in_force: Decision | None, passes: bool) -> None:
     assert succeeds(new, in_force, now=NOON, appended_at=NOON) is passes
+
+
+@pytest.mark.parametrize(
+    ("new", "passes"),
+    [
+        pytest.param(Decision(1, decided_at=minutes(1)), True, id="made after the append"),
+        pytest.param(Decision(1, decided_at=minutes(0)), False, id="made before it: the repetition of an older record"),
+        pytest.param(Decision(9, decided_at=minutes(1)), False, id="the same one, dated later"),
+        pytest.param(Decision(10**18, decided_at=minutes(1)), False, id="a sequence from the far future"),
+    ],
+)
+def test_what_yields_to_later_ones_fences_none_of_them_out(new: Decision, passes: bool) -> None:
+    at = minutes(1)
+    assert succeeds(new, Decision(9), now=at, appended_at=at, yields_since=NOON) is passes
+    assert not succeeds(Decision(1, decided_at=at), Decision(9), now=at, appended_at=at), "what does not yield"
 
 
 def test_what_is_too_far_ahead_counts_from_when_its_record_was_appended() -> None:

@@ -45,6 +45,10 @@ class Door:
         pytest.param(expired(Toy(5)), expired(Toy(5)), False, False, id="an expired one repeated"),
         pytest.param(Toy(5), Toy(6, expires_at=None), True, False, id="one without an end"),
         pytest.param(Toy(5, expires_at=None), Toy(4), False, True, id="a late one, and no end to the one in force"),
+        pytest.param(
+            Toy(5, expires_at=None), Toy(4, decided_at=NOW), True, False, id="the next repeat after a forged end"
+        ),
+        pytest.param(Toy(5), Toy(4, decided_at=NOW), False, True, id="the same, and it ends by itself"),
         pytest.param(Toy(5), Toy(to_millis(NOON + timedelta(days=2))), False, True, id="a number from the far future"),
         pytest.param(None, Toy(to_millis(NOON + timedelta(days=2))), False, False, id="the same, and nothing in force"),
     ],

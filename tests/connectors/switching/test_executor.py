@@ -16,6 +16,7 @@ from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.switching.orders import order
 
 NOW = datetime.now(UTC)
+LATER = NOW + timedelta(seconds=1)
 DECIDED = "headgate.decided.switches"
 
 
@@ -61,6 +62,8 @@ def given(sequence: int, *, valid_seconds: float | None = None, **more: object) 
         pytest.param([given(5), given(6)], [5, 6], id="a successor"),
         pytest.param([given(5), given(5)], [5], id="a repeat"),
         pytest.param([given(5), given(4)], [5], id="a late one"),
+        pytest.param([given(5), given(4, decided_at=LATER)], [5, 4], id="one made after a forged one without end"),
+        pytest.param([given(5, valid_seconds=9), given(4, decided_at=LATER)], [5], id="the same, and it has an end"),
         pytest.param([given(5, valid_seconds=-1), given(4)], [5, 4], id="after one that has expired"),
         pytest.param([given(5), given(4, ledger_id=8)], [5, 4], id="about another ledger"),
         pytest.param([given(5, cluster="c2")], [], id="of another cluster"),

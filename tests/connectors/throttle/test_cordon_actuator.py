@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from threading import Event
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.throttle.cordon_actuator import CordonMetrics, CordonWorker, WatchedCordons
+from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
 from policies.decisions import Alert, AlertStatus, Mode
 from policies.throttle.alerts import BELOW_HARD, BELOW_SOFT
+from policies.units import to_millis
+from policies.wire import decision_event
+from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.throttle.alerts import soft_limit_alert
 from tests.policies.scenario import HARD, SOFT_AND_HARD, throttle
@@ -170,6 +175,23 @@ def test_the_release_opens_what_headgate_cordoned_and_no_more(bench: Bench) -> N
     bench.kafka.cordoned.add(W)
     assert list(bench.made().release()) == ["payments: broker 1 /a is not cordoned any more."]
     assert (bench.kafka.cordoned, bench.kafka.records) == ({W}, set())
+
+
+@pytest.mark.parametrize("broker", [None, "", "one", "-1", "9" * 5000])
+def test_a_forged_alert_without_a_broker_is_passed_over(bench: Bench, broker: str | None) -> None:
+    topics = LoopTopics(CONNECTION, "headgate.decided.alerts", "headgate.audit")
+    actuator = CordonActuator(topics, {"payments": bench.worker})
+    true = soft_limit_alert(FIRING, 1)
+    labels = {"log_dir": "/a"} if broker is None else {"log_dir": "/a", "broker": broker}
+    for alert, expected in ((true, true), (true.model_copy(update={"labels": labels}), None)):
+        assert actuator._read_decision(record(topics.decided, decision_event(alert))) == expected
+
+
+def test_a_forged_end_opens_a_volume_until_the_next_repeat_of_its_alert_only(bench: Bench) -> None:
+    bench.reconcile(soft_limit_alert(FIRING, 1))
+    assert bench.reconcile(soft_limit_alert(RESOLVED, to_millis(NOON))) == OPEN
+    repeat = soft_limit_alert(FIRING, 2).model_copy(update={"decided_at": NOON + timedelta(minutes=1)})
+    assert bench.reconcile(repeat, after=60) == CORDON
 
 
 def test_without_a_soft_limit_the_hard_one_is_followed() -> None:

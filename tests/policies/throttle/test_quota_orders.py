@@ -13,7 +13,7 @@ NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 
 def order(sequence: int, *, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> QuotaOrder:
-    return QuotaOrder("payments", f"id-{sequence}", sequence, 0.5, mode, NOW + timedelta(seconds=valid))
+    return QuotaOrder("payments", f"id-{sequence}", sequence, 0.5, mode, NOW, NOW + timedelta(seconds=valid))
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,10 @@ class Bench:
         self.sequence += 1
         expires_at: datetime | None = None if ends else self.clock.now() + timedelta(minutes=3)
         named = {"decision_id": f"d{self.sequence}", "sequence": self.sequence, **more}
-        order = PublishOrder("c1", f"c1/{group}", group, factor=factor, mode=mode, expires_at=expires_at, **named)
-        self.worker.receive(order, self.clock.now())
+        of_group = ("c1", f"c1/{group}", group)
+        now = self.clock.now()
+        order = PublishOrder(*of_group, factor=factor, mode=mode, decided_at=now, expires_at=expires_at, **named)
+        self.worker.receive(order, now)
 
     def limits(self) -> dict[str, int | None]:
         """The limit of each target."""

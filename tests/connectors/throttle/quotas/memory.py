@@ -27,7 +27,7 @@ NOTES = EventReader((AppliedQuota,))
 def order(factor: float, sequence: int = 1, *, valid_seconds: float = 180.0, at: datetime = NOON) -> QuotaOrder:
     """A decision that is valid for three minutes from noon."""
     until = at + timedelta(seconds=valid_seconds)
-    return QuotaOrder(CLUSTER, f"id-{sequence}", sequence, factor, Mode.ACTIVE, until)
+    return QuotaOrder(CLUSTER, f"id-{sequence}", sequence, factor, Mode.ACTIVE, at, until)
 
 
 @dataclass
