@@ -63,7 +63,7 @@ def given(sequence: int, *, valid_seconds: float | None = None, **more: object) 
         pytest.param([given(5), given(5)], [5], id="a repeat"),
         pytest.param([given(5), given(4)], [5], id="a late one"),
         pytest.param([given(5), given(4, decided_at=LATER)], [5, 4], id="one made after a forged one without end"),
-        pytest.param([given(5, valid_seconds=9), given(4, decided_at=LATER)], [5], id="the same, and it has an end"),
+        pytest.param([given(5, valid_seconds=3600), given(4, decided_at=LATER)], [5], id="the same, and it has an end"),
         pytest.param([given(5, valid_seconds=-1), given(4)], [5, 4], id="after one that has expired"),
         pytest.param([given(5), given(4, ledger_id=8)], [5, 4], id="about another ledger"),
         pytest.param([given(5, cluster="c2")], [], id="of another cluster"),
