@@ -36,8 +36,8 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
 from policies.decisions import Mode
+from policies.free_space.orders import FactorOrder
 from policies.throttle import ThrottleSettings
-from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from tests.system.disks import small_disk, why_not_mountable
 
@@ -172,7 +172,9 @@ class Actuator:
         self._sequence += 1
         now = datetime.now(UTC)
         until = now + timedelta(hours=1)
-        self._worker.receive(QuotaOrder(CLUSTER, "bench", self._sequence, factor, Mode.ACTIVE, now, until), now)
+        self._worker.receive(
+            FactorOrder(CLUSTER, CLUSTER, "bench", self._sequence, factor, Mode.ACTIVE, now, until), now
+        )
         return time.monotonic()
 
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ReportResult(Enum):
-    """The kinds of results that all actuators have."""
+    """The results that all actuators have in common. The values are the words of their outcomes on the wire."""
 
-    SET = "set"
-    KEPT = "kept"
+    SET = "applied"
+    KEPT = "unchanged"
     """It was so already."""
     REFUSED = "refused"
     """Nothing was done, on purpose."""

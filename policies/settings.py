@@ -8,6 +8,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Self, get_args
 
+from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -139,13 +140,17 @@ class PolicySettings(BaseModel):
 
     @property
     def frozen_until(self) -> datetime | None:
-        """Until when actuators leave everything as it is set; None: they carry decisions out, or take them back."""
+        """Until when actuators leave everything as it is set; None: they carry decisions out, or take them back.
+
+        A policy that is in shadow mode anyway has set nothing to keep. Its decisions must not look like those of an
+        active one that is paused: if the loop dies, an actuator would carry out their fallback after the pause.
+        """
         return from_millis(self._quiet.until_ms) if self._quiet is not None and self._quiet.keeps else None
 
     def while_quiet(self, quiet: Quiet) -> Self:
         """Return these settings while the policy only watches."""
         settings = self.model_copy(update={"mode": Mode.SHADOW})
-        settings._quiet = quiet
+        settings._quiet = quiet if self.mode is Mode.ACTIVE else structs.replace(quiet, keeps=False)
         return settings
 
     def with_defaults(self, defaults: Mapping[str, Mapping[str, Any]]) -> Self:

@@ -8,7 +8,8 @@ from pydantic import Field
 from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.bookie_disks.publish_plan import PublishReason, PublishVerdict
 from policies.closed_enum import ClosedEnum
-from policies.units import format_instant, human_bytes
+from policies.free_space.wording import explain_application, render_rate
+from policies.units import format_instant
 
 
 class PublishOutcome(ClosedEnum):
@@ -20,16 +21,7 @@ class PublishOutcome(ClosedEnum):
     FAILED = "failed", "Pulsar did not accept it; `detail` says why, and it is retried."
 
 
-_RESULTS = {
-    PublishOutcome.APPLIED: ReportResult.SET,
-    PublishOutcome.UNCHANGED: ReportResult.KEPT,
-    PublishOutcome.REFUSED: ReportResult.REFUSED,
-    PublishOutcome.FAILED: ReportResult.FAILED,
-}
-
-
-def _render(bytes_per_second: int | None) -> str:
-    return "no limit" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"
+_NOTHING = "no limit"
 
 
 class PublishApplication(ActuatorEvent):
@@ -59,8 +51,8 @@ class PublishApplication(ActuatorEvent):
         return ReportedEffect(
             target=self.target,
             by="the publish actuator",
-            result=_RESULTS[self.outcome],
-            value=_render(self.rate_bytes_per_second) if self.target else None,
+            result=ReportResult(self.outcome.value),
+            value=render_rate(self.rate_bytes_per_second, _NOTHING) if self.target else None,
             is_held=self.verdict is PublishVerdict.SET and self.outcome is PublishOutcome.APPLIED,
             number=self.rate_bytes_per_second,
             detail=why,
@@ -68,16 +60,13 @@ class PublishApplication(ActuatorEvent):
 
     def explained(self, at: datetime) -> Self:
         """Add the sentence; `at` is the time of the operation."""
-        what = f"the publish limit of {self.target or 'every target'} on {self.cluster}"
-        why = "" if self.factor is None else f", for factor {self.factor:.2f}"
-        sentence = {
-            PublishOutcome.APPLIED: f"{what} was set by the publish actuator at {format_instant(at)} to "
-            f"{_render(self.rate_bytes_per_second)} (before: {_render(self.previous_bytes_per_second)}){why}",
-            PublishOutcome.UNCHANGED: f"{what} is left at {_render(self.previous_bytes_per_second)}{why}",
-            PublishOutcome.REFUSED: f"{what} is not set{why}",
-            PublishOutcome.FAILED: f"{what} could not be set to {_render(self.rate_bytes_per_second)}{why}",
-        }[self.outcome]
-        shown = self.outcome is not PublishOutcome.APPLIED or self.reason is not PublishReason.DECIDED
-        because = f": {self.reason.meaning.rstrip('.')}" if shown else ""
-        text = f"{sentence}{because}."
+        text = explain_application(
+            f"the publish limit of {self.target or 'every target'} on {self.cluster}",
+            ReportResult(self.outcome.value),
+            f"by the publish actuator at {format_instant(at)}",
+            rates=(self.rate_bytes_per_second, self.previous_bytes_per_second),
+            nothing=_NOTHING,
+            factor=self.factor,
+            reason=self.reason,
+        )
         return self.model_copy(update={"explanation": text[0].upper() + text[1:]})

@@ -10,14 +10,12 @@ limit to restore.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.settings import BookieDisksSettings
 from policies.closed_enum import ClosedEnum
-from policies.decisions import Mode
+from policies.free_space.orders import WantedFactor
 
 _REMEMBERED_RATES = 4
 
@@ -65,71 +63,9 @@ class PublishRecord(Struct, frozen=True):
     """The rates that Headgate may have set, the latest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOrder:
-    """A decision, as far as the actuator is concerned."""
-
-    cluster: str
-    subject: str
-    group: str
-    decision_id: str
-    sequence: int
-    factor: float
-    mode: Mode
-    decided_at: datetime
-    expires_at: datetime | None
-    frozen_until: datetime | None = None
-
-    def is_stale(self, now: datetime) -> bool:
-        """Return whether it should have had a successor by now."""
-        return self.expires_at is not None and now >= self.expires_at
-
-    def is_frozen(self, now: datetime) -> bool:
-        """Return whether limits stay as they are, because the policy is paused."""
-        return self.frozen_until is not None and (now < self.frozen_until or not self.is_stale(now))
-
-
-def make_publish_order(decision: BookieThrottle) -> PublishOrder:
-    """Turn a decision into an order."""
-    return PublishOrder(
-        decision.cluster,
-        decision.subject,
-        decision.group,
-        decision.decision_id,
-        decision.sequence,
-        decision.factor,
-        decision.mode,
-        decision.decided_at,
-        decision.valid_until,
-        decision.frozen_until,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class WantedShare:
-    """The factor that should be in force for a limit now."""
-
-    factor: float
-    reason: PublishReason
-
-    @property
-    def slows(self) -> bool:
-        """Whether it may slow producers down; otherwise the original limit is put back."""
-        return self.factor < 1.0 and self.reason not in (PublishReason.SHADOW, PublishReason.RELEASED)
-
-
+WantedShare: TypeAlias = WantedFactor[PublishReason]
+"""The factor that should be in force for a limit now."""
 RELEASED_SHARE = WantedShare(1.0, PublishReason.RELEASED)
-
-
-def choose_share(order: PublishOrder | None, now: datetime, settings: BookieDisksSettings) -> WantedShare:
-    """Return the factor to apply."""
-    if order is None or order.expires_at is None:
-        return RELEASED_SHARE
-    if order.mode is Mode.SHADOW:
-        return WantedShare(order.factor, PublishReason.SHADOW)
-    if order.is_stale(now):
-        return WantedShare(settings.choose_expired(order.factor), PublishReason.STALE)
-    return WantedShare(order.factor, PublishReason.DECIDED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Protocol
 
+from policies.actuator_events import ReportResult
+from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.free_space.dead_time import Projection
 from policies.units import human_bytes, human_seconds
@@ -63,3 +65,44 @@ def describe_ahead(ahead: Projection | None) -> str:
     if ahead is None:
         return ""
     return f" ({human_bytes(ahead.usable_bytes)} in {human_seconds(ahead.seconds)} at the present rate)"
+
+
+def render_rate(bytes_per_second: int | None, nothing: str, per: str = "") -> str:
+    """Write a rate as ``4.0 MB/s``, or the words for no rate."""
+    return nothing if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s{per}"
+
+
+def explain_application(
+    what: str,
+    result: ReportResult,
+    by: str,
+    *,
+    rates: tuple[int | None, int | None],
+    nothing: str,
+    factor: float | None,
+    reason: ClosedEnum,
+    per: str = "",
+) -> str:
+    """Write one sentence about an actuator's operation on a limit.
+
+    Args:
+        what: the limit.
+        result: the result of the operation.
+        by: the actuator and the time.
+        rates: the wanted one and the one that was found, in bytes per second.
+        nothing: the words for no limit.
+        factor: the decided factor, if there is a decision.
+        reason: why; a rate that was set for the decision in force needs no further reason.
+        per: the place for which a rate that was set holds.
+    """
+    wanted, found = rates[0], render_rate(rates[1], nothing)
+    sentence = {
+        ReportResult.SET: f"was set {by} to {render_rate(wanted, nothing, per)} (before: {found})",
+        ReportResult.KEPT: f"is left at {found}",
+        ReportResult.REFUSED: "is not set",
+        ReportResult.FAILED: f"could not be set to {render_rate(wanted, nothing)}",
+    }[result]
+    why = "" if factor is None else f", for factor {factor:.2f}"
+    shown = result is not ReportResult.SET or reason.value != "decided"
+    because = f": {reason.meaning.rstrip('.')}" if shown else ""
+    return f"{what} {sentence}{why}{because}."

@@ -32,13 +32,6 @@ class CordonOutcome(ClosedEnum):
     FAILED = "failed", "Kafka did not accept it; `detail` says why, and it is retried."
 
 
-_RESULTS = {
-    CordonOutcome.APPLIED: ReportResult.SET,
-    CordonOutcome.REFUSED: ReportResult.REFUSED,
-    CordonOutcome.FAILED: ReportResult.FAILED,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class CordonStep:
     """One operation."""
@@ -97,7 +90,7 @@ class CordonApplication(ActuatorEvent):
         return ReportedEffect(
             target=name_volume((self.broker, self.log_dir)),
             by="the cordon actuator",
-            result=_RESULTS[self.outcome],
+            result=ReportResult(self.outcome.value),
             value="cordoned" if is_cordoned else "not cordoned",
             is_held=is_cordoned and self.outcome is CordonOutcome.APPLIED,
             detail=self.detail,

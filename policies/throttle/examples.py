@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 
 from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
+from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonVerdict
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
-from policies.throttle.quota_plan import QuotaOrder, QuotaSituation, choose_factor, plan
+from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import (
@@ -93,8 +94,8 @@ def _log_dirs(broker: int, usable_gigabytes: float) -> LogDirs:
 def _quotas_set() -> Sequence[ExampleReport]:
     entity, at = Entity(client_id=DEFAULT), minutes(3)
     decision_id, until = "4be51c4a-2a3c-5c7e-9b0e-0d3a5a1d9b10", at + timedelta(minutes=3)
-    order = QuotaOrder(_CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, at, until)
-    wanted = choose_factor(order, at, ThrottleSettings())
+    order = FactorOrder(_CLUSTER, _CLUSTER, decision_id, 4, 0.75, Mode.ACTIVE, at, until)
+    wanted = order.choose_factor(at, ThrottleSettings(), QuotaReason)
     planned = plan(QuotaSituation(wanted, record=None, found=None, base=10_000_000, floor=65_536))
     said = QuotaApplication(
         cluster=_CLUSTER,

@@ -7,16 +7,16 @@ from pydantic import Field
 
 from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.closed_enum import ClosedEnum
-from policies.throttle.quota_plan import QuotaOrder, QuotaReason, QuotaRecord, QuotaVerdict
+from policies.free_space.orders import FactorOrder
+from policies.free_space.wording import explain_application, render_rate
+from policies.throttle.quota_plan import QuotaReason, QuotaRecord, QuotaVerdict
 from policies.throttle.quota_settings import Entity
-from policies.units import Instant, format_instant, human_bytes
+from policies.units import Instant, format_instant
 
 _SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both kinds."""
-
-
-def _render(bytes_per_second: int | None) -> str:
-    return "no quota" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"
+_NOTHING = "no quota"
+_PER = " a broker"
 
 
 class QuotaOutcome(ClosedEnum):
@@ -28,12 +28,6 @@ class QuotaOutcome(ClosedEnum):
     FAILED = "failed", "Kafka did not accept it; `detail` says why, and it is retried."
 
 
-_RESULTS = {
-    QuotaOutcome.APPLIED: ReportResult.SET,
-    QuotaOutcome.UNCHANGED: ReportResult.KEPT,
-    QuotaOutcome.REFUSED: ReportResult.REFUSED,
-    QuotaOutcome.FAILED: ReportResult.FAILED,
-}
 _NOT_HELD = (QuotaReason.SHADOW, QuotaReason.TIGHTER, QuotaReason.RELEASED)
 
 
@@ -76,7 +70,7 @@ class QuotaApplication(ActuatorEvent):
         """Return the rate that is set, or why it is not."""
         if self.reason is QuotaReason.FENCED:
             return None
-        result = _RESULTS[self.outcome]
+        result = ReportResult(self.outcome.value)
         rate = self.previous_bytes_per_second if self.outcome is QuotaOutcome.UNCHANGED else self.rate_bytes_per_second
         why = self.detail or (self.reason.meaning.rstrip(".") if result is ReportResult.REFUSED else None)
         is_kept = self.outcome is QuotaOutcome.UNCHANGED and self.reason not in _NOT_HELD and (self.factor or 0.0) < 1.0
@@ -84,7 +78,7 @@ class QuotaApplication(ActuatorEvent):
             target=self.entity or "",
             by="the quota actuator",
             result=result,
-            value=_render(rate) + ("" if rate is None else " a broker") if self.entity else None,
+            value=render_rate(rate, _NOTHING, _PER) if self.entity else None,
             is_held=is_kept or (self.outcome is QuotaOutcome.APPLIED and self.verdict is QuotaVerdict.SET),
             number=rate,
             detail=why,
@@ -94,19 +88,17 @@ class QuotaApplication(ActuatorEvent):
 
     def explained(self, at: datetime) -> Self:
         """Add the sentence; `at` is the time of the operation."""
-        what = f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}"
-        each = "" if self.rate_bytes_per_second is None else " a broker"
-        why = "" if self.factor is None else f", for factor {self.factor:.2f}"
-        sentence = {
-            QuotaOutcome.APPLIED: f"{what} was set by the quota actuator at {format_instant(at)} to "
-            f"{_render(self.rate_bytes_per_second)}{each} (before: {_render(self.previous_bytes_per_second)}){why}",
-            QuotaOutcome.UNCHANGED: f"{what} is left at {_render(self.previous_bytes_per_second)}{why}",
-            QuotaOutcome.REFUSED: f"{what} is not set{why}",
-            QuotaOutcome.FAILED: f"{what} could not be set to {_render(self.rate_bytes_per_second)}{why}",
-        }[self.outcome]
-        shown = self.outcome is not QuotaOutcome.APPLIED or self.reason is not QuotaReason.DECIDED
-        because = f": {self.reason.meaning.rstrip('.')}" if shown else ""
-        return self.model_copy(update={"explanation": f"{sentence}{because}."})
+        sentence = explain_application(
+            f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}",
+            ReportResult(self.outcome.value),
+            f"by the quota actuator at {format_instant(at)}",
+            rates=(self.rate_bytes_per_second, self.previous_bytes_per_second),
+            nothing=_NOTHING,
+            per=_PER,
+            factor=self.factor,
+            reason=self.reason,
+        )
+        return self.model_copy(update={"explanation": sentence})
 
 
 class AppliedQuota(ActuatorEvent):
@@ -129,7 +121,7 @@ class AppliedQuota(ActuatorEvent):
     valid_until: Instant | None = Field(description="From that decision.")
 
     @classmethod
-    def build(cls, cluster: str, entity: Entity, record: QuotaRecord, order: QuotaOrder | None) -> Self:
+    def build(cls, cluster: str, entity: Entity, record: QuotaRecord, order: FactorOrder | None) -> Self:
         """Write a record, with the decision in force."""
         return cls(
             cluster=cluster,
@@ -142,7 +134,7 @@ class AppliedQuota(ActuatorEvent):
             decision_id=order.decision_id if order else None,
             sequence=order.sequence if order else None,
             factor=order.factor if order else None,
-            valid_until=order.valid_until if order else None,
+            valid_until=order.expires_at if order else None,
         )
 
     @property

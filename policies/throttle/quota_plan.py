@@ -12,13 +12,11 @@ have set is not taken for an original.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from typing import TypeAlias
 
 from policies.closed_enum import ClosedEnum
-from policies.decisions import Mode
-from policies.throttle.decisions import ThrottleFactor
+from policies.free_space.orders import WantedFactor
 from policies.throttle.quota_originals import Original, Rate
-from policies.throttle.settings import ThrottleSettings
 
 
 class QuotaVerdict(ClosedEnum):
@@ -54,76 +52,8 @@ class QuotaReason(ClosedEnum):
     EXCLUDED_USER = "excluded_user", "An excluded user without a quota of their own would be slowed down."
 
 
-@dataclass(frozen=True, slots=True)
-class WantedFactor:
-    """The factor that should be in force for a cluster now."""
-
-    factor: float
-    reason: QuotaReason
-
-    @property
-    def applies(self) -> bool:
-        """Whether it may slow producers down; otherwise the original quota is put back."""
-        return self.reason not in (QuotaReason.SHADOW, QuotaReason.RELEASED)
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaOrder:
-    """A decision, as far as the actuator is concerned."""
-
-    cluster: str
-    decision_id: str
-    sequence: int
-    factor: float
-    mode: Mode
-    decided_at: datetime
-    valid_until: datetime
-    frozen_until: datetime | None = None
-    """While the policy is paused: until when everything stays as it is set."""
-
-    @property
-    def subject(self) -> str:
-        """The cluster: it has one factor."""
-        return self.cluster
-
-    @property
-    def expires_at(self) -> datetime:
-        """The end of its validity, for the fence."""
-        return self.valid_until
-
-    def is_stale(self, now: datetime) -> bool:
-        """Return whether it should have had a successor by now."""
-        return now >= self.valid_until
-
-    def is_frozen(self, now: datetime) -> bool:
-        """Return whether everything stays as it is set: during a pause, and after it until a decision comes."""
-        return self.frozen_until is not None and (now < self.frozen_until or not self.is_stale(now))
-
-
-def make_order(decision: ThrottleFactor) -> QuotaOrder:
-    """Turn a decision into an order."""
-    return QuotaOrder(
-        decision.cluster,
-        decision.decision_id,
-        decision.sequence,
-        decision.factor,
-        decision.mode,
-        decision.decided_at,
-        decision.valid_until,
-        decision.frozen_until,
-    )
-
-
-def choose_factor(order: QuotaOrder, now: datetime, settings: ThrottleSettings) -> WantedFactor:
-    """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired.
-
-    After a pause that kept what was set, no decision may come because the loop is dead: it has expired then.
-    """
-    if order.mode is Mode.SHADOW and order.frozen_until is None:
-        return WantedFactor(order.factor, QuotaReason.SHADOW)
-    if order.is_stale(now):
-        return WantedFactor(settings.choose_expired(order.factor), QuotaReason.STALE)
-    return WantedFactor(order.factor, QuotaReason.DECIDED)
+WantedQuota: TypeAlias = WantedFactor[QuotaReason]
+"""The factor that should be in force for a quota now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +74,7 @@ class QuotaRecord:
 class QuotaSituation:
     """The inputs of a plan for one entity."""
 
-    wanted: WantedFactor
+    wanted: WantedQuota
     record: QuotaRecord | None
     found: Rate
     base: int | None

@@ -76,6 +76,14 @@ def test_its_decisions_say_whether_what_is_set_stays(keep: bool) -> None:
     assert len(told(other, "decided.throttle")) == 1, "a change of mind is published at once"
 
 
+def test_a_policy_in_shadow_mode_has_set_nothing_that_a_pause_could_keep() -> None:
+    transitions = Transitions(host(mode="shadow"))
+    step(transitions, 0, FULL)
+    again = step(transitions, 1, FREE, paused(until=100))
+    (decision,) = told(again, "decided.throttle") or told(step(transitions, 40, FREE), "decided.throttle")
+    assert (decision["mode"], decision.get("frozen_until")) == ("shadow", None)
+
+
 def test_the_query_is_woken_at_the_end_of_a_pause() -> None:
     transitions = Transitions(host(heartbeat="1h"))
     step(transitions, 0, FREE)

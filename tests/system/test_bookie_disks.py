@@ -26,8 +26,8 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
 from deploy import cli
 from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle
-from policies.bookie_disks.publish_plan import make_publish_order
 from policies.bookie_disks.publish_settings import PublishSettings
+from policies.free_space.orders import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
 from tests.system.disks import small_disk, why_not_mountable
@@ -203,7 +203,7 @@ class Headgate:
         for decision in step.decisions:
             if isinstance(decision, BookieThrottle):
                 self.last = decision
-                self.worker.receive(make_publish_order(decision), now)
+                self.worker.receive(FactorOrder.build(decision), now)
         self.worker.reconcile(Event())
         assert self.last is not None
         return self.last.factor
@@ -220,7 +220,7 @@ def test_each_kind_of_limit_slows_a_real_producer_and_is_put_back(
         slowed = Headgate(pulsar, worker, fallback_factor=0.1, **tight)
         slowed.step()
         assert slowed.last is not None
-        order = make_publish_order(slowed.last.model_copy(update={"factor": 0.1, "sequence": slowed.last.sequence + 1}))
+        order = FactorOrder.build(slowed.last.model_copy(update={"factor": 0.1, "sequence": slowed.last.sequence + 1}))
         worker.receive(order, datetime.now(UTC))
         worker.reconcile(Event())
         eventually("the producer is slowed", lambda: producer.rate(3.0) < 0.25 * BASE)

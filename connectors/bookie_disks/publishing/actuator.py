@@ -7,15 +7,15 @@ from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.kafka.tail import Record
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.publish_plan import PublishOrder, make_publish_order
 from policies.bookie_readings import BookieAffinity
+from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome
 from policies.wire import EventReader
 
 _AFFINITY_HISTORY = timedelta(hours=1)
 
 
-class PublishActuator(Actuator[PublishOrder]):
+class PublishActuator(Actuator[FactorOrder]):
     """Passes each decision to its cluster's worker.
 
     Args:
@@ -31,9 +31,9 @@ class PublishActuator(Actuator[PublishOrder]):
         self._decisions = EventReader((BookieThrottle,))
         self._affinities = EventReader((BookieAffinity,))
 
-    def _read_decision(self, record: Record) -> PublishOrder | None:
+    def _read_decision(self, record: Record) -> FactorOrder | None:
         decision = read_data(self._decisions, record)
-        return None if decision is None else make_publish_order(decision)
+        return None if decision is None else FactorOrder.build(decision)
 
     def _histories(self) -> dict[str, timedelta | None]:
         return {**super()._histories(), self._bookies: _AFFINITY_HISTORY}

@@ -21,17 +21,17 @@ from policies.bookie_disks.facts import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_disks.fold import list_affinities, name_primary
 from policies.bookie_disks.publish_plan import (
     RELEASED_SHARE,
-    PublishOrder,
     PublishPlan,
+    PublishReason,
     PublishRecord,
     PublishVerdict,
     WantedShare,
-    choose_share,
     plan_publish,
 )
 from policies.bookie_disks.publish_settings import PublishSettings
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity
+from policies.free_space.orders import FactorOrder
 
 _AGAIN_SECONDS = 5.0
 """Pause after an attempt that failed, until limits that were just set are verified, and while they slow down."""
@@ -50,7 +50,7 @@ class WatchedPublishing:
     policy: BookieDisksSettings
 
 
-class PublishWorker(Worker[PublishOrder]):
+class PublishWorker(Worker[FactorOrder]):
     """Carries out one cluster's decisions.
 
     Args:
@@ -83,9 +83,9 @@ class PublishWorker(Worker[PublishOrder]):
 
     # --- incoming decisions and readings
 
-    def recall(self, decision: PublishOrder, appended_at: datetime) -> None:
+    def recall(self, decision: FactorOrder, appended_at: datetime) -> None:
         """Process a decision from before this start, in order of the topic."""
-        self._subjects[decision.subject] = decision.group
+        self._note_group(decision)
         super().recall(decision, appended_at)
 
     def place(self, affinity: BookieAffinity) -> None:
@@ -93,10 +93,13 @@ class PublishWorker(Worker[PublishOrder]):
         named = ((name, name_primary(each)) for name, each in list_affinities(affinity))
         self._groups = {name: ",".join(primary) for name, primary in named if primary}
 
-    def _accept(self, decision: PublishOrder, appended_at: datetime) -> None:  # noqa: ARG002
-        self._subjects[decision.subject] = decision.group
+    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002
+        self._note_group(decision)
 
-    def _reject(self, decision: PublishOrder, in_force: PublishOrder) -> None:
+    def _note_group(self, decision: FactorOrder) -> None:
+        self._subjects[decision.subject] = decision.subject.removeprefix(f"{decision.cluster}/")
+
+    def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         _log.warning("a decision came too late", subject=decision.subject, in_force=in_force.sequence)
 
     def _close(self) -> None:
@@ -105,7 +108,7 @@ class PublishWorker(Worker[PublishOrder]):
 
     # --- due work
 
-    def _orders(self) -> dict[str, PublishOrder]:
+    def _orders(self) -> dict[str, FactorOrder]:
         """Return the decisions in force, by group; without those of groups that have ended."""
         found = ((group, self._queue.in_force(subject)) for subject, group in self._subjects.items())
         return {group: order for group, order in found if order is not None and order.expires_at is not None}
@@ -114,7 +117,7 @@ class PublishWorker(Worker[PublishOrder]):
         """Return the factor of each group; of none while the policy is paused and keeps what is set."""
         now = self._clock.now()
         orders = {group: each for group, each in self._orders().items() if not each.is_frozen(now)}
-        return {group: choose_share(order, now, self._watched.policy) for group, order in orders.items()}
+        return {group: order.choose_factor(now, self._watched.policy, PublishReason) for group, order in orders.items()}
 
     def _is_due(self) -> bool:
         if not self._subjects:

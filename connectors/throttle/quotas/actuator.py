@@ -13,9 +13,9 @@ from connectors.kafka.tail import Record
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from policies.errors import UserError
+from policies.free_space.orders import FactorOrder
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_plan import QuotaOrder, make_order
 from policies.wire import EventReader
 
 _CONCURRENT_CHECKS = 16
@@ -24,7 +24,7 @@ _CONCURRENT_CHECKS = 16
 _log = structlog.get_logger(__name__)
 
 
-class QuotaActuator(Actuator[QuotaOrder]):
+class QuotaActuator(Actuator[FactorOrder]):
     """Carries out the decisions of some clusters. Only one may run for a cluster at a time.
 
     When it stops, quotas stay as they are: a restart must not open a gate.
@@ -54,9 +54,9 @@ class QuotaActuator(Actuator[QuotaOrder]):
         self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
         """By cluster without `quotas` (any more): the entities that still have one of ours by the records."""
 
-    def _read_decision(self, record: Record) -> QuotaOrder | None:
+    def _read_decision(self, record: Record) -> FactorOrder | None:
         decision = read_data(self._decisions, record)
-        return None if decision is None else make_order(decision)
+        return None if decision is None else FactorOrder.build(decision)
 
     def _histories(self) -> dict[str, timedelta | None]:
         return {**super()._histories(), self._applied: None}

@@ -10,9 +10,10 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
+from policies.free_space.orders import FactorOrder
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
 from policies.throttle.quota_originals import Rate
-from policies.throttle.quota_plan import QuotaOrder, QuotaPlan, QuotaReason, QuotaVerdict, WantedFactor
+from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, WantedQuota
 from policies.throttle.quota_settings import Entity
 from policies.throttle.quota_state import QuotaState
 from policies.wire import actuator_event
@@ -104,8 +105,8 @@ class QuotaMetrics(PacedMetric):
 class AttemptContext:
     """The decision, factor, attempt and time of an action."""
 
-    order: QuotaOrder | None
-    wanted: WantedFactor | None
+    order: FactorOrder | None
+    wanted: WantedQuota | None
     attempt: int
     at: datetime
 
@@ -200,10 +201,10 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         """Show whether quotas that should rise wait for the limit of changes within a minute."""
         self._metrics.set_held(self._cluster, yes=yes)
 
-    def report_fenced(self, order: QuotaOrder, in_force: QuotaOrder, at: datetime) -> None:
+    def report_fenced(self, order: FactorOrder, in_force: FactorOrder, at: datetime) -> None:
         """Report that a decision came too late: another one is in force."""
         plan = _make_unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
-        context = AttemptContext(order, WantedFactor(order.factor, QuotaReason.FENCED), 1, at)
+        context = AttemptContext(order, WantedQuota(order.factor, QuotaReason.FENCED), 1, at)
         self._emit(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
     def _emit(

@@ -18,17 +18,16 @@ from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read
 from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
 from policies.errors import UserError
+from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome
 from policies.throttle.quota_coverage import Coverage, find_coverage
 from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import (
-    QuotaOrder,
     QuotaPlan,
     QuotaReason,
     QuotaSituation,
     QuotaVerdict,
-    WantedFactor,
-    choose_factor,
+    WantedQuota,
     may_be_ours,
     plan,
 )
@@ -46,7 +45,7 @@ _BROKERS_AGAIN_SECONDS = 600.0
 _ATTEMPTS_TO_RELEASE = 5
 _MOST_CHANGES_A_MINUTE = 60
 _MOST_FACTORS = 100
-_RELEASED = WantedFactor(1.0, QuotaReason.RELEASED)
+_RELEASED = WantedQuota(1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
 
@@ -89,7 +88,7 @@ class NotOursError(Exception):
 _RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
-class QuotaWorker(Worker[QuotaOrder]):
+class QuotaWorker(Worker[FactorOrder]):
     """Carries out one cluster's decisions.
 
     Args:
@@ -115,7 +114,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._series = stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE)
         self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
         self._releasing = False
-        self._carried_out: WantedFactor | None = None
+        self._carried_out: WantedQuota | None = None
         self._look_at = 0.0
         self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
         self._brokers: Mapping[int, BrokerQuotaSettings] | None = None
@@ -131,7 +130,7 @@ class QuotaWorker(Worker[QuotaOrder]):
 
     # --- before the start, and at the end
 
-    def recall(self, decision: QuotaOrder, appended_at: datetime) -> None:
+    def recall(self, decision: FactorOrder, appended_at: datetime) -> None:
         """Process a decision from before this start."""
         super().recall(decision, appended_at)
         if len(self._factors) < _MOST_FACTORS:
@@ -160,7 +159,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         if self._watched.settings is None:
             return
         self._read_brokers(client)
-        seen, stop = client.read(), WantedFactor(0.0, QuotaReason.DECIDED)
+        seen, stop = client.read(), WantedQuota(0.0, QuotaReason.DECIDED)
         obstacles = self._find_obstacles(seen)
         yield from obstacles.explain()
         remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
@@ -203,24 +202,24 @@ class QuotaWorker(Worker[QuotaOrder]):
 
     # --- incoming decisions
 
-    def _accept(self, decision: QuotaOrder, appended_at: datetime) -> None:  # noqa: ARG002
+    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002
         self._measured_from = appended_at
 
-    def _reject(self, decision: QuotaOrder, in_force: QuotaOrder) -> None:
+    def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         self._reports.report_fenced(decision, in_force, self._clock.now())
 
     # --- due work
 
     @property
-    def _order(self) -> QuotaOrder | None:
+    def _order(self) -> FactorOrder | None:
         return self._queue.in_force(self._cluster)
 
-    def _wanted(self) -> WantedFactor | None:
+    def _wanted(self) -> WantedQuota | None:
         """Return the factor that holds now by the decision in force; None before the first one, and while paused."""
         now = self._clock.now()
         if self._releasing or self._order is None or self._order.is_frozen(now):
             return None
-        return choose_factor(self._order, now, self._watched.throttle)
+        return self._order.choose_factor(now, self._watched.throttle, QuotaReason)
 
     def _is_due(self) -> bool:
         # A new factor does not wait for the pause after a series of failed attempts.
@@ -232,9 +231,9 @@ class QuotaWorker(Worker[QuotaOrder]):
             return 0.0
         left_seconds = max(0.0, self._look_at - self._clock.monotonic())
         now, order = self._clock.now(), self._order
-        if order is None or order.is_stale(now):
+        if order is None or order.expires_at is None or order.is_stale(now):
             return left_seconds
-        return min(left_seconds, (order.valid_until - now).total_seconds())
+        return min(left_seconds, (order.expires_at - now).total_seconds())
 
     def reconcile(self, stop: Event) -> None:
         """Process received decisions, and set the quotas if that is due."""
@@ -289,7 +288,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._schedule_next_look(plans)
 
     def _observe(
-        self, wanted: WantedFactor | None, plans: Mapping[Entity, QuotaPlan], seen: BrokerQuotas, coverage: Coverage
+        self, wanted: WantedQuota | None, plans: Mapping[Entity, QuotaPlan], seen: BrokerQuotas, coverage: Coverage
     ) -> None:
         """Publish what is set on the cluster, who escapes it, and who sets it, too."""
         held = {entity: planned for entity, planned in plans.items() if planned.holds}
@@ -325,7 +324,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         )
         self._reports.observe(state, self._clock.now())
 
-    def _must_read_brokers(self, wanted: WantedFactor | None) -> bool:
+    def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
         if self._watched.settings is None or self._releasing or wanted != self._carried_out:
             return self._brokers is None and not self._releasing
@@ -353,9 +352,7 @@ class QuotaWorker(Worker[QuotaOrder]):
             return Coverage()
         return find_coverage(self._watched.settings, self._own.without_ours(seen))
 
-    def _targets(
-        self, wanted: WantedFactor | None, seen: BrokerQuotas, coverage: Coverage
-    ) -> dict[Entity, WantedFactor]:
+    def _targets(self, wanted: WantedQuota | None, seen: BrokerQuotas, coverage: Coverage) -> dict[Entity, WantedQuota]:
         """Return the factor of each entity; the others that are held are to be put back."""
         held = self._own.held(seen, of_others=self._releasing)
         targets = dict.fromkeys(held, _RELEASED)
@@ -367,14 +364,14 @@ class QuotaWorker(Worker[QuotaOrder]):
         scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
         return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
 
-    def _plan(self, targets: Mapping[Entity, WantedFactor], seen: BrokerQuotas) -> dict[Entity, QuotaPlan]:
+    def _plan(self, targets: Mapping[Entity, WantedQuota], seen: BrokerQuotas) -> dict[Entity, QuotaPlan]:
         obstacles = self._find_obstacles(seen)
         return {entity: plan(self._situation(entity, wanted, seen, obstacles)) for entity, wanted in targets.items()}
 
-    def _look_again(self, in_seconds: float, carried_out: WantedFactor | None) -> None:
+    def _look_again(self, in_seconds: float, carried_out: WantedQuota | None) -> None:
         self._look_at, self._carried_out = self._clock.monotonic() + in_seconds, carried_out
 
-    def _must_wait(self, plans: Mapping[Entity, QuotaPlan], wanted: WantedFactor | None) -> bool:
+    def _must_wait(self, plans: Mapping[Entity, QuotaPlan], wanted: WantedQuota | None) -> bool:
         """Whether the limit of changes within a minute holds these back. A change that lowers a quota never waits."""
         acts = [planned for planned in plans.values() if planned.acts]
         wait_seconds = self._changes.wait_seconds()
@@ -397,7 +394,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         self._look_at = min([self._look_at, *(now + each for each in seconds)])
 
     def _situation(
-        self, entity: Entity, wanted: WantedFactor, seen: BrokerQuotas, obstacles: Obstacles
+        self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, obstacles: Obstacles
     ) -> QuotaSituation:
         settings, now = self._watched.settings, self._clock.monotonic()
         quota = self._own.interpret(entity, seen, now)
@@ -436,7 +433,7 @@ class QuotaWorker(Worker[QuotaOrder]):
         if refused:
             raise AlterError(refused, plans)
 
-    def _conclude(self, wanted: WantedFactor | None, *, acted: bool) -> None:
+    def _conclude(self, wanted: WantedQuota | None, *, acted: bool) -> None:
         seconds = min(self._verify_seconds, _THROTTLED_LOOK_SECONDS) if _throttles(wanted) else self._verify_seconds
         # Quotas that were just set are verified soon.
         self._look_again(min(seconds, SETTLE_SECONDS) if acted else seconds, wanted)
@@ -458,5 +455,5 @@ class QuotaWorker(Worker[QuotaOrder]):
             self._reports.report_failure(None, None, context, detail_of(error))
 
 
-def _throttles(wanted: WantedFactor | None) -> bool:
-    return wanted is not None and wanted.applies and wanted.factor < 1.0
+def _throttles(wanted: WantedQuota | None) -> bool:
+    return wanted is not None and wanted.slows

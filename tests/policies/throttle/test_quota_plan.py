@@ -14,7 +14,7 @@ from policies.throttle.quota_plan import (
     QuotaRecord,
     QuotaSituation,
     QuotaVerdict,
-    WantedFactor,
+    WantedQuota,
     may_be_ours,
     plan,
 )
@@ -30,7 +30,7 @@ factors = st.floats(0.0, 1.0)
 
 def situation(**given: Any) -> QuotaSituation:
     defaults = {
-        "wanted": WantedFactor(0.5, QuotaReason.DECIDED),
+        "wanted": WantedQuota(0.5, QuotaReason.DECIDED),
         "record": UNHELD,
         "found": None,
         "base": BASE,
@@ -42,8 +42,8 @@ def situation(**given: Any) -> QuotaSituation:
     return replace(it, recorded=it.recorded or original)
 
 
-def decided(factor: float) -> WantedFactor:
-    return WantedFactor(factor, QuotaReason.DECIDED)
+def decided(factor: float) -> WantedQuota:
+    return WantedQuota(factor, QuotaReason.DECIDED)
 
 
 CASES: list[Any] = [
@@ -72,18 +72,18 @@ CASES: list[Any] = [
         {"base": None, "record": QuotaRecord(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
         "set", "changed_by_hand", 40_000,
     ),
-    ("shadow keeps and tells", {"wanted": WantedFactor(0.5, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
+    ("shadow keeps and tells", {"wanted": WantedQuota(0.5, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
     (
         "shadow takes back what was set",
-        {"wanted": WantedFactor(0.5, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
+        {"wanted": WantedQuota(0.5, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
         "restore", "shadow", None,
     ),
     (
         "release puts back",
-        {"wanted": WantedFactor(1.0, QuotaReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
+        {"wanted": WantedQuota(1.0, QuotaReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
         "restore", "released", None,
     ),
-    ("stale is told", {"wanted": WantedFactor(0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
+    ("stale is told", {"wanted": WantedQuota(0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
     ("no beginning with an obstacle", {"obstacle": QuotaReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
     (
         "but not from going on",
@@ -171,7 +171,7 @@ class World:
         self.original: Original | None = None
         self.record: QuotaRecord | None = None
 
-    def attempt(self, wanted: WantedFactor, *, is_killed: bool) -> QuotaPlan:
+    def attempt(self, wanted: WantedQuota, *, is_killed: bool) -> QuotaPlan:
         known = self.record
         if known is None and self.original is not None:
             known = QuotaRecord(held=True, baseline=self.original.baseline, base=None, rates=(self.original.latest,))
@@ -185,13 +185,13 @@ class World:
 
 
 reasons = st.sampled_from([QuotaReason.DECIDED, QuotaReason.STALE, QuotaReason.SHADOW, QuotaReason.RELEASED])
-wants = st.builds(WantedFactor, factors, reasons)
+wants = st.builds(WantedQuota, factors, reasons)
 steps = st.lists(st.tuples(wants, st.booleans()), max_size=12)
 
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps)
 def test_killed_any_number_of_times_it_restores_exactly_and_leaves_no_record(
-    quota: int | None, base: int, steps: list[tuple[WantedFactor, bool]]
+    quota: int | None, base: int, steps: list[tuple[WantedQuota, bool]]
 ) -> None:
     world = World(quota, base)
     for wanted, is_killed in steps:
@@ -204,7 +204,7 @@ def test_killed_any_number_of_times_it_restores_exactly_and_leaves_no_record(
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps, by_hand=st.integers(20 * BASE, 30 * BASE))
 def test_what_an_operator_sets_meanwhile_is_what_stays_in_the_end(
-    quota: int | None, base: int, steps: list[tuple[WantedFactor, bool]], by_hand: int
+    quota: int | None, base: int, steps: list[tuple[WantedQuota, bool]], by_hand: int
 ) -> None:
     world = World(quota, base)
     for wanted, is_killed in steps:

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishLimits, ResourceGroupLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
-from policies.bookie_disks.publish_plan import PublishOrder
 from policies.bookie_disks.publish_settings import PublishSettings
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
+from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.bookie_disks.publishing.memory import SETTING, SYSTEM, Pulsar
@@ -69,10 +69,9 @@ class Bench:
         self.sequence += 1
         expires_at: datetime | None = None if ends else self.clock.now() + timedelta(minutes=3)
         named = {"decision_id": f"d{self.sequence}", "sequence": self.sequence, **more}
-        of_group = ("c1", f"c1/{group}", group)
         now = self.clock.now()
-        order = PublishOrder(*of_group, factor=factor, mode=mode, decided_at=now, expires_at=expires_at, **named)
-        self.worker.receive(order, now)
+        named |= {"factor": factor, "mode": mode, "decided_at": now, "expires_at": expires_at}
+        self.worker.receive(FactorOrder("c1", f"c1/{group}", **named), now)
 
     def limits(self) -> dict[str, int | None]:
         """The limit of each target."""
@@ -181,6 +180,16 @@ def test_while_the_policy_is_paused_all_stays_as_it_is_set(by: str) -> None:
     before = bench.limits()
     bench.order("g1", 1.0, mode=Mode.SHADOW, frozen_until=bench.clock.now() + timedelta(hours=1))
     assert bench.decide().limits() == before
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("factor", [0.4, 0.8])
+def test_a_loop_that_died_during_a_pause_opens_no_gate_after_it(by: str, factor: float) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    bench.order("g1", factor, mode=Mode.SHADOW, frozen_until=bench.clock.now() + timedelta(minutes=1))
+    assert 4 * MB in bench.decide(after=170.0).limits().values(), "kept until the order expires"
+    fallback = min(factor, 0.5)
+    assert int(10 * MB * fallback) in bench.decide(after=20.0).limits().values()
 
 
 @EVERY_KIND

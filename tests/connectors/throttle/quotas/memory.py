@@ -10,9 +10,9 @@ from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
 from connectors.throttle.quotas.client import QuotaApi
 from policies.decisions import Mode
+from policies.free_space.orders import FactorOrder
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_originals import Original
-from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity
 from policies.wire import EventReader
 from tests.connectors.actuation.virtual_clock import NOON
@@ -24,10 +24,10 @@ KAFKA = WatchedKafka(bootstrap_servers="nowhere:9092")
 NOTES = EventReader((AppliedQuota,))
 
 
-def order(factor: float, sequence: int = 1, *, valid_seconds: float = 180.0, at: datetime = NOON) -> QuotaOrder:
+def order(factor: float, sequence: int = 1, *, valid_seconds: float = 180.0, at: datetime = NOON) -> FactorOrder:
     """A decision that is valid for three minutes from noon."""
     until = at + timedelta(seconds=valid_seconds)
-    return QuotaOrder(CLUSTER, f"id-{sequence}", sequence, factor, Mode.ACTIVE, at, until)
+    return FactorOrder(CLUSTER, CLUSTER, f"id-{sequence}", sequence, factor, Mode.ACTIVE, at, until)
 
 
 @dataclass

@@ -18,9 +18,9 @@ from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released, WatchedQuotas
 from policies.decisions import Mode
 from policies.errors import UserError
+from policies.free_space.orders import FactorOrder
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_originals import Original, owner_number
-from policies.throttle.quota_plan import QuotaOrder
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.throttle.quota_state import QuotaState
 from policies.units import format_instant
@@ -66,7 +66,7 @@ class Bench:
         assert key == CLUSTER
         self.events.append(json.loads(value)["data"])
 
-    def reconcile(self, *orders: QuotaOrder, after: float = 0.0) -> list[tuple[str, str]]:
+    def reconcile(self, *orders: FactorOrder, after: float = 0.0) -> list[tuple[str, str]]:
         """Time passes, decisions come in, and what is due is done; what was said of it: outcome and reason."""
         self.clock.advance(after)
         before = len(self.events)
@@ -75,7 +75,7 @@ class Bench:
         self.worker.reconcile(Event())
         return [(event["outcome"], event["reason"]) for event in self.events[before:]]
 
-    def restart(self, *recalled: QuotaOrder) -> None:
+    def restart(self, *recalled: FactorOrder) -> None:
         """Another worker, which learns the decisions from before its start."""
         self.worker = self.made()
         for one in recalled:
@@ -197,7 +197,7 @@ def test_a_request_without_an_answer_that_arrived_all_the_same_is_known(bench: B
     ("found", "recalled"), [(65_536, ()), (500_000, (order(0.5),))], ids=["the floor", "the base times a factor"]
 )
 def test_a_quota_that_may_be_ours_without_a_record_is_no_original_until_an_operator_decides(
-    bench: Bench, found: int, recalled: tuple[QuotaOrder, ...]
+    bench: Bench, found: int, recalled: tuple[FactorOrder, ...]
 ) -> None:
     bench.kafka.rates[ANY] = found
     bench.restart(*recalled)
