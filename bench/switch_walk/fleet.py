@@ -329,6 +329,10 @@ class Fleet(World):
             "register": [
                 {"name": e.name, "uri": e.uri, "instance_id": e.instance_id, "root": e.root, "status": "active"}
                 for e in self.state.entries
+            ]
+            + [
+                {"name": c.name, "uri": f"zk://{c.name}", "instance_id": c.instance, "root": "/ledgers"}
+                for c in self.clusters.values()
             ],
         }
         for args in ways.get(name, [{}]):

@@ -211,6 +211,11 @@ class LedgerOrders:
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
             return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
+        is_promoted = order.target in self._read_owners(order, order.target_id)
+        if is_promoted and order.ledger_id not in self._ledgers.find_ledgers(order.source, [order.ledger_id]).ids:
+            return order.result(
+                LedgerOutcome.FAILED, f"{order.source} no longer has this ledger: the copy stays in use"
+            )
         done = self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
         return self._report_attribution(order, done, LedgerOutcome.REVERTED)
 

@@ -23,6 +23,7 @@ from policies.switching.state import (
     Switch,
     SwitchAction,
     SwitchingState,
+    SwitchStage,
 )
 
 
@@ -97,14 +98,17 @@ class SwitchFacts:
         return id_floor(source, [*greatest, *self.deleted_ids(self.instance(target))[-1:]])
 
     @property
-    def is_raised(self) -> bool:
-        """Whether the cluster that brokers write to was advanced since they were directed there.
+    def needs_new_clients(self) -> bool:
+        """Whether the cluster that brokers write to was advanced since they were directed there, and they stay.
 
         Clients that are open then remember the lower ``HOB``, so brokers must be directed again to open new ones.
         """
-        directive = self.state.directive
+        directive, switch = self.state.directive, self.state.switch
         seen = self.state.cluster(directive.target) if directive is not None else None
-        return directive is not None and seen is not None and seen.raised_epoch >= directive.epoch
+        if directive is None or seen is None or seen.raised_epoch < directive.epoch:
+            return False
+        goes_back = switch is not None and switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only
+        return not goes_back or (switch is not None and directive.target == switch.home)
 
     # --- ids over all switches
 

@@ -433,6 +433,8 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """The time of the last command."""
     judged_ms: InstantMs = NEVER
     """After a lost checkpoint: commands up to this time were judged before, and come again from their topic."""
+    written_unread: tuple[str, ...] = ()
+    """Clusters that brokers reported to write to, and that were not read yet, so they have no mark; sorted."""
 
     def entry(self, name: str) -> RegistryEntry | None:
         """Return a registered cluster by its name."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from policies.observations import Observation, sort_observations
-from policies.switching.clusters import mark_written
 from policies.switching.events import (
     BrokerSeen,
     ClusterSeen,
@@ -21,7 +20,14 @@ from policies.switching.events import (
     to_event,
 )
 from policies.switching.fold.inventory import assemble, fold_inventory
-from policies.switching.fold.registry import Impostor, RegistryChecked, find_epoch, fold_cluster, fold_registry
+from policies.switching.fold.registry import (
+    Impostor,
+    RegistryChecked,
+    find_epoch,
+    fold_cluster,
+    fold_registry,
+    mark_writes,
+)
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import NEVER, BrokerReport, LiveBrokers, SwitchingState, put
 
@@ -93,12 +99,10 @@ def _fold_report(state: SwitchingState, seen: BrokerSeen) -> tuple[SwitchingStat
 
     A report that arrives after a later one still shows where the broker wrote: that cluster gave it ids.
     """
-    marks = state.marks
-    for name in seen.writes:
-        marks = mark_written(marks, state.cluster(name), from_now=False)
+    before, state = state, mark_writes(state, seen.writes)
     known = next((b for b in state.brokers if b.name == seen.broker), None)
     if known is not None and seen.sequence <= known.sequence:
-        return (replace(state, marks=marks), None) if marks != state.marks else (None, None)
+        return (state, None) if state != before else (None, None)
     report = known or BrokerReport(seen.broker, NEVER, NEVER)
     acked, failed = (NEVER, seen.epoch) if seen.failed else (seen.epoch, NEVER)
     is_unchanged = (report.acked_epoch, report.failed_epoch) == (acked, failed)
@@ -109,4 +113,4 @@ def _fold_report(state: SwitchingState, seen: BrokerSeen) -> tuple[SwitchingStat
         report.since_ms if is_unchanged else seen.at_ms,
         seen.at_ms if strays else report.strayed_ms, seen.client_epoch,
     )  # fmt: skip
-    return replace(state, brokers=put(state.brokers, report), marks=marks), seen
+    return replace(state, brokers=put(state.brokers, report)), seen

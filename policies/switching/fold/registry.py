@@ -1,14 +1,17 @@
 """Folds the registry in ZooKeeper and the BookKeeper clusters that it names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from policies.switching.clusters import ClusterSnapshot, raise_marks
+from policies.switching.clusters import ClusterSnapshot, mark_written, raise_marks
 from policies.switching.events import ClusterSeen, RegistrySeen
 from policies.switching.progress import take_up
 from policies.switching.state import NEVER, ClusterStatus, Directive, SwitchingState, put
+
+_MOST_UNREAD = 64
+"""Limit of `written_unread`: a forged report may name any cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     contested, by = _find_two_active(state, seen) or state.leaderless(), None
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
+    state = mark_writes(state, {by.target} - {""} if by is not None else ())  # brokers were sent there
     shown, ours = seen.directive.epoch if seen.directive else NEVER, state.directive
     is_unwritten = ours is not None and max(shown, seen.committed_epoch) < ours.epoch
     after = replace(
@@ -87,7 +91,10 @@ def _adopt(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, R
 
 
 def _take_up(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
-    switch = take_up(seen.progress, seen.directive, seen.at_ms)
+    switch, kept = take_up(seen.progress, seen.directive, seen.at_ms), seen.progress
+    if kept is not None:
+        # Also where another directive is in force now: the brokers had ids of all these clusters.
+        state = mark_writes(state, {kept.source, kept.target, kept.brokers_from or kept.source})
     if switch is None or seen.progress is None or seen.directive is None:
         return state
     epoch = max(state.epoch, seen.directive.epoch)
@@ -162,7 +169,9 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
         return after, None if cluster.name in state.impostors else Impostor(cluster.name)
     # A state of an older version has snapshots without marks. An advance would hide the ids of such a snapshot.
     marks = raise_marks(state.marks, known) if known is not None else state.marks
-    marks = raise_marks(marks, cluster)
+    marks, unread = raise_marks(marks, cluster), state.written_unread
+    if cluster.name in unread and cluster.instance_id is not None:
+        marks, unread = mark_written(marks, cluster, from_now=False), tuple(n for n in unread if n != cluster.name)
     is_same = known is not None and known.instance_id == cluster.instance_id
     # The present counter becomes a lower one when the cluster is advanced: that moves nothing.
     is_moved = (
@@ -177,10 +186,23 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
         raised_epoch=epoch if is_same and _is_raised(known, cluster) else known.raised_epoch if known else NEVER,
         lower_moved_ms=cluster.read_ms if is_moved else known.lower_moved_ms if known else NEVER,
     )
-    return replace(state, clusters=put(state.clusters, cluster), marks=marks, impostors=others), None
+    clusters = put(state.clusters, cluster)
+    return replace(state, clusters=clusters, marks=marks, impostors=others, written_unread=unread), None
 
 
 def _is_raised(known: ClusterSnapshot | None, cluster: ClusterSnapshot) -> bool:
     if known is None or known.generator is None or cluster.generator is None:
         return False
     return (cluster.generator.hob or 0) > (known.generator.hob or 0)
+
+
+def mark_writes(state: SwitchingState, names: Iterable[str]) -> SwitchingState:
+    """Mark clusters that brokers wrote to, or were sent to. One that was not read yet is marked once it is."""
+    marks, unread = state.marks, set(state.written_unread)
+    for name in names:
+        cluster = state.cluster(name)
+        marks = mark_written(marks, cluster, from_now=False)
+        unread |= {name} if cluster is None or cluster.instance_id is None else set()
+    if (marks, len(unread)) == (state.marks, len(state.written_unread)):
+        return state
+    return replace(state, marks=marks, written_unread=tuple(sorted(unread)[:_MOST_UNREAD]))

@@ -24,7 +24,7 @@ from policies.switching.judge.changes import (
     UpdateSwitch,
     reject,
 )
-from policies.switching.judge.observed import repeat_orders
+from policies.switching.judge.observed import open_new_clients, repeat_orders
 from policies.switching.judge.registry import NO_NAME
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import SwitchCommand
@@ -238,12 +238,7 @@ def resume(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
 
 def _go_on(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
     """Repeat all open orders. If an operator advanced ids meanwhile, direct brokers again, to open new clients."""
-    switch, active = facts.switch, facts.state.active()
-    is_leaving = switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only and active != switch.home
-    is_redirected = facts.is_raised and not is_leaving
-    if is_redirected:
-        yield DirectBrokers(reason, active)
-    yield from repeat_orders(facts, reason, redirected=is_redirected)
+    yield from open_new_clients(facts, reason) if facts.needs_new_clients else repeat_orders(facts, reason)
 
 
 def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int) -> Iterator[Change]:

@@ -66,6 +66,12 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
         yield UpdateSwitch({"advanced": ""})  # ordered again if it is still needed
 
 
+def open_new_clients(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
+    """Direct brokers again to the cluster that was advanced, so that they open new clients; repeat all open orders."""
+    yield DirectBrokers(reason, facts.state.active())
+    yield from repeat_orders(facts, reason, redirected=True)
+
+
 def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
     """Rows 5 and 7: a broker follows the directive, or cannot make its client."""
     live = facts.state.live_switch()

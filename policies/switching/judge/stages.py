@@ -32,6 +32,7 @@ from policies.switching.judge.changes import (
     WriteStatus,
     draft_ledger,
 )
+from policies.switching.judge.observed import open_new_clients
 from policies.switching.judge.undo import roll_back
 from policies.switching.references import LedgerKind
 from policies.switching.state import (
@@ -63,6 +64,8 @@ def advance(facts: SwitchFacts) -> Iterator[Change]:
     if why := _find_reason_to_undo(facts):
         sentence = f"the switch to {switch.target} is undone by itself: {why}"
         return roll_back(facts, sentence, SwitchReason.AUTOMATIC, attribution_only=switch.home == switch.target)
+    if switch.stage is not SwitchStage.TRIGGERED and facts.needs_new_clients:
+        return open_new_clients(facts, SwitchReason.NOT_READY)
     step = _STEPS.get(switch.stage)
     return step(facts) if step else iter(())
 
@@ -120,7 +123,7 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     order_breaks = None if switch.bypassed else guards.order_holds(facts)
     unlike = guards.identities_differ(facts, switch.source, switch.target)
     why = guards.none_writes_to_old(facts) or unlike or ""
-    if not why and (ids_collide or order_breaks or facts.is_raised):
+    if not why and (ids_collide or order_breaks or facts.needs_new_clients):
         yield from _mend_ids(facts, ids_collide, order_breaks)
         return
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
@@ -215,7 +218,10 @@ def _rollback(facts: SwitchFacts) -> Iterator[Change]:
         yield from _send_home(facts)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
     for task in facts.plan.idle(free, *_NOT_TAKEN_BACK):
-        yield OrderLedger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
+        if why := guards.source_has_it(facts, task):
+            yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=why))
+        else:
+            yield OrderLedger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
     if facts.plan.count_unfinished(*_NOT_TAKEN_BACK):
         return
     if is_away:

@@ -43,6 +43,7 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield from _complete_rollback(facts, switch, command)
     elif switch.stage in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
         first = "" if switch.stage is SwitchStage.DONE else "`abort` lets go of what stays behind, then "
+        first += "" if facts.state.entry(switch.source) else f"`register` {switch.source} again, then "
         sentence = f"{first}`start` with {switch.source} as its target switches back"
         yield reject(command, _INVALID, f"the switch is {switch.stage.value}: {sentence}")
     elif switch.stage is SwitchStage.ROLLBACK:
@@ -110,7 +111,8 @@ def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iter
 
 def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
     """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
-    home, left = facts.state.committed(), [t for t in facts.plan if t.stage in _TO_REVERT]
+    home = facts.state.committed()
+    left = [t for t in facts.plan if t.stage in _TO_REVERT and not guards.source_has_it(facts, t)]
     away = home is not None and facts.state.active() != home
     if not command.args.attribution_only and away and home is not None:
         if why := guards.cannot_return(facts, home):

@@ -272,6 +272,13 @@ def test_the_cursor_of_a_loaded_topic_is_not_taken_back() -> None:
     assert world.asked == []
 
 
+def test_no_reference_is_taken_back_to_a_ledger_that_was_deleted() -> None:
+    world = World(owners=frozenset({"new"}), in_old=None)
+    said = world.carry_out(order(SwitchVerdict.REVERT))
+    assert (said.result, said.detail) == (LedgerOutcome.FAILED, "old no longer has this ledger: the copy stays in use")
+    assert world.asked == []
+
+
 def test_of_a_promoted_cursor_that_moved_on_since_a_revert_tells_where_it_is() -> None:
     """The policy has the row for it: what its owner wrote there is newer, so it is not taken back."""
     moved = Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new")

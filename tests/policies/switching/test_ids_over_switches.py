@@ -1,12 +1,13 @@
 """Ids of a topic only grow, over any history of switches; and an advance, which gives nobody an id, halts nothing."""
 
 import pytest
+from msgspec.structs import replace
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.id_generators import MAX_HOB, IdGenerator
 from policies.switching.settings import DAY_MS
-from policies.switching.state import SwitchStage
+from policies.switching.state import Directive, SwitchStage
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes
@@ -129,6 +130,32 @@ def test_a_cluster_that_a_broker_said_it_wrote_to_counts_although_nobody_sent_it
     world.tell(world.broker_event("b2", epoch=0))
     assert start(world, "new") == [RejectCode.PRECHECK_FAILED]
     assert "taken by third" in world.said[-1].sentence
+
+
+def test_a_cluster_that_a_broker_wrote_to_counts_although_it_is_read_only_later() -> None:
+    world = with_third(hob=1, stage=S.REGISTERED)
+    world.state = replace(world.state, clusters=(), marks=())
+    world.brokers["b2"] = "third"
+    world.tell(world.broker_event("b2", epoch=0, writes=("third",)))
+    world.brokers["b2"] = "old"
+    world.tell(world.broker_event("b2", epoch=0))
+    assert start(world, "new") == [RejectCode.PRECHECK_FAILED]
+    assert "taken by third" in world.said[-1].sentence
+    assert world.state.written_unread == ()
+
+
+def test_brokers_open_new_clients_once_their_cluster_was_advanced() -> None:
+    """Clients of two HOBs would give a topic that moves between their brokers a lower id."""
+    world = World().to(S.HOLD)
+    world.clusters["new"].hob = 2
+    read(world)
+    assert world.state.directive == Directive(2, "new")
+    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
+    assert world.is_at(S.HOLD)
+    world.later().acks()
+    world.write("t1", "b1")
+    world.tell(command("cleanup", "d"))
+    assert world.is_at(S.CLEANUP)
 
 
 def test_brokers_that_were_left_on_new_go_back_there_and_not_to_old() -> None:

@@ -266,6 +266,18 @@ def after_deletions() -> None:
     forbid(not world.is_at(S.HOLD), "rolled back what is deleted")
 
 
+def rolled_back_after_a_clean_up_that_was_ended() -> None:
+    """One ledger that a cursor and a schema name, deleted for the cursor, before an operator ended the clean-up."""
+    world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3))
+    world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
+    world.to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
+    [deletion], world.orders = world.orders, []
+    world.tell(command("abort", "a"), *world.carry_out(deletion), command("abort", "b"))
+    world.orders = []
+    world.tell(command("rollback", "c"))
+    world.work()
+
+
 def brokers_back_too_early() -> None:
     world = World().to(S.HOLD)
     world.tell(command("rollback", "x", attribution_only=False))
@@ -377,6 +389,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "has_tries_left": [endless_tries],
     "before_rollback_end": [after_window],
     "no_delete_intent": [after_deletions],
+    "source_has_it": [rolled_back_after_a_clean_up_that_was_ended],
     "window_elapsed": [early_cleanup],
     "is_unreferenced": [referenced],
     "nobody_shares_the_copy": [copy_that_a_schema_needs],
