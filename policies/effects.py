@@ -190,7 +190,7 @@ class InForce:
         original = [effect for effect in self.effects if effect.value is not None]
         if original:
             return f"set: nothing of Headgate's ({_describe_value(original[:1])})"
-        return "set: nothing, in shadow mode" if self.is_shadow else "set: nothing is reported"
+        return "set: nothing, in shadow mode" if self.is_shadow else "set: nothing, no actuator has reported"
 
 
 def judge_in_force(

@@ -90,6 +90,10 @@ class Progress:
         self.behind.pop(place, None)
 
 
+_ELECTIONS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+"""Errors that pass within seconds, as of a topic that was created a moment ago."""
+
+
 class Tail(Closing):
     """Reads topics, waits for new records, and finds new partitions and topics by itself.
 
@@ -196,7 +200,9 @@ class Tail(Closing):
         except KafkaException as error:
             self._clients.metadata_client.poll(0)
             why = root_error(error.args[0], self._last_error)
-            if self._unreachable is None:
+            if self._unreachable is None and why.code() in _ELECTIONS:
+                _log.info("a partition has no leader yet", detail=why.str())
+            elif self._unreachable is None:
                 _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
             self._unreachable = no_answer(self._connection.servers(), why)
             self._refresh_at = time.monotonic() + _RETRY_REFRESH_SECONDS

@@ -90,7 +90,7 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
 @pytest.mark.parametrize(
     ("reports", "sentence"),
     [
-        pytest.param([], "set: nothing is reported", id="no report"),
+        pytest.param([], "set: nothing, no actuator has reported", id="no report"),
         pytest.param([(0, applied())], SET, id="set"),
         pytest.param([(0, applied()), (50, quota(QuotaOutcome.UNCHANGED, SLOW))], SET, id="found so later"),
         pytest.param(
@@ -111,7 +111,7 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
         ),
         pytest.param(
             [(0, quota(QuotaOutcome.REFUSED, SLOW, reason=QuotaReason.QUOTA_CALLBACK))],
-            f"set: nothing is reported; not set: 250 kB/s a broker for {ANY} (A broker has a "
+            f"set: nothing, no actuator has reported; not set: 250 kB/s a broker for {ANY} (A broker has a "
             "`client.quota.callback.class`: it heeds no quotas)",
             id="refused",
         ),
