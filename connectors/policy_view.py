@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,6 +14,7 @@ from connectors.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 
+StateT = TypeVar("StateT")
 DECISION_STALE = Family(
     "headgate_decision_stale",
     "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
@@ -89,6 +90,23 @@ class DetailKind:
     """Returns None if the section has no content for the cluster."""
     template: Path | None = None
     """A Jinja template with the variables of `page/templates/policy.html`; None: that one, for the API has the rest."""
+
+
+class ClusterStates(dict[str, StateT]):
+    """The state of each cluster, made when its name first occurs.
+
+    Args:
+        make: makes the state of a new cluster from its name.
+    """
+
+    def __init__(self, make: Callable[[str], StateT]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, cluster: str) -> StateT:
+        """Make and keep the state of a new cluster."""
+        self[cluster] = self._make(cluster)
+        return self[cluster]
 
 
 def by_cluster(observations: Iterable[Observation]) -> Iterator[tuple[str, list[Observation]]]:

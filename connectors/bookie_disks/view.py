@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import DECISION_STALE, by_cluster
+from connectors.policy_view import DECISION_STALE, ClusterStates, by_cluster
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
@@ -16,7 +16,6 @@ from policies.bookie_disks.policy import NAME
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster
 from policies.decisions import Decision
-from policies.free_space import trend
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Observation
 from policies.units import to_millis
@@ -71,25 +70,24 @@ class BookieDisksView:
 
     def __init__(self, settings: BookieDisksSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _Watched] = {}
+        self._clusters = ClusterStates(lambda name: _Watched(settings.for_cluster(name)))
 
     @property
     def history(self) -> timedelta:
-        """The longest validity of a reading in any cluster, or the window of the trend."""
-        validities = (settings.validity for settings in self._settings.everywhere())
-        return max(timedelta(milliseconds=trend.WINDOW_MS), *validities)
+        """The age of the oldest reading that still counts."""
+        return self._settings.history
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings as a step of the policy does."""
         for name, readings in by_cluster(observations):
-            cluster = self._cluster(name)
+            cluster = self._clusters[name]
             cluster.known = fold(cluster.known, readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
         """Fold a group's next decision."""
         if not isinstance(decision, BookieThrottle):
             return False
-        cluster = self._cluster(decision.cluster)
+        cluster = self._clusters[decision.cluster]
         before = cluster.decisions.get(decision.subject)
         if decision.reason is BookieThrottleReason.GROUP_ENDED:
             cluster.decisions.pop(decision.subject, None)
@@ -119,11 +117,6 @@ class BookieDisksView:
                 yield Sample(DECISION_STALE, (NAME, name), float(stale))
             for bookie in cluster.judge(now_ms).values():
                 yield from _bookie_samples(name, bookie, now_ms)
-
-    def _cluster(self, name: str) -> _Watched:
-        if name not in self._clusters:
-            self._clusters[name] = _Watched(self._settings.for_cluster(name))
-        return self._clusters[name]
 
 
 def _is_stale(decision: BookieThrottle, now_ms: int) -> bool:

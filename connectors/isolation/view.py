@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import by_cluster
+from connectors.policy_view import ClusterStates, by_cluster
 from policies.decisions import Decision
 from policies.isolation.decisions import Placement
 from policies.isolation.fold import fold
@@ -63,7 +63,7 @@ class IsolationView:
 
     def __init__(self, settings: IsolationSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _IsolatedCluster] = {}
+        self._clusters = ClusterStates(lambda name: _IsolatedCluster(settings.for_cluster(name)))
         self._placements: dict[str, Placement] = {}
 
     @property
@@ -74,8 +74,6 @@ class IsolationView:
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings as a step of the policy does."""
         for name, readings in by_cluster(observations):
-            if name not in self._clusters:
-                self._clusters[name] = _IsolatedCluster(self._settings.for_cluster(name))
             cluster = self._clusters[name]
             cluster.state = fold(cluster.state, readings, cluster.settings)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import by_cluster
+from connectors.policy_view import ClusterStates, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
@@ -118,7 +118,9 @@ class SessionsView:
 
     def __init__(self, settings: SessionsSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _SessionsCluster] = {}
+        self._clusters = ClusterStates(
+            lambda name: _SessionsCluster(ClusterState(SessionsState(0), settings.for_cluster(name)))
+        )
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._recovery = Histogram(
             "headgate_session_recovery_seconds",
@@ -136,7 +138,7 @@ class SessionsView:
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings by cluster."""
         for name, readings in by_cluster(observations):
-            self._cluster(name).observe(readings)
+            self._clusters[name].observe(readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Count a live decision."""
@@ -175,12 +177,6 @@ class SessionsView:
             yield Sample(LOSSES, (name,), decided.losses)  # from 0 on, so that the first one is an increase
             for (verdict, reason), count in sorted(decided.decisions.items()):
                 yield Sample(DECISIONS, (name, verdict, reason), count)
-
-    def _cluster(self, name: str) -> _SessionsCluster:
-        if name not in self._clusters:
-            settings = self._settings.for_cluster(name)
-            self._clusters[name] = _SessionsCluster(ClusterState(SessionsState(0), settings))
-        return self._clusters[name]
 
 
 def _member_samples(name: str, picture: _SessionsCluster, now_ms: int) -> Iterator[Sample]:

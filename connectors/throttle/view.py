@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import DECISION_STALE, by_cluster
+from connectors.policy_view import DECISION_STALE, ClusterStates, by_cluster
 from policies.decisions import Decision
-from policies.free_space import trend
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
@@ -134,18 +133,17 @@ class ThrottleView:
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
-        self._clusters: dict[str, _ThrottledCluster] = {}
+        self._clusters = ClusterStates(lambda name: _ThrottledCluster(name, settings.for_cluster(name)))
 
     @property
     def history(self) -> timedelta:
-        """The longest validity of a reading in any cluster, or the window of the trend."""
-        validities = (settings.validity for settings in self._settings.everywhere())
-        return max(timedelta(milliseconds=trend.WINDOW_MS), *validities)
+        """The age of the oldest reading that still counts."""
+        return self._settings.history
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Fold readings as a step of the policy does."""
         for name, readings in by_cluster(observations):
-            cluster = self._cluster(name)
+            cluster = self._clusters[name]
             cluster.known = fold(cluster.known, keep_within_bounds(cluster.known, readings)[0])
             # At the time of the readings, so that old readings expire as they did live.
             cluster.known = cluster.judge(max(r.at for r in readings)).known
@@ -154,7 +152,7 @@ class ThrottleView:
         """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
         if not isinstance(decision, ThrottleFactor):
             return False
-        cluster = self._cluster(decision.cluster)
+        cluster = self._clusters[decision.cluster]
         before, cluster.decision = cluster.decision, decision
         limit_before, cluster.limit = cluster.limit, _find_limit(decision, cluster.limit)
         if live:
@@ -188,11 +186,6 @@ class ThrottleView:
                     yield from _volume_samples(name, volume, now_ms)
             for broker in cluster.known.brokers:
                 yield from (Sample(CORDONED, (name, str(broker.broker), d), 1.0) for d in broker.cordoned)
-
-    def _cluster(self, name: str) -> _ThrottledCluster:
-        if name not in self._clusters:
-            self._clusters[name] = _ThrottledCluster(name, self._settings.for_cluster(name))
-        return self._clusters[name]
 
 
 def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:

@@ -1,11 +1,13 @@
 """The settings of a policy that slows writers down while volumes fill up."""
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from policies.free_space.limits import Limit
+from policies.free_space.trend import WINDOW_MS
 from policies.settings import PolicySettings
 from policies.units import Duration, PositiveDuration, Ratio, parse_duration
 
@@ -85,6 +87,11 @@ class FreeSpaceSettings(PolicySettings):
     def fallback(self) -> float:
         """The fallback factor in force: without a limit a cluster is observed, never throttled."""
         return self.fallback_factor if self.limited else 1.0
+
+    @property
+    def history(self) -> timedelta:
+        """The age of the oldest reading that still counts in any cluster: by its validity, or in a trend."""
+        return max(timedelta(milliseconds=WINDOW_MS), *(settings.validity for settings in self.everywhere()))
 
     def choose_expired(self, factor: float) -> float:
         """Return the factor that replaces a decision with this factor once it has expired (rule 10)."""
