@@ -1,6 +1,6 @@
-"""What a step of the isolation policy costs in CPU seconds, at 5,000 bookies and 2,000 namespaces, against any commit.
+"""CPU seconds of a step of the isolation policy, at 5,000 bookies and 2,000 namespaces, against any commit.
 
-In each case a host steps the policy as the query does: state decoded, stepped, state and records encoded. `own` gives
+A host steps the policy as the query does: state decoded, stepped, state and records encoded. `own` gives
 each namespace groups of its own, `shared` a hundred groups to twenty namespaces each, `one` a single group to all.
 Vanished is a tree that is gone in one reading, and in the one that confirms it.
 

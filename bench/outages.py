@@ -1,9 +1,9 @@
-"""How long real Pulsar brokers take to be registered and listed again after ZooKeeper was away.
+"""Seconds until real Pulsar brokers are registered and listed again after ZooKeeper was away.
 
 The default of `zombie_after` comes from what this prints.
 
 A ZooKeeper, a bookie and Pulsar 4.2.4 brokers (`zookeeperSessionExpiredPolicy=reconnect`), some with a session timeout
-of 6 s and some of 30 s, in one cluster. In each outage the ZooKeeper server is killed and started again after a while.
+of 6 s and some of 30 s, in one cluster. The bench kills the ZooKeeper server and starts it again after a while.
 From the moment it can be read again each broker's registration is looked at four times a second, its health and every
 broker's list of brokers once a second. A line of JSON for each broker and outage; times are seconds from that moment.
 

@@ -1,6 +1,6 @@
-"""What a step of the sessions policy costs in CPU seconds, at 300 brokers of 30 bundles each, against any commit.
+"""CPU seconds of a step of the sessions policy, at 300 brokers of 30 bundles each, against any commit.
 
-In each case a host steps the policy as the query does: state decoded, stepped, state and records encoded. A step takes
+A host steps the policy as the query does: state decoded, stepped, state and records encoded. A step takes
 one reading of each session and of both trees. The fleet loses its sessions, gets others, and owns its bundles again.
 
     python bench/sessions_step.py

@@ -1,9 +1,9 @@
-"""Whether work leaves anything behind: memory, threads, files, sockets, checkpoint and temporary files over an hour.
+"""Whether an hour of work leaves anything behind: memory, threads, files, sockets, checkpoint, temporary files.
 
 The real `headgate run` (collectors, query, exporter) watches simulated brokers at a fixed rate. One broker of
-each cluster fills up and is cleaned all the time, so factors and alerts come and go. In the middle the bench kills all
-processes and starts them again. A resource leaks if it grows by more than its limit per hour in both lives, after the
-warm-up. Seconds are not part of the verdict, so a busy machine may take part.
+each cluster fills up and is cleaned all the time, so factors and alerts come and go. After half
+the time the bench kills all processes and starts them again. A resource leaks if it grows by more than its limit per
+hour in both lives, after the warm-up. Seconds are not part of the verdict, so a busy machine may take part.
 An hour, and about a core:
 
     python bench/soak.py --minutes 60 --rate 300 --out build/soak

@@ -29,9 +29,9 @@ class InForceChange(NamedTuple):
 
     key: Key
     decision: Decision | None
-    """In force from now on; None after a tombstone."""
+    """The decision that is in force from now on; None after a tombstone."""
     before: Decision | None = None
-    """In force until now."""
+    """The decision that was in force until now."""
 
     @property
     def is_news(self) -> bool:
@@ -48,8 +48,8 @@ def _is_not_the_canary(cluster: str) -> bool:
 class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
-    `knows` returns whether a cluster is of interest; by default every cluster but the canary is. With
-    `policy` only that policy's decisions are folded.
+    `knows` returns whether a cluster is of interest; by default every cluster but the canary is. If `policy` is given,
+    only decisions of that policy are folded.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class DecisionsInForce:
         return sorted(found, key=lambda d: (d.cluster, d.policy, d.event_type, d.subject))
 
     def in_force(self, now: datetime) -> list[InForce]:
-        """Return what is wanted and what is set for each cluster and policy in which an actuator has a part."""
+        """Return the wanted and the set values for each cluster and policy that has an actuator."""
         decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
         for decision in self.decisions():
             decisions[decision.policy, decision.cluster].append(decision)

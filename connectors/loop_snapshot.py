@@ -26,13 +26,13 @@ class PolicySnapshot:
     policy: str
     cluster: str
     settings: PolicySettings
-    """In force for the cluster."""
+    """The settings in force for the cluster."""
     samples: Sequence[Sample] = ()
     """The policy's metrics with this cluster as a label."""
     decisions: Sequence[Decision] = ()
-    """In force, by kind and subject."""
+    """The decisions in force, by kind and subject."""
     in_force: InForce | None = None
-    """What is wanted and what is set; None if no actuator has a part in it."""
+    """The wanted and the set values; None if the policy has no actuator for the cluster."""
 
     def values(self, family: Family) -> dict[tuple[str, ...], float]:
         """Return the samples of a family by their labels without ``cluster``."""
@@ -70,7 +70,7 @@ class LoopSnapshot:
     problem: str | None = None
     """Why no new records can be read; None if they can."""
     policies: Sequence[PolicySnapshot] = ()
-    """By cluster and policy."""
+    """Sorted by cluster and policy."""
     alerts: Sequence[Alert] = ()
     """The firing alerts, by severity and then the newest first."""
     recent_decisions: Sequence[Decision] = ()

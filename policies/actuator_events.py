@@ -14,7 +14,7 @@ class ReportResult(Enum):
 
     SET = "applied"
     KEPT = "unchanged"
-    """It was so already."""
+    """The value was there already."""
     REFUSED = "refused"
     """Nothing was done, on purpose."""
     FAILED = "failed"
@@ -25,14 +25,14 @@ class ReportedEffect:
     """A report in the terms that all actuators share, for page, status, metrics and alerts."""
 
     target: str
-    """What was changed, such as a quota's entity or a bookie; empty: the whole cluster."""
+    """The thing that was changed, such as a quota's entity or a bookie; empty: the whole cluster."""
     by: str
     """The actuator in words, such as ``the quota actuator``."""
     result: ReportResult
     value: str | None
     """The value in words; after a failure or refusal, the value that is not set."""
     is_held: bool = True
-    """Whether the value is Headgate's own, and not what was there before."""
+    """Whether Headgate has set the value. It has not, once it put the original back."""
     number: float | None = None
     """The value as a number, if it is one."""
     detail: str | None = None
@@ -41,7 +41,7 @@ class ReportedEffect:
     """Number of brokers that show the value; None: not checked one by one."""
     broker_count: int | None = None
     since: datetime | None = None
-    """Since when, if that is not the time of the report."""
+    """The time from which the value holds, if it is not the time of the report."""
 
 
 class ActuatorEvent(BaseModel, ABC):
@@ -60,5 +60,5 @@ class ActuatorEvent(BaseModel, ABC):
         """The CloudEvents ``subject``."""
 
     def effect(self) -> ReportedEffect | None:
-        """Return what the report says about its target; None: it says nothing about a value that is set."""
+        """Return the report in the shared terms; None if it is not about a value that is set."""
         return None

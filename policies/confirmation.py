@@ -107,7 +107,7 @@ def confirm(
     validity_ms: int,
     has_vanished: Vanished = most_vanished,
 ) -> Confirmation:
-    """Return the believed set, and what is doubtful of it, after one more reading.
+    """Return the believed set, and its doubtful members, after one more reading.
 
     Args:
         believed: the believed set before; None before the first reading, which is believed as it is.

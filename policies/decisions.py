@@ -56,7 +56,7 @@ class Issuer:
 
     @property
     def stance(self) -> str:
-        """The mode, and whether it is that of a pause which keeps what is set: a change of it is published at once."""
+        """The mode, or `frozen` during a pause that keeps all values as they are set. A change is published at once."""
         return self.mode.value if self.frozen_until is None else "frozen"
 
     def header(
@@ -160,11 +160,11 @@ class Decision(BaseModel):
         return tuple(getattr(self, name) for name in self.in_force)
 
     def wanted(self) -> str | None:
-        """Return in a few words what an actuator should set; None if nothing is asked of one."""
+        """Return the value that an actuator should set, in a few words; None if the decision asks for no value."""
         return None
 
     def carried_out(self) -> ReportedEffect | None:
-        """Return what was carried out, if the decision itself tells it; else the actuators' reports do."""
+        """Return the value that is set, if the decision itself records it; None if the actuators' reports do."""
         return None
 
     def record_key(self) -> str:

@@ -1,6 +1,6 @@
-"""What is in force on the watched systems: a fold of the actuators' reports, and one sentence about it. Pure.
+"""Folds the actuators' reports into the values that are set on the watched systems, with one sentence for people. Pure.
 
-A decision says what is wanted. Whether it was carried out is a fact of its own: each actuator reports the result of
+A decision asks for a value. Whether an actuator has set it is a fact of its own: each actuator reports the result of
 each attempt, and this module folds the last report of each result, in any order. So a value that was set a week ago
 and a failure of this minute are both known. Page, `status`, `explain`, API, metrics and alerts use the same fold.
 """
@@ -28,25 +28,25 @@ class Report:
     policy: str
     cluster: str
     subject: str
-    """Of the decision that was carried out, or of a part of it, such as an entity of the cluster."""
+    """The subject of the decision that was carried out, or of a part of it, such as an entity of the cluster."""
     at: datetime
     effect: ReportedEffect
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What is known about one target of an actuator, such as a quota's entity or a bookie."""
+    """The known state of one target of an actuator, such as a quota's entity or a bookie."""
 
     target: str
-    """Empty: the whole cluster, as far as the actuator cannot even read it."""
+    """Empty: the whole cluster, because the actuator cannot even read it."""
     by: str
     subject: str = ""
     value: str | None = None
     """The value that is set, in words; None: no report says so."""
     number: float | None = None
-    """The same as a number, in bytes a second for quotas; None if it is none."""
+    """The same as a number, in bytes a second for quotas; None if it is not a number."""
     is_held: bool = False
-    """Whether the value is Headgate's own, and not what was there before."""
+    """Whether Headgate has set the value. It has not, once it put the original back."""
     since: datetime | None = None
     """When it was set; if that report is no longer kept, when it was found so."""
     confirmed_brokers: int | None = None
@@ -88,7 +88,7 @@ class EffectBook:
         return self._reports.keys()
 
     def effects(self, policy: str, cluster: str) -> tuple[Effect, ...]:
-        """Return the effects about a cluster by target, without targets about which nothing holds any more."""
+        """Return the effects on a cluster by target, without those that newer reports have made void."""
         by_target = self._reports.get((policy, cluster), {})
         done = [r.at for target in by_target.values() for kind, r in target.items() if kind in _DONE]
         newest_done = max(done, default=None)
@@ -131,12 +131,12 @@ def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_don
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What one policy wants for one cluster, and what is set there."""
+    """The values that one policy wants for one cluster, and the values that are set there."""
 
     policy: str
     cluster: str
     wanted: str | None
-    """From the decisions in force; None: nothing is decided."""
+    """The wanted values, from the decisions in force; None: no decision asks for one."""
     effects: tuple[Effect, ...]
     pause: Standing | None
     """The heartbeat that names a pause or maintenance window; None: the policy acts."""
@@ -144,7 +144,7 @@ class InForce:
 
     @property
     def failing_since(self) -> datetime | None:
-        """Since when an actuator has failed; None: none fails."""
+        """The time since which an actuator fails; None: all succeed."""
         return min((e.failing_since for e in self.effects if e.failing_since is not None), default=None)
 
     @property
@@ -153,7 +153,7 @@ class InForce:
         return "; ".join(self._clauses())
 
     def describe_set(self) -> str:
-        """Return the same line without what is wanted, for an alert."""
+        """Return the same line without the wanted values, for an alert."""
         return "; ".join([*self._paused(), *self._set()])
 
     def _clauses(self) -> Iterator[str]:
@@ -201,15 +201,15 @@ def judge_in_force(
     heartbeat: Standing | None,
     now: datetime,
 ) -> InForce | None:
-    """Join what is wanted, what is set and whether the policy is paused; None if no actuator has a part in it.
+    """Join the wanted values, the set values and the pause of a policy; None if there are none of them.
 
     Args:
         policy: its name.
         cluster: the watched cluster.
-        decisions: those in force, of this policy and cluster.
+        decisions: the ones in force, of this policy and cluster.
         effects: see `EffectBook.effects`.
         heartbeat: the policy's last one about the cluster, if there is one.
-        now: an order that has expired by then asks for nothing any more.
+        now: the present. An order that has expired asks for nothing any more.
     """
     decisions = [each for each in decisions if each.is_kept_up or not has_expired(each, now)]
     wanted = {decision.subject: decision.wanted() for decision in decisions}
@@ -225,14 +225,14 @@ def judge_in_force(
 
 
 def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
-    """Return whether an effect is still of concern: a bookie that was moved on since is not, nor an old unload."""
+    """Return whether an effect still counts: an old unload does not, nor a bookie that somebody has moved since."""
     if effect.subject in wanted:
         return wanted[effect.subject] is not None
     return effect.is_held or any(effect.subject.startswith(f"{subject}/") for subject, text in wanted.items() if text)
 
 
 def _own_effect(decision: Decision) -> Iterator[Effect]:
-    """Yield the effect of a decision whose record says itself what was carried out."""
+    """Yield the effect of a decision whose own record names the value that is set."""
     if (own := decision.carried_out()) is not None:
         yield Effect(
             own.target,
@@ -253,7 +253,7 @@ def _join(wanted: Sequence[str]) -> str | None:
 
 
 def _group(effects: Iterable[Effect]) -> Iterator[list[Effect]]:
-    """Yield effects of one value together."""
+    """Yield the effects with the same value together."""
     groups: dict[tuple[str | None, str], list[Effect]] = {}
     for effect in effects:
         groups.setdefault((effect.value, effect.by), []).append(effect)

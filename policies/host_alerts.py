@@ -22,7 +22,7 @@ HOST_ALERT_KINDS = (
         Runbook(
             "headgate alerts",
             "The summary has the error and its place. Report it with the dead letters of the cluster (reason "
-            "`policy-failed`). If what is set is wrong meanwhile, run `headgate act --release`.",
+            "`policy-failed`). If the values that are set are wrong meanwhile, run `headgate act --release`.",
             "The policy has stepped without an error, or 10 min after the last refused reading.",
         ),
     ),

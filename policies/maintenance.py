@@ -147,7 +147,7 @@ def commanded(before: PolicyPause | None, commands: Iterable[tuple[datetime, Pau
 
 
 def describe(quiet: Quiet, policy: str, cluster: str) -> str:
-    """Return one sentence: the policy only watches, until when, why, and what happens to what was set."""
+    """Return one sentence: the policy only watches, the end, the cause, and the fate of the values that are set."""
     effect = "actuators leave everything as it is set" if quiet.keeps else "actuators take back what they have set"
     return (
         f"Policy {policy} only watches {cluster} until {from_millis(quiet.until_ms):%Y-%m-%d %H:%M:%S} UTC "

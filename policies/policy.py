@@ -30,7 +30,7 @@ class Step(Generic[State]):
     encoded: bytes | None = field(default=None, compare=False, repr=False)
     """`state` as msgpack, if the policy has most of it encoded already; None: the host encodes the state."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """By observation id: the bound of the state for which an observation was not taken, such as `more than 10000
+    """Refused observations by id, with the bound of the state that each would exceed, such as `more than 10000
     brokers`. The host writes dead letters and raises an alert."""
 
 
@@ -133,11 +133,11 @@ class PolicyKind:
     examples: Callable[[], Examples]
     """Makes one example of each of its events, for the references."""
     inhibitions: tuple[Inhibition, ...] = ()
-    """Which alerts explain which, for Alertmanager's configuration."""
+    """Alerts that explain other alerts, for Alertmanager's configuration."""
     reports: tuple[ReportKind, ...] = ()
     """Kinds of events that its actuators publish."""
     shares: tuple[type[Reading], ...] = ()
-    """Readings of other policies that it takes, too. By these alone it does not watch a cluster."""
+    """Readings of other policies that it takes, too. A policy does not watch a cluster because of these alone."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
     """The writer of a kind of reading that is not a collector, such as ```headgate switch```."""
     most_step_bytes: int | None = None

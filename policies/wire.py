@@ -74,7 +74,7 @@ class BadRecordError(Exception):
 
     Args:
         reason: the kind of fault.
-        detail: the place in the record, and what was expected there.
+        detail: the place in the record, and the value that was expected there.
         cluster: the unknown cluster that the record names, if that is the fault.
     """
 

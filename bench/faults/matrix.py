@@ -19,7 +19,7 @@ _THROTTLE = "decided.throttle"
 _LONGEST_WAIT_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
 _TOLD_SECONDS = 120.0
-"""By then the record of a batch is written."""
+"""The record of a batch is written within this time."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Result:
 
     rows: dict[str, Row] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
-    """In the order of the faults."""
+    """Sorted as the faults were injected."""
 
     @property
     def table(self) -> Table:
@@ -179,9 +179,9 @@ class Matrix:
         """Publish a last reading of each cluster, wait until it is decided, shown and carried out, then judge.
 
         Args:
-            what: is awaited.
-            since: when the harm was over.
-            is_repeated: whether it is said over and over, as collectors do: a clock that leapt is found by that.
+            what: the awaited state, for an error.
+            since: the end of the harm.
+            is_repeated: whether to repeat the reading, as collectors do: so the query finds a clock jump.
             begins_anew: whether the query begins a new run.
         """
         self._world.reader.read()

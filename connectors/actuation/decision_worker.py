@@ -36,7 +36,7 @@ class _Pending(Generic[ActionableT]):
 
     decision: ActionableT
     try_at: float
-    """By the monotonic clock."""
+    """In seconds of the monotonic clock."""
     failed_attempts: int = 0
     is_unsure: bool = False
     """An attempt got no answer, so the wanted state may be its effect."""

@@ -80,7 +80,8 @@ class NotificationBook:
     def bodies(self, now: datetime, in_force: Mapping[tuple[str, str], str] | None = None) -> list[dict[str, Any]]:
         """Return the firing and the recently ended alerts, by severity.
 
-        An alert has the annotation `in_force`, given in `in_force` by policy and cluster: what is set for its cluster.
+        Each alert has the annotation `in_force`: the sentence on the values that are set in its cluster. The argument
+        has these sentences by policy and cluster.
 
         Alertmanager notifies of an alert older than `group_wait` at once, so the alert's cause should arrive before it.
         """

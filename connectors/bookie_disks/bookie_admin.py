@@ -83,7 +83,7 @@ class BookieAdmin:
         return self._rest.get("/api/v1/bookie/state", _MODE).is_read_only
 
     def config(self) -> dict[str, str]:
-        """Return what is set in its configuration."""
+        """Return the settings in its configuration, by name."""
         return self._rest.get("/api/v1/config/server_config", _CONFIG)
 
     def used_shares(self) -> dict[str, float]:

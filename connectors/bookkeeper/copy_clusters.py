@@ -85,7 +85,7 @@ def _cluster(cluster: LedgerCluster, timeout_seconds: float) -> dict[str, object
         "zkTimeout": str(1000 * seconds),
         "addEntryTimeoutSec": str(seconds),
         "readEntryTimeoutSec": str(seconds),
-        # As in Pulsar's brokers: without protobuf, client and bookies do less work. We need none of its features.
+        # Pulsar's brokers use this protocol, too. Without protobuf, client and bookies do less work.
         "useV2WireProtocol": "true",
         "numIOThreads": "2",
         "numWorkerThreads": "2",

@@ -85,7 +85,7 @@ class HttpServer(Closing):
 class _Connection(NamedTuple):
     address: str
     ends_at: float
-    """By the monotonic clock."""
+    """In seconds of the monotonic clock."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -97,7 +97,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *arguments: Any) -> None:
         self._open: dict[socket.socket, _Connection] = {}
-        """In the order in which they were accepted."""
+        """The connections in the order in which they were accepted."""
         self._lock = threading.Lock()
         super().__init__(*arguments)
 

@@ -26,7 +26,7 @@ _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # the identifier of the scheme, 1.2.840.113549.1.5.13, in DER
 _JAVA_SECURITY = "org.apache.kafka.common.security"
 _JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
-"""For Java's StreamTokenizer: it understands backslash escapes, and a line end would end the string."""
+"""Java's StreamTokenizer understands backslash escapes, and a line end would end the string."""
 
 # Without a key, a short password could be found from its digest by trying.
 _FINGERPRINT_KEY = secrets.token_bytes(32)

@@ -42,7 +42,7 @@ class RepeatFilter(logging.Filter):
 
 
 LOGGER = logging.getLogger("headgate.librdkafka")
-"""For the `logger` argument of confluent-kafka's clients."""
+"""The `logger` argument of confluent-kafka's clients."""
 
 LOGGER.addFilter(RepeatFilter())
 

@@ -26,9 +26,9 @@ FAILURES: tuple[type[Exception], ...] = (errors.KafkaError, OSError, UserError)
 """All exceptions of the calls below; a missing file of the connection is a UserError."""
 
 _LATEST_KEY = "consumer_byte_rate"
-"""In a record of an original quota: the rate that Headgate set."""
+"""The field of an original quota's record that has the rate that Headgate set."""
 _OWNER_KEY = "controller_mutation_rate"
-"""In a record of an original quota: which Headgate set it."""
+"""The field of an original quota's record that names the Headgate that set it."""
 _WINDOW_KEYS = ("quota.window.num", "quota.window.size.seconds")
 _USER, _CLIENT_ID = "user", "client-id"
 _BROKER = 4  # the type of a configuration resource

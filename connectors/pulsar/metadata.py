@@ -76,7 +76,7 @@ class StayingReference:
     kind: StayingKind
     ledger_id: int
     attribution: str | None = None
-    """Only for topics. For other kinds the clusters are searched for the ledger."""
+    """The cluster that the entry of a topic names; a ledger of another kind is searched in all clusters."""
 
 
 def parse_locator(path: str, data: bytes) -> list[Reference]:

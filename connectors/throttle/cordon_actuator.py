@@ -133,7 +133,7 @@ class CordonWorker(Worker[Alert]):
         return None if self._look_at is None else max(0.0, self._look_at - self._clock.monotonic())
 
     def reconcile(self, stop: Event) -> None:
-        """Process received alerts, and cordon and open what is due."""
+        """Process received alerts, and cordon and open the volumes that are due."""
         self._queue.read()
         if stop.is_set() or self._look_at is None or self._look_at > self._clock.monotonic():
             return

@@ -33,7 +33,7 @@ class ServerRole:
     """A server's role in its ensemble."""
 
     mode: str
-    """As the server names it: `leader`, `follower`, `observer`, `standalone`, `read-only`."""
+    """The server's own word: `leader`, `follower`, `observer`, `standalone`, `read-only`."""
     zxid: int = 0
     """The server's last transaction. If two servers claim to lead, the higher one is right."""
 

@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class Reader:
-    """Reads nodes with one client, within time limits. For one reading."""
+    """Reads nodes with one client, within time limits. Make one for each reading."""
 
     def __init__(self, client: KazooClient, request_seconds: float, left_seconds: Callable[[], float]) -> None:
         self.client = client

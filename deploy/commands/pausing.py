@@ -35,7 +35,7 @@ class PauseRequest:
     keep: bool = True
     """Whether actuators leave what they have set; otherwise they take it back."""
     confirm: Callable[[Sequence[str]], None] = lambda _: None
-    """Called before a pause that takes back what is set, with a sentence on each cluster; raises to refuse it."""
+    """Called with a sentence on each cluster before a pause that takes back the values that are set. It may raise."""
 
 
 def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standing]:
@@ -108,7 +108,7 @@ def _is_kept(said: Standing, request: PauseRequest) -> bool:
 
 
 def _describe_lifted(in_force: DecisionsInForce, policy: str, clusters: Sequence[str]) -> Iterator[str]:
-    """Yield what is set in each cluster, and the decision for which it was set."""
+    """Yield the sentence on the set values of each cluster, and the decisions that asked for them."""
     for found in in_force.in_force(datetime.now(UTC)):
         if found.policy == policy and found.cluster in clusters:
             yield f"{found.cluster}: {found.sentence}"

@@ -198,7 +198,7 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
 def act(
     settings: SettingsFile = None,
     release: Annotated[
-        bool, typer.Option("--release", help="Restore the quotas that were there before Headgate, and exit.")
+        bool, typer.Option("--release", help="Put back the quotas, limits and cordons from before Headgate, and exit.")
     ] = False,
     forget: Annotated[
         str | None,
@@ -229,7 +229,7 @@ def status(
     as_json: AsJson = False,
     watch: Watch = False,
 ) -> None:
-    """Show what is wanted and what is set in each cluster. Pauses and firing alerts are shown, too."""
+    """Show the wanted and the set values of each cluster. Pauses and firing alerts are shown, too."""
     from deploy.inspection.commands import Shown, show_status
 
     set_up_logging(answers=not watch)
@@ -286,7 +286,7 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show why something was decided. It begins with what is in force; numbers, readings and reports follow."""
+    """Show why something was decided. The values in force come first; numbers, readings and reports follow."""
     from deploy.inspection.commands import show_explanation
 
     set_up_logging(answers=True)
@@ -371,7 +371,7 @@ def _confirm_release(lifted: Sequence[str], *, is_agreed: bool) -> None:
     if is_agreed:
         return
     if not sys.stdin.isatty():
-        raise UserError("--release takes back what is set: add --yes, or run it in a terminal, which asks")
+        raise UserError("--release puts the original values back: add --yes, or run it in a terminal, which asks")
     if not typer.confirm("Pause, and take back what Headgate has set there?"):
         raise UserError("nothing was changed")
 

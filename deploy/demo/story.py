@@ -21,7 +21,7 @@ class DemoSizes:
     """The sizes of everything, in bytes."""
 
     total: int
-    """Of the volume."""
+    """The size of the volume."""
     soft: int
     hard: int
     load: int

@@ -58,7 +58,7 @@ def enter_private_mounts() -> bool:
     """
     if sys.platform != "linux":
         return False
-    # As root the first kind is enough. The second makes us root of a user namespace, which may be refused half way.
+    # The first kind is enough for root. The second makes us root of a user namespace, which may be refused half way.
     # So a child process tries each kind first.
     for kind in (_CLONE_NEWNS, _CLONE_NEWNS | _CLONE_NEWUSER):
         if _is_allowed(kind):

@@ -68,7 +68,7 @@ def show_status(settings: Settings, shown: Shown) -> None:
 
 
 def _status_json(in_force: DecisionsInForce) -> list[dict[str, Any]]:
-    """Return decisions and alerts; each decision with what is wanted and set for its policy and cluster."""
+    """Return decisions and alerts. Each decision has the wanted and the set values of its policy and cluster."""
     documents = {
         (each.policy, each.cluster): build_in_force(each).model_dump(mode="json")
         for each in in_force.in_force(datetime.now(UTC))
@@ -140,7 +140,7 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
 
 
 def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -> list[Explanation]:
-    """Add what is wanted and set at present, for decisions that are not alerts."""
+    """Add the present wanted and set values to each decision that is not an alert."""
     with InForceReader(loop_connection(settings), settings.topics.prefix) as reader:
         in_force = {(each.policy, each.cluster): each for each in reader.now().in_force(now)}
     return [

@@ -43,7 +43,7 @@ class Explanation:
     """If there are none, the last reports on an earlier decision: actuators do not carry out a decision that repeats
     the last one or changes too little."""
     in_force: InForce | None = None
-    """What is wanted and what is set; None for an alert, and where no actuator has a part in it."""
+    """The wanted and the set values; None for an alert, and without an actuator."""
 
     @property
     def missing(self) -> list[str]:

@@ -45,7 +45,7 @@ def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
 
 
 def in_force_text(found: InForce) -> Text:
-    """Return the line about what is set: yellow while paused, red while an actuator fails."""
+    """Return the line about the set values: yellow while paused, red while an actuator fails."""
     style = "bold red" if found.failing_since else "bold yellow" if found.pause else "bold"
     return Text(found.sentence, style)
 

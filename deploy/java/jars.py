@@ -71,7 +71,7 @@ def spark_group() -> str:
 
 
 def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_progress) -> list[tuple[Path, ...]]:
-    """Return the jars of several groups, and fetch what is missing: under one progress bar if stderr is a terminal.
+    """Return the jars of several groups, and fetch the missing ones: under one progress bar if stderr is a terminal.
 
     Without a terminal, `on_line` receives a line for each download. Raises as `ensure_jars` does.
     """
@@ -103,7 +103,7 @@ def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_prog
 def ensure_jars(
     group: str, cache_dir: Path, *, progress: OnLine = _ignore, manifest: Path = _MANIFEST
 ) -> tuple[Path, ...]:
-    """Return the jars of a group, sorted by name, and fetch what is missing or damaged first.
+    """Return the jars of a group, sorted by name, and fetch the missing and damaged ones first.
 
     A file is hashed when it is fetched, and again when its size or time of change differs from the last check.
     Otherwise this call takes about a millisecond. A complete cache may be read-only. Two processes never fetch at the

@@ -27,15 +27,16 @@ Held = frozenset[str]
 
 @dataclass(frozen=True)
 class Work:
-    """A kind of work that processes share, and how a process does the part that it holds."""
+    """A kind of work that processes share, and the functions for the part that a process holds."""
 
     name: str
     """The name of the component that does it, for logs and metrics."""
     group: Group
     of_shares: Callable[[frozenset[int]], Held]
-    """Returns what belongs to the shares that this process holds."""
+    """Returns the work in the partitions that this process holds."""
     units: Callable[[Held], Mapping[str, Held]]
-    """Divides what is held into units that start and stop together, by name; a unit whose content changes restarts."""
+    """Divides the held work into units by name. The components of a unit start and stop together, and restart if the
+    unit changes."""
     open: Callable[[str, Held, PartitionLease], AbstractContextManager[Sequence[Component]]]
     """Makes the components of a unit; the context closes their resources afterwards."""
 
@@ -46,8 +47,8 @@ class SharedComponents:
     Args:
         connection: how to reach the loop's own Kafka.
         work: the work to share.
-        settings: of the consumer groups.
-        metrics: one for all groups of the process.
+        settings: the settings of the consumer groups.
+        metrics: shared by all groups of the process.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
     default, inner = _default(field), _model_in(field.annotation)
     if isinstance(default, BaseModel) and default.model_fields_set:
         chosen = default.model_dump(mode="json", exclude_unset=True)
-        # The alternatives to what is chosen stay out when a reader takes away one comment sign everywhere.
+        # The alternatives to the chosen values stay out when a reader takes away one comment sign everywhere.
         block = [re.sub("^#(?! )", "##", line) for line in _block(type(default), chosen, off=True)]
         return [f"{row.name}:", *_indented(block)]
     if isinstance(default, BaseModel):

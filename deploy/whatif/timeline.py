@@ -55,7 +55,7 @@ class Lane(NamedTuple):
 
     @property
     def differs(self) -> timedelta:
-        """For how long the two sides differed."""
+        """The time during which the two sides differed."""
         return sum((span.length for span in self.differences()), timedelta())
 
     def differences(self) -> list[Span]:

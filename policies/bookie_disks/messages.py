@@ -12,7 +12,7 @@ _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ",
 
 
 def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
-    """Write one plain sentence: what producers should do, and why. The actuator explains what is carried out."""
+    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     where = f"Publishing to group {decision.group} of {decision.cluster}"
     why = _explain_reason(decision, verdict)
     if decision.seconds_to_full is not None and verdict.decisive is not None:

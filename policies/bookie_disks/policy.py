@@ -55,7 +55,7 @@ class BookieDisksPolicy:
     def step(
         self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[BookieDisksState]:
-        """Fold the observations, judge bookies and groups, and publish what differs from the decisions in force."""
+        """Fold the observations, judge bookies and groups, and publish the decisions that have changed."""
         before = state or BookieDisksState()
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)

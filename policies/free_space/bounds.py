@@ -24,7 +24,7 @@ class ServerReading(NamedTuple, Generic[Server]):
     """The part of a reading that takes room: the volumes of one server."""
 
     id: str
-    """Of the observation."""
+    """The id of the observation."""
     server: Server
     volumes: frozenset[str]
 
@@ -38,8 +38,8 @@ def find_excess(
     """Return, by observation id, the bound for which a reading is refused.
 
     Args:
-        bounds: of the cluster.
-        known: the volumes of each server before the readings. Those that a reading lacks are kept for a while.
+        bounds: the bounds of the cluster.
+        known: the volumes of each server before the readings. A volume that a reading lacks stays for a while.
         members: the servers that belong to the cluster.
         readings: in order.
     """

@@ -97,7 +97,7 @@ class FactorOrder:
     ) -> WantedFactor[ReasonT]:
         """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired.
 
-        The decisions of a pause that keeps what is set are in shadow mode, too. If the loop dies during the pause, no
+        The decisions of a pause that keeps all limits are in shadow mode, too. If the loop dies during the pause, no
         decision follows them: after the pause they have expired like any other, and do not open the gate.
         """
         if self.mode is Mode.SHADOW and self.frozen_until is None:

@@ -57,7 +57,7 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     missing_ms: InstantMs | None = None
     """When a good reading of its server first lacked it."""
     samples: Samples = ()
-    """Those of its trend. Of a volume that was never readable: when it was first reported, with -1."""
+    """The samples of its trend. A volume that was never readable has one: the time of its first report, with -1."""
     fill_bytes_per_second: float | None = None
     """None if it does not fill, or if its trend is not reliable."""
     line: TrendLine | None = None

@@ -8,7 +8,7 @@ from policies.throttle.readings import LogDirs
 from policies.throttle.state import KafkaClusterState
 
 BOUNDS = VolumeBounds(most_servers=10_000, most_volumes=20_000, servers="brokers", volumes="log dirs")
-"""As many brokers as a membership may name; 500 brokers with 40 log dirs each."""
+"""A membership names at most 10,000 brokers. 20,000 log dirs are those of 500 brokers with 40 each."""
 
 
 def keep_within_bounds(

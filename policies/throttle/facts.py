@@ -34,7 +34,7 @@ class BrokerFacts(Struct, frozen=True, gc=False):
     is_unread: bool
     """Whether it has been a member for `validity` without a good reading."""
     volumes: tuple[VolumeFacts, ...]
-    """In order of their log dirs."""
+    """Sorted by log dir."""
 
 
 def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:

@@ -14,7 +14,7 @@ from policies.units import format_duration, human_bytes, human_seconds
 
 
 def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
-    """Write one plain sentence: what producers should do, and why. The actuator explains what is carried out."""
+    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     settings = verdict.brokers.settings
     about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
     details = _explain_full(decision, about) + _explain_filling(decision, about) + _explain_cordon(decision)
@@ -35,7 +35,7 @@ def _explain_full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
 
 
 def _explain_filling(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
-    """Name the two topics that fill the volume most, or what is not Kafka's."""
+    """Name the two topics that fill the volume most, or that other files than Kafka's fill it."""
     filling = decision.filled_by
     growth = describe_growth(filling)
     if filling is None or not growth:

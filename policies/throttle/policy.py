@@ -54,7 +54,7 @@ class ThrottlePolicy:
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ThrottleState]:
-        """Fold the observations, judge brokers and cluster, and publish what differs from the decisions in force."""
+        """Fold the observations, judge brokers and cluster, and publish a decision that has changed."""
         before = state or ThrottleState(to_millis(now), Gate(self._settings.start_factor))
         kept, refused = keep_within_bounds(before.cluster, observations)
         brokers = judge_brokers(

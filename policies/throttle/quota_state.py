@@ -1,4 +1,4 @@
-"""The reading of the quota actuator: what is set on a watched cluster, who escapes it, and who sets it, too."""
+"""The reading of the quota actuator: the quotas that it has set, the clients that escape them, and its rivals."""
 
 from typing import Annotated, ClassVar
 

@@ -105,7 +105,7 @@ def describe_growth(usage: VolumeUsage | None) -> str:
 
 
 def list_usage(usage: VolumeUsage | None) -> dict[str, str]:
-    """Write each topic, and what is not Kafka's, in a line, for the audit topic and `headgate explain`."""
+    """Write a line for each topic and for all other files, for the audit topic and `headgate explain`."""
     if usage is None:
         return {}
     lines = {

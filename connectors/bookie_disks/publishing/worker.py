@@ -109,12 +109,12 @@ class PublishWorker(Worker[FactorOrder]):
     # --- due work
 
     def _orders(self) -> dict[str, FactorOrder]:
-        """Return the decisions in force, by group; without those of groups that have ended."""
+        """Return the decision in force of each group that has not ended."""
         found = ((group, self._queue.in_force(subject)) for subject, group in self._subjects.items())
         return {group: order for group, order in found if order is not None and order.expires_at is not None}
 
     def _wanted(self) -> dict[str, WantedShare]:
-        """Return the factor of each group; of none while the policy is paused and keeps what is set."""
+        """Return the factor of each group, without the groups that a pause keeps as they are set."""
         now = self._clock.now()
         orders = {group: each for group, each in self._orders().items() if not each.is_frozen(now)}
         return {group: order.choose_factor(now, self._watched.policy, PublishReason) for group, order in orders.items()}

@@ -15,7 +15,7 @@ MOST_SERIES = 6
 MOST_CLUSTERS = 1000
 
 LOOP = ""
-"""In place of a cluster's name: the loop itself."""
+"""Stands for the loop itself where a cluster's name is expected."""
 
 WIDTH, HEIGHT = 240.0, 40.0
 _INSET = 2.0

@@ -76,7 +76,7 @@ class EffectLine(Document):
     by: str = Field(description="The actuator.")
     value: str | None = Field(description="The value that is set, in words; null: no report says so.")
     number: float | None = Field(description="The same as a number: bytes a second and broker for quotas.")
-    held: bool = Field(description="Whether the value is Headgate's own, and not what was there before.")
+    held: bool = Field(description="Whether Headgate has set the value. It has not, once it put the original back.")
     since: Instant | None = Field(description="When it was set.")
     confirmed_brokers: int | None = Field(description="Number of brokers that showed it; null: not checked one by one.")
     broker_count: int | None
@@ -96,9 +96,9 @@ class PauseLine(Document):
 
 
 class InForceLine(Document):
-    """What is wanted and what is set, as in `headgate status`."""
+    """The wanted and the set values, as in `headgate status`."""
 
-    wanted: str | None = Field(description="From the decisions in force; null: nothing is wanted.")
+    wanted: str | None = Field(description="The wanted values by the decisions in force; null: there are none.")
     effects: tuple[EffectLine, ...] = Field(description="At most 50.")
     paused: PauseLine | None = Field(description="Null: the policy acts.")
     sentence: str

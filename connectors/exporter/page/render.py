@@ -133,7 +133,7 @@ def _escape_control_characters(value: Any) -> Any:
 
 
 def _mark_up(sentence: str) -> Markup:
-    """Escape a sentence, and show what is in backquotes as code."""
+    """Escape a sentence, and show the words in backquotes as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable_line(sentence)))))  # noqa: S704 - all of the sentence is escaped above
 
 

@@ -118,7 +118,7 @@ def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> Any:
 
 
 def build_in_force(found: InForce) -> InForceLine:
-    """Build the document of what is wanted and what is set."""
+    """Build the document of the wanted and the set values."""
     pause, paused = found.pause, None
     if pause is not None and pause.quiet_until is not None:
         keeps = pause.pause_keeps is not False

@@ -52,7 +52,7 @@ class QuotaActuator(Actuator[FactorOrder]):
         self._applied_quotas = EventReader((AppliedQuota,))
         self._elsewhere = elsewhere
         self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
-        """By cluster without `quotas` (any more): the entities that still have one of ours by the records."""
+        """The entities that still have a quota of ours by the records, by cluster without `quotas` in the settings."""
 
     def _read_decision(self, record: Record) -> FactorOrder | None:
         decision = read_data(self._decisions, record)

@@ -149,7 +149,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
 
         Args:
             entity: the target of the quota.
-            plan: what was done.
+            plan: the operation that was carried out.
             context: the decision and the attempt.
             confirmed: the number of brokers that have shown the quota.
             brokers: the number of brokers in service.

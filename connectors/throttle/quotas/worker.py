@@ -290,7 +290,7 @@ class QuotaWorker(Worker[FactorOrder]):
     def _observe(
         self, wanted: WantedQuota | None, plans: Mapping[Entity, QuotaPlan], seen: BrokerQuotas, coverage: Coverage
     ) -> None:
-        """Publish what is set on the cluster, who escapes it, and who sets it, too."""
+        """Publish the quotas that are set, the clients that escape them, and the quotas that somebody else changes."""
         held = {entity: planned for entity, planned in plans.items() if planned.holds}
         brokers = self._connection.brokers
         is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
@@ -353,7 +353,7 @@ class QuotaWorker(Worker[FactorOrder]):
         return find_coverage(self._watched.settings, self._own.without_ours(seen))
 
     def _targets(self, wanted: WantedQuota | None, seen: BrokerQuotas, coverage: Coverage) -> dict[Entity, WantedQuota]:
-        """Return the factor of each entity; the others that are held are to be put back."""
+        """Return the factor of each entity. All other entities that Headgate holds get their original quota back."""
         held = self._own.held(seen, of_others=self._releasing)
         targets = dict.fromkeys(held, _RELEASED)
         if self._releasing:

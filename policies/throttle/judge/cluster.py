@@ -53,7 +53,7 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
 
     Args:
         brokers: the verdicts on its brokers.
-        before: the state before this step: the gate, what was published last, which volumes were forgotten.
+        before: the state before this step, with the gate, the last decision and the forgotten volumes.
     """
     raw = _judge_raw(brokers, before)
     moved = _move(brokers, raw, before)
