@@ -167,11 +167,16 @@ class PolicyConnectors:
     """Yields warnings, given the policy's settings and the watched clusters."""
     informed: Callable[[Any, Mapping[str, ClusterSources]], Any] = lambda settings, _clusters: settings
     """Given the policy's settings and the watched clusters, returns the settings completed from the clusters'."""
+    embedded: Callable[[Any, str], Any] = lambda settings, _cluster: settings
+    """Given the policy's settings and the name of the Kafka cluster that `headgate up` starts, returns the settings
+    with defaults for that cluster."""
     collectors: Callable[[CollectorContext], Iterator[Component]] = _yield_nothing
     actuators: Callable[[ActuatorContext], Iterator[Component]] = _yield_nothing
     """Makes the actuators of the clusters in this process's work partitions; called again when these change."""
     acts_on: Callable[[Any, str, ClusterSources], bool] = lambda *_: True
     """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""
+    acts_if: str = ""
+    """The settings that `acts_on` asks for, in words for an error."""
     release: Callable[[ActuatorContext, str | None], Iterator[str]] | None = None
     """Restores on all watched clusters the state from before Headgate, for `headgate act --release`, and yields a
     sentence for each. The string names what `--forget` leaves as it is."""

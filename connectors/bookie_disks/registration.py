@@ -219,6 +219,7 @@ CONNECTORS = PolicyConnectors(
     collectors=_collectors,
     actuators=_actuators,
     acts_on=_acts_on,
+    acts_if="`publish`",
     release=release_publishing,
     metrics={"The publish actuator": PublishMetrics},
     view=BookieDisksView,

@@ -169,6 +169,7 @@ CONNECTORS = PolicyConnectors(
     collectors=_collectors,
     actuators=_actuators,
     acts_on=_acts_on,
+    acts_if="`bookies` or `pulsar_bookies` with policies.isolation.quarantine on",
     view=IsolationView,
     detail=DETAIL,
     commands="deploy.policy_commands.isolation:app",

@@ -167,6 +167,7 @@ CONNECTORS = PolicyConnectors(
     collectors=_collectors,
     actuators=_actuators,
     acts_on=_acts_on,
+    acts_if="`unload`",
     view=SessionsView,
     detail=DETAIL,
     metrics={"The unload actuator": UnloadMetrics},

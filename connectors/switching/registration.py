@@ -104,6 +104,7 @@ CONNECTORS = PolicyConnectors(
     probes=_probes,
     actuators=_actuators,
     acts_on=_acts_on,
+    acts_if="`switching`",
     view=SwitchingView,
     detail=DETAIL,
     commands="deploy.switch.cli:switch_app",

@@ -51,6 +51,13 @@ def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
     return settings.with_defaults({name: _describe_actuator(cluster) for name, cluster in clusters.items()})
 
 
+def _limit_embedded(settings: ThrottleSettings, cluster: str) -> ThrottleSettings:
+    """Add limits without which the embedded cluster would have none, so that any nearly full disk has decisions."""
+    if settings.for_cluster(cluster).limited:
+        return settings
+    return settings.with_defaults({cluster: {"hard": _EMBEDDED_HARD, "soft": _EMBEDDED_SOFT}})
+
+
 def _describe_actuator(cluster: ClusterSources) -> dict[str, object]:
     quotas = cluster.setting(QuotaSettings)
     if quotas is None:
@@ -61,6 +68,7 @@ def _describe_actuator(cluster: ClusterSources) -> dict[str, object]:
     return {"has_actuator": True, "stop_time": format_duration(timedelta(seconds=round(seconds, 1)))}
 
 
+_EMBEDDED_HARD, _EMBEDDED_SOFT = {"available_ratio_below": 0.05}, {"available_ratio_below": 0.15}
 _USUAL_BASE = 10_000_000
 """Assumed for the dead time where an entity's base is its quota in Kafka: the result depends little on it."""
 
@@ -291,10 +299,12 @@ CONNECTORS = PolicyConnectors(
     probes=_probes,
     remedies=_remedies,
     informed=_informed,
+    embedded=_limit_embedded,
     collectors=_collectors,
     actuators=_actuators,
     release=release_quotas,
     acts_on=_acts_on,
+    acts_if="`quotas`",
     view=ThrottleView,
     detail=DETAIL,
     commands="deploy.policy_commands.throttle:app",

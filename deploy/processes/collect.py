@@ -58,7 +58,8 @@ class Collectors:
         if not names:
             raise UserError(
                 "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers, "
-                "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`"
+                "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`, "
+                "or a Pulsar cluster by its pulsar.admin_url, with `bookie_disks: {}` or `pulsar_bookies: {}`"
             )
         topic = self._settings.topics.topic
         return Work(

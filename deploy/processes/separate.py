@@ -9,6 +9,7 @@ from connectors.component import Component
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.metrics import PartitionMetrics
+from connectors.registration import connectors_of
 from deploy.processes import act
 from deploy.processes.act import Actuators, policy_services
 from deploy.processes.collect import Collectors
@@ -22,6 +23,7 @@ from deploy.query.components import require_usable
 from deploy.query.spark_sessions import started_ahead
 from deploy.settings.application import Settings
 from policies.errors import UserError
+from policies.registry import POLICIES
 
 
 def run_collectors(settings: Settings) -> None:
@@ -63,10 +65,8 @@ def run_actuators(settings: Settings) -> None:
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         work = Actuators(settings, registry, publisher, connections).work()
         if work is None:
-            raise UserError(
-                "clusters: no decision can be carried out: none has `quotas`, `unload`, `switching`, "
-                "or `bookies` with policies.isolation.quarantine on"
-            )
+            needed = ", or ".join(words for kind in POLICIES.values() if (words := connectors_of(kind).acts_if))
+            raise UserError(f"clusters: no decision can be carried out: none has {needed}")
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
         _run(settings, registry, [shared.component(), *policy_services(settings)])
 

@@ -13,6 +13,7 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topic_admin import TopicReport, create_topics
 from connectors.partitions.metrics import PartitionMetrics
+from connectors.registration import connectors_of
 from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
@@ -30,12 +31,9 @@ from deploy.query.components import require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from deploy.settings.reload import SettingsReload
-from policies.throttle import ThrottleSettings
+from policies.registry import POLICIES
 
 _log = structlog.get_logger(__name__)
-
-_EMBEDDED_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
-"""Limits of the embedded cluster without settings, so that any nearly full disk has visible decisions."""
 
 
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
@@ -85,21 +83,17 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
         watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
     kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
     embedded = given.model_copy(update={"kafka": kafka})
+    blocks = {
+        name: connectors_of(kind).embedded(getattr(settings.policies, name), EMBEDDED_CLUSTER)
+        for name, kind in POLICIES.items()
+    }
     return settings.model_copy(
         update={
             "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),
             "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
-            "policies": _with_limits(settings),
+            "policies": settings.policies.model_copy(update=blocks),
         }
     )
-
-
-def _with_limits(settings: Settings) -> Any:
-    throttle: ThrottleSettings = settings.policies.throttle
-    if throttle.for_cluster(EMBEDDED_CLUSTER).limited:
-        return settings.policies
-    limited = throttle.with_defaults({EMBEDDED_CLUSTER: _EMBEDDED_LIMITS})
-    return settings.policies.model_copy(update={"throttle": limited})
 
 
 def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> Settings | None:
