@@ -115,7 +115,14 @@ def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> Non
 def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
     with pytest.raises(UserError) as caught:
         separate.run_actuators(world.settings)
-    for setting in ("`quotas`", "`unload`", "`switching`", "`bookies`", "`publish`", "policies.isolation.quarantine on"):
+    for setting in (
+        "`quotas`",
+        "`unload`",
+        "`switching`",
+        "`bookies`",
+        "`publish`",
+        "policies.isolation.quarantine on",
+    ):
         assert setting in str(caught.value)
     assert world.ran == []
 
