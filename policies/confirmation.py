@@ -11,16 +11,24 @@ Three sets follow from the readings:
 - The *confirmed* set leaves out new members that are not confirmed, and keeps missing ones. Orders rest on it.
 - `keep_missing` keeps missing members and includes new ones, unless these are most of the reading. Critical alerts rest
   on it: one new member is news at once, and one missing member may be back in the next reading.
+
+A member that comes and goes from reading to reading is *unstable*: a single collector may contradict itself, or two
+may publish under one name. Its difference is believed when it is confirmed, so it cannot cause a change a reading.
 """
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.units import InstantMs
 
 NEVER = -1
+MOST_CHANGES = 4
+"""A member that came or went more often than this within `validity_ms` is unstable."""
+_MOST_REMEMBERED = 10_000
+"""The most members of which changes are remembered; those that changed most often come first."""
 Vanished = Callable[[Set[str], Set[str]], bool]
 """Whether most of the confirmed members (first argument) vanished, by those that are missing (second argument)."""
 
@@ -38,6 +46,8 @@ class Doubt(Struct, array_like=True, frozen=True):
     """When two collectors last contradicted each other."""
     disputed_by: tuple[str, ...] = ()
     """Their names, sorted."""
+    changes: tuple[tuple[str, int, InstantMs], ...] = ()
+    """Members that came or went lately, each with the number of times and the time of the last one; sorted."""
 
     @property
     def is_empty(self) -> bool:
@@ -57,7 +67,11 @@ class Doubt(Struct, array_like=True, frozen=True):
         if self.is_empty:
             return self
         missing, new = (tuple(pair for pair in pairs if pair[0] in names) for pairs in (self.missing, self.new))
-        return Doubt(missing, new, self.source, self.disputed_ms, self.disputed_by)
+        return replace(self, missing=missing, new=new)
+
+    def unstable_names(self, at_ms: int, validity_ms: int) -> frozenset[str]:
+        """The members that came or went more than `MOST_CHANGES` times within the last `validity_ms`."""
+        return frozenset(name for name, times, ms in self.changes if times > MOST_CHANGES and at_ms < ms + validity_ms)
 
     def confirmed(self, believed: frozenset[str]) -> frozenset[str]:
         """Return the confirmed members."""
@@ -90,7 +104,8 @@ class Confirmation:
     believed: frozenset[str]
     doubt: Doubt
     is_held: bool
-    """Whether the reading is not believed as a whole yet: the confirmed members are believed in its place."""
+    """Whether the reading is not believed as a whole yet: the confirmed members are believed in its place. If not, all
+    but its unstable members are believed."""
 
 
 def most_vanished(confirmed: Set[str], missing: Set[str]) -> bool:
@@ -117,25 +132,29 @@ def confirm(
         validity_ms: how long a contradiction between collectors counts.
         has_vanished: whether the missing members are most of the confirmed ones.
     """
-    if believed is None or (doubt.is_empty and believed == reading.members):
+    if believed is None:
         return Confirmation(reading.members, doubt, is_held=False)
     at_ms, before = reading.at_ms, doubt.confirmed(believed)
+    if doubt.is_empty and believed == reading.members:
+        if doubt.changes and not _changes_since(doubt, at_ms - validity_ms):
+            doubt = replace(doubt, changes=())
+        return Confirmation(reading.members, doubt, is_held=False)
     missing, confirmed_missing = _split(before - reading.members, doubt.missing, at_ms, confirm_ms)
     new, confirmed_new = _split(reading.members - before, doubt.new, at_ms, confirm_ms)
-    after = Doubt(
+    after = replace(
+        doubt,
         missing=tuple(sorted(missing.items())),
         new=tuple(sorted(new.items())),
         source=reading.source if missing or new else doubt.source,
-        disputed_ms=doubt.disputed_ms,
-        disputed_by=doubt.disputed_by,
+        changes=_add_changes(doubt, before, reading, at_ms - validity_ms),
     )
     if _is_contradicted(doubt, reading):
-        after = _with_dispute(after, at_ms, doubt.source, reading.source)
-    confirmed = before - confirmed_missing | confirmed_new
-    is_doubtful = has_vanished(confirmed, missing.keys()) or after.is_disputed(at_ms, validity_ms)
+        after = replace(after, disputed_ms=at_ms, disputed_by=tuple(sorted((doubt.source, reading.source))))
+    confirmed, unstable = before - confirmed_missing | confirmed_new, after.unstable_names(at_ms, validity_ms)
+    is_doubtful = has_vanished(confirmed, missing.keys() - unstable) or after.is_disputed(at_ms, validity_ms)
     if is_doubtful and reading.members != confirmed:
         return Confirmation(confirmed, after, is_held=True)
-    return Confirmation(reading.members, after, is_held=False)
+    return Confirmation(reading.members - (unstable - confirmed) | (unstable & confirmed), after, is_held=False)
 
 
 def _split(
@@ -155,5 +174,20 @@ def _is_contradicted(doubt: Doubt, reading: SetReading) -> bool:
     return not (doubt.missing_names().isdisjoint(reading.members) and doubt.new_names() <= reading.members)
 
 
-def _with_dispute(doubt: Doubt, at_ms: int, *sources: str) -> Doubt:
-    return Doubt(doubt.missing, doubt.new, doubt.source, at_ms, tuple(sorted(sources)))
+def _add_changes(
+    doubt: Doubt, before: frozenset[str], reading: SetReading, oldest_ms: int
+) -> tuple[tuple[str, int, int], ...]:
+    """Return the changes after `oldest_ms`, with those between the reading before and this one."""
+    last = before - doubt.missing_names() | doubt.new_names()
+    found = _changes_since(doubt, oldest_ms)
+    for name in last ^ reading.members:
+        times, _ = found.get(name, (0, NEVER))
+        found[name] = (times + 1, reading.at_ms)
+    each = [(name, times, ms) for name, (times, ms) in found.items()]
+    if len(each) > _MOST_REMEMBERED:
+        each = sorted(each, key=lambda change: (-change[1], -change[2], change[0]))[:_MOST_REMEMBERED]
+    return tuple(sorted(each))
+
+
+def _changes_since(doubt: Doubt, oldest_ms: int) -> dict[str, tuple[int, int]]:
+    return {name: (times, ms) for name, times, ms in doubt.changes if ms > oldest_ms}

@@ -87,8 +87,9 @@ def _fold_registrations(
     kept = _confirm(None if is_first else cookies, before.cookies_doubt, frozenset(reading.known), seen, settings)
     listed = _list_registrations(reading)
     modes = _confirm_modes(before, listed, seen, settings)
-    if modes.is_held:
-        listed = {name: (each, _find_mode(name, modes.believed)) for name, (each, _) in listed.items()}
+    listed = {
+        name: (each, _find_mode(name, modes.believed)) for name, (each, _) in listed.items() if name in found.believed
+    }
     bookies = _update_bookies(
         before,
         {} if found.is_held else listed,
@@ -266,16 +267,24 @@ def _fold_groups(
     if found.is_held:
         confirmed = {split_group_member(key)[1] for key in before.groups_doubt.confirmed(believed)}
         left = confirmed.intersection(split_group_member(key)[1] for key in members)
-        empty = {group: frozenset[str]() for group, _ in before.groups or ()}
-        kept = (empty | collect_groups(found.believed)).items()
         after = replace(
             before,
             racks_status=_with_attempt(status, seen, VANISHED),
-            groups=None if before.groups is None else tuple(sorted((g, tuple(sorted(m))) for g, m in kept)),
+            groups=None if before.groups is None else _list_groups(before.groups, found.believed),
             members_left=len(left),
         )
+    elif found.believed != members:
+        after = replace(after, groups=_list_groups(groups, found.believed))
     waiting_ms = _waiting_since(before.groups_vanished_ms, seen, is_held=found.is_held)
     return _assign_bookies(replace(after, groups_doubt=found.doubt, groups_vanished_ms=waiting_ms), seen.at_ms)
+
+
+def _list_groups(
+    groups: tuple[tuple[str, tuple[str, ...]], ...] | None, believed: frozenset[str]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the believed members by group, and the groups that were read without any member."""
+    members = {group: frozenset[str]() for group, read in groups or () if not read} | collect_groups(believed)
+    return tuple((group, tuple(sorted(members[group]))) for group in sorted(members))
 
 
 def _has_group_vanished(grouped: Set[str], confirmed: Set[str], missing: Set[str]) -> bool:
@@ -337,6 +346,10 @@ def _fold_affinity(
             cohorts=collect_cohorts(found.believed),
             affinity_left=len(names.intersection(confirmed)),
         )
+    elif found.believed != read:
+        kept = frozenset(map(affinity_namespace, found.believed - read))
+        others = (key for key in found.believed & read if affinity_namespace(key) not in kept)
+        after = replace(after, cohorts=collect_cohorts((found.believed - read).union(others)))
     waiting_ms = _waiting_since(waiting_ms, seen, is_held=found.is_held)
     return replace(after, affinity_doubt=found.doubt, affinity_vanished_ms=waiting_ms)
 

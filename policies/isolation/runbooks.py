@@ -42,8 +42,8 @@ RUNBOOKS = {
     ),
     named.UNCONFIRMED: Runbook(
         "headgate doctor --part collect-isolation",
-        "Look whether the bookies are really gone. If they are, the next readings confirm it; if not, look for an "
-        "address or a ZooKeeper that is not the cluster's.",
+        "Look whether the bookies are really gone, or come and go. If they are gone, the next readings confirm it; if "
+        "not, look for an address or a ZooKeeper that is not the cluster's.",
         "Further readings have confirmed the new set, or show the old one.",
     ),
     named.DISAGREE: Runbook(

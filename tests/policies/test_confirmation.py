@@ -48,7 +48,8 @@ def test_most_members_missing_is_not_believed_whatever_number_of_strangers_came(
 def test_two_readings_that_agree_confirm_it() -> None:
     first = read(START, 100, STRANGERS)
     assert confirmed(read(first, 109, STRANGERS)) == TEN
-    assert read(first, 110, STRANGERS) == Confirmation(STRANGERS, Doubt(source="zk"), is_held=False)
+    second = read(first, 110, STRANGERS)
+    assert (second.believed, confirmed(second), second.is_held) == (STRANGERS, STRANGERS, False)
 
 
 def test_two_readings_that_agree_only_on_what_is_missing_confirm_no_stranger() -> None:
@@ -90,6 +91,31 @@ def test_two_collectors_that_agree_in_the_end_dispute_nothing() -> None:
     found = read(read(START, 100, STRANGERS, "a"), 105, STRANGERS, "b")
     assert found.doubt.disputed_by == ()
     assert read(found, 110, STRANGERS, "a").believed == STRANGERS
+
+
+@pytest.mark.parametrize("other", [STRANGERS, TEN - {"m1"}, TEN | {"new"}, frozenset()], ids=len)
+@pytest.mark.parametrize("source", ["zk", ""])
+def test_members_that_come_and_go_within_one_collector_s_readings_change_nothing_after_a_while(
+    other: frozenset[str], source: str
+) -> None:
+    found, believed = START, []
+    for at_ms in range(100, 180, 4):
+        found = read(found, at_ms, other if at_ms % 8 else TEN, source)
+        believed.append(found.believed)
+    assert set(believed[5:]) == {TEN}
+    assert found.doubt.unstable_names(at_ms, VALIDITY_MS) == other ^ TEN
+    for at_ms in (200, 210):
+        found = read(found, at_ms, other, source)
+    assert found.believed == confirmed(found) == other, "two readings that agree confirm it"
+    assert read(found, 400, other).doubt.changes == ()
+
+
+def test_an_unstable_member_holds_up_no_other() -> None:
+    found = START
+    for at_ms in range(100, 140, 4):
+        found = read(found, at_ms, TEN if at_ms % 8 else TEN - {"m1"})
+    found = read(found, 142, TEN - {"m1", "m2"} | {"new"})
+    assert (found.believed, found.is_held) == (TEN - {"m2"} | {"new"}, False)
 
 
 @given(histories, members, gaps)

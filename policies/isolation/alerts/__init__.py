@@ -4,9 +4,10 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from policies.alerts import Condition
+from policies.confirmation import MOST_CHANGES
 from policies.decisions import Severity
 from policies.isolation.alerts import bookies
 from policies.isolation.alerts.context import (
@@ -22,9 +23,10 @@ from policies.isolation.alerts.context import (
 )
 from policies.isolation.counterfactuals import find_next_verdict
 from policies.isolation.decisions import PlacementVerdict
+from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge.placements import PlacementJudgement
-from policies.isolation.messages import explain_placement
-from policies.isolation.state import NEVER, VANISHED, BookieClusterState
+from policies.isolation.messages import explain_placement, list_names
+from policies.isolation.state import NEVER, VANISHED, BookieClusterState, affinity_namespace, split_group_member
 from policies.units import counted, format_duration, millis_of
 
 __all__ = ["IsolationAlertContext", "conditions", "due_ms"]
@@ -33,6 +35,11 @@ _READINGS = {
     "bookies": "the registrations of its bookies",
     "racks": "its bookie groups",
     "affinity": "the affinity of its namespaces",
+}
+_NAME_OF_KEY: Mapping[str, Callable[[str], str]] = {
+    "bookies": str,
+    "racks": lambda key: split_group_member(key)[1],
+    "affinity": affinity_namespace,
 }
 
 
@@ -61,7 +68,10 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     statuses = context.facts.known.statuses.values()
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
     disputes = context.facts.known.disputes()
-    yield from (doubt.disputed_ms + validity_ms for _, doubt in disputes if doubt.disputed_ms != NEVER)
+    for _, doubt in disputes:
+        if doubt.disputed_ms != NEVER:
+            yield doubt.disputed_ms + validity_ms
+        yield from (ms + validity_ms for _, times, ms in doubt.changes if times > MOST_CHANGES)
     yield from bookies.due_ms(context)
 
 
@@ -89,8 +99,19 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
 
 
 def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
-    """One condition for the cluster while readings from which most entries vanished wait for confirmation."""
+    """One condition for the cluster while readings with contradictions, or without most entries, wait."""
     facts, known = context.facts, context.facts.known
+    after = format_duration(facts.settings.confirm_after)
+    if unstable := list(_find_unstable(facts)):
+        yield context.condition(
+            UNCONFIRMED,
+            Severity.WARNING,
+            "unstable",
+            f"in the readings of {facts.cluster} {' and '.join(what for what, _ in unstable)}: each further change "
+            f"counts when the readings have shown it for {after}",
+            evidence=tuple(tried_id for _, tried_id in unstable),
+        )
+        return
     waiting = {
         "bookies": (known.vanished_ms, len(known.registered()), "registered bookie", known.bookies_left),
         "racks": (known.groups_vanished_ms, len(_find_members(known)), "member", known.members_left),
@@ -111,7 +132,6 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
         are = "is" if left == 1 else "are"
         vanished.append((f"{left} of {counted(count, noun)}{where[kind]} {are} left{strangers}", status.tried_id))
     if vanished:
-        after = format_duration(facts.settings.confirm_after)
         yield context.condition(
             UNCONFIRMED,
             Severity.WARNING,
@@ -120,6 +140,16 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
             f"counts until another one, {after} later, confirms that",
             evidence=tuple(tried_id for _, tried_id in vanished),
         )
+
+
+def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
+    """Yield what comes and goes from reading to reading, in words, with the id of the last reading."""
+    for kind, doubt in facts.known.disputes():
+        keys = doubt.unstable_names(facts.now_ms, millis_of(facts.settings.validity))
+        if keys and kind not in facts.disputed:
+            names = sorted({_NAME_OF_KEY[kind](key) for key in keys})
+            listed = list_names(names, len(names))
+            yield f"{_READINGS[kind]} have changed again and again ({listed})", facts.known.statuses[kind].tried_id
 
 
 def _find_members(known: BookieClusterState) -> frozenset[str]:
