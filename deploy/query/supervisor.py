@@ -98,6 +98,9 @@ class QuerySupervisor:
                 try:
                     self._run_query(stop)
                 except _FAILURES as error:
+                    if stop.is_set():
+                        _log.info("the query ended before it was drained", reason=cause_in_one_line(error))
+                        return
                     failures = 1 if self._has_progressed_since(started) else failures + 1
                     self._on_failure(error, failures)
                     stop.wait(min(0.5 * 2**failures, _LONGEST_PAUSE_SECONDS))

@@ -229,6 +229,11 @@ def test_a_jvm_lost_while_draining_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert (loop.restarts, loop.said[-1]) == (0, "session stopped")
 
 
+def test_a_query_that_ends_with_the_stop_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, Course(5, FAILED), stop_after=5).run()
+    assert (loop.restarts, loop.health.problem(), loop.said[-1]) == (0, None, "session stopped")
+
+
 # Failures
 
 
