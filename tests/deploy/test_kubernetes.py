@@ -120,6 +120,8 @@ def test_the_unit_of_systemd_stops_gently_and_does_not_repeat_a_mistake() -> Non
     unit.read(ROOT / "docker/systemd/headgate.service")
     service = unit["Service"]
     assert service["ExecStart"].endswith("headgate run --settings /etc/headgate/headgate.yaml")
-    assert (service["KillSignal"], service["KillMode"]) == ("SIGTERM", "mixed"), "Spark's processes must outlive the drain"
+    assert (service["KillSignal"], service["KillMode"]) == ("SIGTERM", "mixed"), (
+        "Spark's processes must outlive the drain"
+    )
     assert service["RestartPreventExitStatus"] == "2"
     assert service["DynamicUser"] == "yes"
