@@ -26,9 +26,9 @@ import httpx
 from kazoo.client import KazooClient
 
 from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.pulsar_jars import ensure_pulsar_jars
 from policies.sessions.readings import registration_path
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
-from tests.system.pulsar_jars import ensure_pulsar_jars
 
 LOOK_SECONDS = 0.25
 SETTLED_SECONDS = 10.0

@@ -55,7 +55,7 @@ def _warnings(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSourc
             yield SettingsWarning(
                 ("policies", "bookie_disks", "hard"),
                 f"{share:.0%} free is not above {_SUSPENDED_FREE:.0%}, where a bookie suspends compaction by default: "
-                "then deleting data frees no space; raise it",
+                "then deleting data may free no space; raise it",
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.kafka.tail import Tail
+from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
 from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import BadRecordError, EventReader
@@ -44,19 +45,26 @@ class QuotaFollower:
 
 
 class AuditFollower:
-    """Passes on the quota actuator's sentences about what it set, or failed to set.
+    """Passes on an actuator's sentences about what it set, or failed to set.
 
     Args:
         connection: how to reach the loop's own Kafka.
         topic: the audit topic.
+        kind: the type of the actuator's reports.
         on_sentence: receives each sentence.
     """
 
-    def __init__(self, connection: KafkaConnection, topic: str, on_sentence: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        topic: str,
+        kind: type[QuotaApplication | PublishApplication],
+        on_sentence: Callable[[str], None],
+    ) -> None:
         self._connection = connection
         self._topic = topic
         self._on_sentence = on_sentence
-        self._reader: EventReader[QuotaApplication] = EventReader([QuotaApplication])
+        self._reader: EventReader[QuotaApplication | PublishApplication] = EventReader([kind])
 
     def run(self, stop: threading.Event) -> None:
         """Follow until `stop` is set."""
@@ -71,4 +79,5 @@ class AuditFollower:
             event = self._reader.read(record).data
         except BadRecordError:
             return None  # an event of another kind
-        return None if event.outcome is QuotaOutcome.UNCHANGED else event.explanation
+        is_news = event.outcome not in (QuotaOutcome.UNCHANGED, PublishOutcome.UNCHANGED)
+        return event.explanation if is_news else None

@@ -40,6 +40,7 @@ from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import AUDIT, observed_topic
 from policies.throttle import LogDirs
+from policies.throttle.quota_events import QuotaApplication
 
 CLUSTER = "demo"
 
@@ -86,7 +87,7 @@ def run_demo(*, mounts: bool) -> int:
         with small_volume(folder / "disk", SIZES.total, mounts=mounts) as volume:
             _require_space(volume)
             screen.step(describe_volume(volume))
-            with _keep_log_of_failure(folder / "demo.log"):
+            with keep_log_of_failure(folder / "demo.log"):
                 is_over = _run_story(folder, jars_dir, jars, volume, screen, shutdown)
     screen.step("stopped; only the fetched jars are left on this machine")
     if is_over:
@@ -95,7 +96,8 @@ def run_demo(*, mounts: bool) -> int:
 
 
 @contextmanager
-def _keep_log_of_failure(log: Path) -> Iterator[None]:
+def keep_log_of_failure(log: Path) -> Iterator[None]:
+    """Keep the log of a story that fails, and name it in the error."""
     try:
         yield
     except DemoFailedError as error:
@@ -122,15 +124,15 @@ def _run_story(
         publisher = stack.enter_context(publishing(settings, registry))
         connections = stack.enter_context(Connections(settings))
         quota = QuotaFollower(servers.watched.bootstrap_servers)
-        audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), screen.show_action)
+        audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), QuotaApplication, screen.show_action)
         director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
         export = exporting(settings, registry, publisher, director.show_decision)
         actuators = Actuators(settings, registry, publisher, connections)
         components = [
             Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
             _collector(settings, registry, publisher, volume),
-            *query_components(settings, registry, sessions, publisher, _is_alone),
-            *actuators.components_of("throttle", frozenset({CLUSTER}), registry, _is_alone),
+            *query_components(settings, registry, sessions, publisher, is_alone),
+            *actuators.components_of("throttle", frozenset({CLUSTER}), registry, is_alone),
             *export.components,
             Component("quota follower", quota.run),
             Component("audit follower", audit.run),
@@ -142,7 +144,7 @@ def _run_story(
         return director.is_over
 
 
-def _is_alone(*_cluster: str) -> bool:
+def is_alone(*_cluster: str) -> bool:
     """Always true: no other process decides or acts in the demo."""
     return True
 

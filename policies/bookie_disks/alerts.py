@@ -148,7 +148,7 @@ def _find_suspended(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
     if each.freshness is Freshness.FRESH or context.is_firing(SUSPENDED, each):
         summary = (
             f"{context.describe_free(each)}: {used:.0%} are used, and from {share:.0%} on the bookie suspends "
-            "compaction, so deleting data frees no space"
+            "compaction, so deleting data may free no space"
         )
         yield context.make(SUSPENDED, Severity.CRITICAL, "compaction", bookie, each, summary)
 

@@ -31,7 +31,7 @@ _ALERTS = (
     AlertKind(
         named.SUSPENDED,
         (Severity.CRITICAL,),
-        "A ledger dir is fuller than the share at which its bookie suspends compaction: deleting data frees no space.",
+        "A ledger dir is so full that its bookie suspends compaction: deleting data may free no space.",
     ),
     AlertKind(
         named.AT_RISK,

@@ -8,7 +8,7 @@ _FREE = "Delete backlog and shorten retention while the bookie still compacts (b
 RUNBOOKS = {
     named.BELOW_HARD: Runbook(
         "headgate explain {subject}",
-        f"{_FREE} Beyond its thresholds a bookie frees no space, so there is no way back without a larger disk.",
+        f"{_FREE} Beyond its thresholds a bookie frees only entry logs without live data.",
         "The dir has the hard limit and `recovery_margin` free again.",
     ),
     named.BELOW_SOFT: Runbook(
@@ -31,8 +31,8 @@ RUNBOOKS = {
     ),
     named.SUSPENDED: Runbook(
         "headgate explain {subject}",
-        "Deleting data frees nothing now. Give the bookie more disk, or raise its compaction thresholds for the time "
-        "of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
+        "Deleting data frees only entry logs without live data now. Give the bookie more disk, or raise its compaction "
+        "thresholds for the time of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
         "The dir is below the share at which the bookie compacts.",
     ),
     named.AT_RISK: Runbook(

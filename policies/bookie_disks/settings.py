@@ -22,7 +22,7 @@ class BookieDisksSettings(FreeSpaceSettings):
     hard: Limit | None = Field(
         default=Limit(available_ratio_below=0.12),
         description="At this limit publishing should stop (factor 0.0). Keep it above the bookies' thresholds for "
-        "compaction: beyond them a bookie frees no space.",
+        "compaction: beyond them a bookie may free no space.",
     )
     departed_hold: Duration = Field(
         default=parse_duration("1h"),

@@ -3,40 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deploy.embedded.small_servers import LOOPBACK, SMALL_BOOKIE, small_jvm, write_properties
 from deploy.java.jvm import JvmCommand
 from tests.system import metadata_again
-from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties, zookeeper_client
+from tests.system.server import JvmServer, run_tool, zookeeper_client
 from tests.system.zookeeper import free_port
 
 HEAP_MEBIBYTES = 24
-
-# One bookie among several on a small machine: little of everything, and no fsync, as tests kill processes only.
-_SMALL: Mapping[str, str | int] = {
-    "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
-    "journalPreAllocSizeMB": 1,
-    "journalSyncData": "false",
-    "journalMaxSizeMB": 16,
-    "journalWriteBufferSizeKB": 64,
-    "logSizeLimit": 33_554_432,
-    "entryLogFilePreallocationEnabled": "false",
-    "numAddWorkerThreads": 1,
-    "numReadWorkerThreads": 1,
-    "numLongPollWorkerThreads": 0,
-    "numHighPriorityWorkerThreads": 1,
-    "serverNumIOThreads": 2,
-    "numJournalCallbackThreads": 1,
-    "maxPendingReadRequestsPerThread": 500,
-    "pageLimit": 64,
-    "fileInfoMaxIdleTime": 0,
-    "openFileLimit": 100,
-    # Disks of test machines are often nearly full, which must not stop a bookie.
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.998",
-    "minUsableSizeForEntryLogCreation": 1_048_576,
-    "minUsableSizeForIndexFileCreation": 1_048_576,
-    "minUsableSizeForHighPriorityWrites": 1_048_576,
-    "autoRecoveryDaemonEnabled": "false",
-}
 
 
 def init_cluster(folder: Path, jars: Sequence[Path], zookeeper_servers: str) -> None:
@@ -112,7 +85,7 @@ class Bookie(JvmServer):
                 "zkTimeout": self._session_timeout_ms,
                 "journalDirectories": self.folder / "journal",
                 "ledgerDirectories": self.folder / "ledgers",
-                **_SMALL,
+                **SMALL_BOOKIE,
                 **self._properties,
             },
         )

@@ -19,13 +19,13 @@ import pyspark
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
+from deploy.java.pulsar_jars import ensure_pulsar_jars, pulsar_folder
 from policies.errors import UserError
 from tests.system import server
 from tests.system.bookkeeper import init_cluster
 from tests.system.loop import Headgate, await_ready, write_settings
 from tests.system.processes import command_line, is_running
 from tests.system.pulsar import PulsarCluster
-from tests.system.pulsar_jars import ensure_pulsar_jars, pulsar_folder
 from tests.system.pulsar_topics import create_namespace, produce
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port

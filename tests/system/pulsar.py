@@ -7,42 +7,16 @@ from typing import Any, Self
 
 import httpx
 
+from deploy.embedded.small_servers import LOOPBACK, SMALL_BROKER, small_jvm, write_properties
 from deploy.java.jvm import JvmCommand
 from tests.system import metadata_again
 from tests.system.bookkeeper import Bookie
-from tests.system.server import LOOPBACK, JvmServer, run_tool, small_jvm, write_properties
+from tests.system.server import JvmServer, run_tool
 from tests.system.zookeeper import ZooKeeper, free_port
 
 CLUSTER = "test"
 
 HEAP_MEBIBYTES = 64
-
-_SMALL: Mapping[str, str | int] = {
-    "metadataStoreOperationTimeoutSeconds": 10,
-    "zookeeperSessionExpiredPolicy": "reconnect",
-    "managedLedgerCacheSizeMB": 8,
-    # A new ledger every five entries: where data goes shows at once.
-    "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-    "managedLedgerMaxEntriesPerLedger": 5,
-    "defaultNumberOfNamespaceBundles": 1,
-    "transactionCoordinatorEnabled": "false",
-    "systemTopicEnabled": "false",
-    "topicLevelPoliciesEnabled": "false",
-    "functionsWorkerEnabled": "false",
-    "numIOThreads": 2,
-    "numHttpServerThreads": 8,
-    "numOrderedExecutorThreads": 2,
-    "numExecutorThreadPoolSize": 2,
-    "numCacheExecutorThreadPoolSize": 2,
-    "numWorkerThreadsForNonPersistentTopic": 1,
-    "bookkeeperClientNumWorkerThreads": 2,
-    "bookkeeperClientNumIoThreads": 2,
-    "bookkeeperNumberOfChannelsPerBookie": 2,
-    "bookkeeperClientHealthCheckEnabled": "true",
-    "brokerShutdownTimeoutMs": 5_000,
-    "authorizationEnabled": "false",
-    "authenticationEnabled": "false",
-}
 
 
 class PulsarBroker(JvmServer):
@@ -103,7 +77,7 @@ class PulsarBroker(JvmServer):
                 "managedLedgerDefaultEnsembleSize": self._ensemble_size,
                 "managedLedgerDefaultWriteQuorum": self._ensemble_size,
                 "managedLedgerDefaultAckQuorum": self._ensemble_size,
-                **_SMALL,
+                **SMALL_BROKER,
                 **self._properties,
             },
         )

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,61 +17,8 @@ from deploy.java.jvm import JvmCommand, JvmProcess
 from tests.system.processes import freeze
 from tests.system.waiting import DEADLINE_SECONDS
 
-LOOPBACK = "127.0.0.1"
-
 more_flags: dict[str, tuple[str, ...]] = {}
 """Further flags of JVMs, by main class: `class_archives` adds archives with which they start faster."""
-
-_OPENED = (
-    "java.base/java.nio",
-    "java.base/java.io",
-    "java.base/java.util.zip",
-    "java.base/jdk.internal.misc",
-    "java.base/jdk.internal.platform",
-    "java.base/sun.net",
-    "java.management/sun.management",
-    "jdk.management/com.sun.management.internal",
-)
-
-_LOG4J = """\
-status = error
-name = test-server
-shutdownHook = disable
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss.SSS} %-5p [%t] %m (%c{1})%n
-rootLogger.level = info
-rootLogger.appenderRef.console.ref = console
-"""
-
-
-def small_jvm(folder: Path, heap_mebibytes: int) -> tuple[str, ...]:
-    """Flags of a small JVM that starts fast and logs to its console, with as much direct memory as heap."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log4j = folder / "log4j2.properties"
-    log4j.write_text(_LOG4J)
-    return (
-        f"-Xmx{heap_mebibytes}m",
-        f"-XX:MaxDirectMemorySize={heap_mebibytes}m",
-        "-Xss512k",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:-UsePerfData",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-Djava.net.preferIPv4Stack=true",
-        "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={log4j}",
-        "-Dio.netty.tryReflectionSetAccessible=true",
-        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
-    )
-
-
-def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> Path:
-    """Write a Java properties file; return its path."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    return file
 
 
 def _flagged(command: JvmCommand) -> JvmCommand:

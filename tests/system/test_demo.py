@@ -44,6 +44,22 @@ def test_a_real_disk_fills_producers_are_slowed_stopped_and_let_go_and_nothing_s
 
 
 @pytest.mark.long
+def test_bookies_fill_publishing_is_slowed_and_let_go_and_nothing_stays(
+    tmp_path: Path, temporary: dict[str, str], pulsar_jars: tuple[Path, ...]
+) -> None:
+    with Headgate(["demo", "--pulsar"], tmp_path / "demo.log", temporary) as demo:
+        _await(demo, "the fill has begun", lambda: "fill: " in demo.output())
+        pids = demo.children()
+        assert demo.wait() == 0, demo.output()
+    parts = ["fill: a producer", "fill: on `tuesday`", "slowed: ", "recovery: ", "done: "]
+    assert [part for part in parts if part in demo.output()] == parts, demo.output()
+    assert "Publishing to group default of demo should be slowed to 0." in demo.output()
+    assert "was set by the publish actuator at " in demo.output()
+    assert "Traceback" not in demo.output()
+    _nothing_stays(tmp_path, pids)
+
+
+@pytest.mark.long
 def test_ended_in_the_middle_it_leaves_nothing_and_says_so_by_its_status(
     tmp_path: Path, temporary: dict[str, str]
 ) -> None:

@@ -5,14 +5,18 @@ check notes what it saw when `HEADGATE_NOTE_COMPATIBILITY` is set, for the table
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
+from py4j.java_gateway import JavaGateway
 
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector
@@ -24,8 +28,10 @@ from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSess
 from connectors.zookeeper.affinity import AffinityTree
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
+from deploy.demo.pulsar_load import PulsarLoad, pulsar_clients
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
+from deploy.java.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -36,8 +42,8 @@ from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.doctor import examined
 from tests.system.older import OlderKafka, ensure_older_jars, of_today, older_cache
+from tests.system.publishing import publish_worker, slow_order
 from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
-from tests.system.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
 from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
 
@@ -245,6 +251,39 @@ def test_an_older_pulsar_tells_of_bookies_policies_and_bundles(pulsar: tuple[Pul
     )
     assert {asked: each.detail for asked, each in answers.items() if not each.is_good} == {}
     note("sessions, ownership and health")
+
+
+@pytest.mark.parametrize("by", ["broker", "namespace", "resource_group"])
+def test_an_older_pulsar_slows_a_producer_and_lets_it_go(
+    pulsar: tuple[PulsarBroker, ZooKeeper, Note], clients: JavaGateway, by: str
+) -> None:
+    """What an older broker cannot do is noted, and no failure: it depends on the broker alone."""
+    broker, _, note = pulsar
+    namespace, url = f"{by.replace('_', '-')}/orders", f"pulsar://127.0.0.1:{broker.service_port}"
+    put(broker, f"tenants/{namespace.split('/')[0]}", {"allowedClusters": [CLUSTER]})
+    put(broker, f"namespaces/{namespace}", {"bundles": {"numBundles": 1}})
+    with (
+        publish_worker(PulsarAdmin(admin_url=broker.admin_url), by, FULL_RATE) as worker,
+        PulsarLoad(clients, url, f"{namespace}/t", FULL_RATE) as producer,
+    ):
+        eventually("it writes", lambda: producer.rate(1.0) > 0.5 * FULL_RATE)
+        worker.receive(slow_order(0.02), datetime.now(UTC))
+        worker.reconcile(Event())
+        eventually("it is slowed", lambda: producer.rate(3.0) < 0.25 * FULL_RATE)
+        assert worker.release() == []
+        since = time.monotonic()
+        eventually("it is back", lambda: producer.rate(1.0) > 0.5 * FULL_RATE)
+        print(f"publish limit by {by}: back after {time.monotonic() - since:.0f} s")  # noqa: T201
+    note(f"publish limit by {by}")
+
+
+FULL_RATE = 5_000_000
+
+
+@pytest.fixture
+def clients() -> Iterator[JavaGateway]:
+    with pulsar_clients(jars_of(f"pulsar-{PULSAR_VERSION}")) as gateway:
+        yield gateway
 
 
 def put(broker: PulsarBroker, path: str, body: dict[str, object]) -> None:

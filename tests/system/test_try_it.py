@@ -20,12 +20,12 @@ import pytest
 
 import tests.system.pulsar
 from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.pulsar_jars import ensure_pulsar_jars
 from tests.docs.blocks import ROOT, Block, tried
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata
 from tests.system.private_net import enter, why_not_private
 from tests.system.pulsar import PulsarBroker, set_up_metadata
-from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.server import zookeeper_client
 from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper

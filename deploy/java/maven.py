@@ -1,4 +1,4 @@
-"""Java archives for tests only: fetched once by Maven (Ivy takes minutes where they are many), kept in a cache."""
+"""Java archives of other products: fetched once by Maven (Ivy takes minutes where they are many), kept in a cache."""
 
 import fcntl
 import hashlib

@@ -1,8 +1,8 @@
-"""Pulsar's Java archives, for tests only."""
+"""Pulsar's Java archives, for the demo of Pulsar and the tests."""
 
 from pathlib import Path
 
-from tests.system.maven import dependency, ensure_fetched, pom_of
+from deploy.java.maven import dependency, ensure_fetched, pom_of
 
 PULSAR_VERSION = "4.2.4"
 
@@ -40,4 +40,5 @@ def bom(version: str) -> str:
 
 
 def pulsar_folder(cache_dir: Path) -> Path:
+    """Return the folder of the jars in a cache."""
     return cache_dir / f"pulsar-{PULSAR_VERSION}"

@@ -1,0 +1,140 @@
+"""The story of the demo of Pulsar: its producers, and the operator who frees space."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from py4j.java_gateway import JavaGateway
+
+from deploy.commands.terminal import Terminal
+from deploy.demo.director import DemoFailedError
+from deploy.demo.pulsar_load import PulsarLoad
+from deploy.demo.pulsar_servers import NAMESPACE, PulsarServers
+from deploy.demo.volume import DemoVolume
+from policies.bookie_disks import BookieThrottle
+from policies.decisions import Decision
+from policies.units import human_bytes, human_seconds
+
+LOAD_BYTES_PER_SECOND = 6_000_000
+"""The rate that the producer wants to publish; each bookie gets two thirds of it."""
+
+SOFT_USED = 0.6
+"""The used share from which Headgate slows the producer down."""
+_SUSPENDED_USED = 0.90
+"""The used share at which these bookies suspend compaction."""
+_OLD_SHARE = 0.4
+"""The used share at which the first topic is full enough."""
+_IS_SLOW = 0.5
+_SLOWED_SECONDS = 10.0
+_IS_BACK = 0.85
+_LOOK_SECONDS = 1.0
+_PRINT_SECONDS = 5.0
+_PATIENCE_SECONDS = 300.0
+
+
+class PulsarDirector:
+    """Runs the producers, and frees space when the story asks for it.
+
+    Args:
+        servers: the watched cluster.
+        gateway: the JVM with Pulsar's client.
+        disks: of the bookies.
+        terminal: shows all of it.
+    """
+
+    def __init__(
+        self, servers: PulsarServers, gateway: JavaGateway, disks: Sequence[DemoVolume], terminal: Terminal
+    ) -> None:
+        self._servers = servers
+        self._gateway = gateway
+        self._disks = disks
+        self._terminal = terminal
+        self._factor = 1.0
+        self._most_used = 0.0
+        self._everything_runs = threading.Event()
+        self._print_at = 0.0
+        self._deadline = float("inf")
+        self.is_over = False
+        """Whether the story has come to its end."""
+
+    def start_producers(self) -> None:
+        """Let the producers begin; called when every component is ready."""
+        self._terminal.ready()
+        self._everything_runs.set()
+
+    def show_decision(self, decision: Decision, caught_up: bool) -> None:
+        """Show a decision of the loop and remember its factor."""
+        if isinstance(decision, BookieThrottle):
+            self._factor = decision.factor
+        self._terminal.decision(decision, caught_up)
+
+    def run(self, stop: threading.Event, over: Callable[[], None]) -> None:
+        """Tell the story until its end or until `stop` is set; call `over` at the end.
+
+        Raises:
+            DemoFailedError: the story does not reach its end.
+        """
+        while not self._everything_runs.wait(_LOOK_SECONDS):
+            if stop.is_set():
+                return
+        self._deadline = time.monotonic() + _PATIENCE_SECONDS
+        self.is_over = all(self._tell(stop))
+        over()
+        stop.wait()
+
+    def _tell(self, stop: threading.Event) -> Iterator[bool]:
+        """Yield after each part whether to go on."""
+        rate = f"{human_bytes(LOAD_BYTES_PER_SECOND)}/s"
+        self._terminal.step(f"fill: a producer publishes {rate} to the topic `monday`, and nothing is deleted")
+        with self._load("monday") as load:
+            yield self._await(stop, load, lambda: max(self._used()) >= _OLD_SHARE)
+        self._terminal.step(
+            f"fill: on `tuesday` it goes on with {rate}; from {SOFT_USED:.2f} used on, Headgate slows it down"
+        )
+        with self._load("tuesday") as load:
+            yield self._await(stop, load, lambda: self._factor < _IS_SLOW)
+            self._terminal.step("slowed: the less space is left, the slower the producer")
+            ends_at = time.monotonic() + _SLOWED_SECONDS
+            yield self._await(stop, load, lambda: time.monotonic() >= ends_at)
+            self._terminal.step("recovery: an operator deletes the topic `monday`, which frees space")
+            self._servers.delete_topic("monday")
+            yield self._await(stop, load, lambda: self._factor == 1.0 and self._is_back(load))
+        self._terminal.step(
+            f"done: {rate} again, and no publish rate is set. The fullest disk was at {self._most_used:.2f}; at "
+            f"{_SUSPENDED_USED:.2f} these bookies suspend compaction"
+        )
+
+    def _is_back(self, load: PulsarLoad) -> bool:
+        return load.rate(2 * _LOOK_SECONDS) > _IS_BACK * LOAD_BYTES_PER_SECOND
+
+    def _load(self, topic: str) -> PulsarLoad:
+        name = f"{NAMESPACE}/{topic}"
+        return PulsarLoad(self._gateway, self._servers.service_url, name, LOAD_BYTES_PER_SECOND)
+
+    def _used(self) -> list[float]:
+        """Return the used share of each disk, and remember the largest."""
+        used = [1 - disk.free_bytes() / disk.total_bytes for disk in self._disks]
+        self._most_used = max(self._most_used, *used)
+        return used
+
+    def _await(self, stop: threading.Event, load: PulsarLoad, is_over: Callable[[], bool]) -> bool:
+        """Wait for the end of a part; return False if `stop` was set before."""
+        while not is_over():
+            before = load.sent_bytes
+            if stop.wait(_LOOK_SECONDS):
+                return False
+            used = self._used()
+            self._show(used, (load.sent_bytes - before) / _LOOK_SECONDS)
+            if not self._servers.are_alive:
+                raise DemoFailedError("A server of Pulsar ended before the story did.")
+            if time.monotonic() > self._deadline:
+                waited = human_seconds(_PATIENCE_SECONDS)
+                raise DemoFailedError(f"After {waited} the story is not at its end: this machine may be too busy.")
+        return True
+
+    def _show(self, shares: Sequence[float], bytes_per_second: float) -> None:
+        if time.monotonic() >= self._print_at:
+            self._print_at = time.monotonic() + _PRINT_SECONDS
+            used = ", ".join(f"{share:.2f}" for share in shares)
+            published = f"{human_bytes(round(bytes_per_second))}/s published"
+            self._terminal.step(f"used: {used}; factor {self._factor:.2f}; {published}")
