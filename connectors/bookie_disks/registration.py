@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.detail import DETAIL
 from connectors.bookie_disks.publishing.actuator import PublishActuator
 from connectors.bookie_disks.publishing.limits import (
     BrokerLimits,
@@ -223,5 +224,6 @@ CONNECTORS = PolicyConnectors(
     release=release_publishing,
     metrics={"The publish actuator": PublishMetrics},
     view=BookieDisksView,
+    detail=DETAIL,
     commands="deploy.policy_commands.bookie_disks:app",
 )

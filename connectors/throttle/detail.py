@@ -4,32 +4,24 @@ from collections.abc import Iterator, Mapping
 from heapq import nlargest
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from connectors.disk_detail import DiskDetail
 from connectors.loop_snapshot import PolicySnapshot
 from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
-from policies.free_space.limits import Limit
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.throttle.decisions import FilledBy
 
 SHOWN_VOLUMES = 4
 
 
-class Volume(BaseModel):
+class Volume(DiskDetail):
     """A volume as last read."""
-
-    model_config = ConfigDict(frozen=True)
 
     broker: str
     log_dir: str
-    usable_bytes: float = Field(description="Bytes that the broker can still use.")
-    total_bytes: float
-    used_ratio: float = Field(description="From 0 to 1.")
-    soft_ratio: float | None = Field(description="The used ratio from which producers are slowed; null: no limit.")
-    hard_ratio: float | None = Field(description="The used ratio from which they are stopped; null: no limit.")
     cordoned: bool = Field(description="Its broker places no new partitions on it.")
-    seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
 
 
 class ThrottleDetail(PolicyDetail):
@@ -74,26 +66,8 @@ def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:
     totals, cordoned = snapshot.values(metrics.TOTAL), snapshot.values(metrics.CORDONED)
     soft, hard = (settings.soft, settings.hard) if isinstance(settings, ThrottleSettings) else (None, None)
     for key, usable in snapshot.values(metrics.USABLE).items():
-        total = totals[key]
-        yield Volume(
-            broker=key[0],
-            log_dir=key[1],
-            usable_bytes=usable,
-            total_bytes=total,
-            used_ratio=_used_ratio(usable, total),
-            soft_ratio=_limit_ratio(soft, total),
-            hard_ratio=_limit_ratio(hard, total),
-            cordoned=key in cordoned,
-            seconds_to_full=left.get(key),
-        )
-
-
-def _limit_ratio(limit: Limit | None, total_bytes: float) -> float | None:
-    return None if limit is None else _used_ratio(limit.in_bytes(round(total_bytes)), total_bytes)
-
-
-def _used_ratio(free: float, total: float) -> float:
-    return min(1.0, max(0.0, 1 - free / total)) if total > 0 else 0.0
+        own = {"broker": key[0], "log_dir": key[1], "cordoned": key in cordoned}
+        yield Volume.measure(usable, totals[key], soft, hard, left.get(key), **own)
 
 
 DETAIL = DetailKind(ThrottleDetail, _build_detail, Path(__file__).with_name("detail.html"))

@@ -111,6 +111,16 @@ def test_unassigned_bookies_sessions_and_a_switch_on_its_way(whole: World) -> No
     assert 'aria-current="step"' in page(whole)
 
 
+def test_placement_groups_come_slowest_first_with_the_fullest_ledger_dirs(whole: World) -> None:
+    disks = policy(whole, "c1", "bookie_disks")
+    assert disks["detail"]["groups"] == [{"group": "default", "factor": 0.5, "limiting": "b2"}]
+    fullest = disks["detail"]["dirs"][0]
+    assert (fullest["bookie"], fullest["ledger_dir"], fullest["usable_bytes"]) == ("b2", "/l", 16e9)
+    assert (fullest["used_ratio"], fullest["soft_ratio"], fullest["hard_ratio"]) == pytest.approx((0.84, 0.80, 0.88))
+    assert "group <bdi>default</bdi>: 0.50 by <bdi>b2</bdi>" in page(whole)
+    assert disks["latest"]["sentence"] in page(whole)
+
+
 def test_alerts_and_decisions_come_with_their_sentences(whole: World) -> None:
     alerts, decisions = told(whole, "/alerts"), told(whole, "/decisions")["decisions"]
     assert alerts["alert_count"] == len(alerts["alerts"]) >= 2

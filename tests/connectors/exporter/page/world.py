@@ -14,6 +14,7 @@ from policies.switching.state import SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
+from policies.wire import observation_event
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter import loop as throttle
 from tests.connectors.isolation import test_view as isolation
@@ -80,7 +81,11 @@ class World:
         return self
 
     def _disks(self) -> None:
-        run = bookie_disks.Run(bookie_disks.settings()).see(*bookie_disks.all_disks(0, b1=50, b2=16))
+        seen = bookie_disks.all_disks(0, b1=50, b2=16)
+        run = bookie_disks.Run(bookie_disks.settings()).see(*seen)
+        for each in seen:
+            value = observation_event(each.reading, id=each.id, source="test", time=self.now)
+            self._take("observed.bookie-disks", bookie_disks.CLUSTER, value)
         for decision in run.decided():
             self.view.fold([throttle.decided(decision.model_copy(update={"decided_at": self.now}))], live=True)
 
