@@ -27,6 +27,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
     "throttle_step": (),
     "isolation_step": (),
     "sessions_step": (),
+    "bookie_disks_step": (),
     "switch_step": (),
     "collect_rate": (),
 }

@@ -5,11 +5,13 @@ One reading of a bookie a batch, one of the affinity, and a whole poll at once. 
     python bench/bookie_disks_step.py
 """
 
+import argparse
 import statistics
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from bench.turns import Figures, run
 from policies.bookie_disks import BookieDisksPolicy, BookieDisksSettings, BookieDisksState
 from policies.bookie_disks.readings import BookieDir, BookieDisks
 from policies.bookie_readings import BookieAffinity, BookieRacks, NamespaceAffinity, RackInfo
@@ -43,8 +45,8 @@ def affinity(seconds: float) -> Observation:
     return observe(seconds, "affinity", BookieAffinity(cluster=CLUSTER, outcome=Outcome.OK, namespaces=NAMESPACES))
 
 
-def main() -> None:
-    """Print the cost of each kind of step."""
+def measure(_: argparse.Namespace) -> Figures:
+    """Measure each kind of step."""
     policy, state = BookieDisksPolicy(CLUSTER, BookieDisksSettings()), BookieDisksState()
 
     def step(seconds: float, batch: Sequence[Observation]) -> float:
@@ -59,9 +61,12 @@ def main() -> None:
     last = 10.0 * WARM_POLLS
     single = [step(last + n / 10, [disks(last + n / 10, n)]) for n in range(COUNT)]
     namespaces = [step(last + 20 + n, [affinity(last + 20 + n)]) for n in range(10)]
-    for name, costs in (("one bookie", single), ("2,000 namespaces", namespaces), ("all 500 bookies", polls)):
-        print(f"{name:20} {statistics.median(costs):6.2f} ms")
+    return {
+        "bookie disks step, a reading of one bookie, ms": statistics.median(single),
+        "bookie disks step, a reading of 2,000 namespaces, ms": statistics.median(namespaces),
+        "bookie disks step, 500 readings, ms": statistics.median(polls),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__ or "", measure, argparse.ArgumentParser())

@@ -168,6 +168,14 @@ def throttle(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
         reader.does(block)
 
 
+def bookie_disks(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
+    """test_demo.py runs the whole as `headgate demo --pulsar`; the rest needs a checkout."""
+    demo, *elsewhere = blocks
+    assert demo.text == "headgate demo --pulsar\n"
+    for block in elsewhere:
+        reader.does(block)
+
+
 def isolation(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
     """A ZooKeeper with two bookies in the group of a namespace, and a third one without a rack."""
     stack.enter_context(_zookeeper(reader, "zk-1"))
@@ -229,6 +237,7 @@ def precheck(reader: Reader, blocks: list[Block], stack: ExitStack) -> None:
 
 PLAYS: dict[str, Play] = {
     "docs/alertmanager.md": alertmanager,
+    "docs/bookie-disks.md": bookie_disks,
     "docs/isolation.md": isolation,
     "docs/sessions.md": sessions,
     "docs/switching-precheck.md": precheck,
