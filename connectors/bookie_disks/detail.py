@@ -16,7 +16,7 @@ SHOWN_GROUPS = 8
 SHOWN_DIRS = 4
 
 
-class PlacementGroup(BaseModel):
+class GroupFactor(BaseModel):
     """A placement group, and the bookie that limits it."""
 
     model_config = ConfigDict(frozen=True)
@@ -37,7 +37,7 @@ class BookieDisksDetail(PolicyDetail):
     """The factors of placement groups, and the fullest ledger dirs."""
 
     group_count: int
-    groups: tuple[PlacementGroup, ...] = Field(description=f"The slowest {SHOWN_GROUPS}, the slowest first.")
+    groups: tuple[GroupFactor, ...] = Field(description=f"The slowest {SHOWN_GROUPS}, the slowest first.")
     read_only: tuple[str, ...] = Field(description="The bookies that take no new data.")
     dir_count: int
     dirs: tuple[LedgerDir, ...] = Field(description=f"The fullest ledger dirs, at most {SHOWN_DIRS}.")
@@ -56,7 +56,7 @@ def _build_detail(snapshot: PolicySnapshot) -> BookieDisksDetail | None:
     slowest = sorted((factor, group) for (group,), factor in factors.items())[:SHOWN_GROUPS]
     return BookieDisksDetail(
         group_count=len(factors),
-        groups=tuple(PlacementGroup(group=g, factor=f, limiting=limiting.get(g)) for f, g in slowest),
+        groups=tuple(GroupFactor(group=g, factor=f, limiting=limiting.get(g)) for f, g in slowest),
         read_only=tuple(sorted(bookie for (bookie,), is_set in snapshot.values(metrics.READ_ONLY).items() if is_set)),
         dir_count=len(dirs),
         dirs=tuple(nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))),
