@@ -107,8 +107,9 @@ class SwitchFacts:
         seen = self.state.cluster(directive.target) if directive is not None else None
         if directive is None or seen is None or seen.raised_epoch < directive.epoch:
             return False
-        goes_back = switch is not None and switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only
-        return not goes_back or (switch is not None and directive.target == switch.home)
+        if switch is None or directive.target == switch.home:
+            return True
+        return not switch.returning and (switch.stage is not SwitchStage.ROLLBACK or switch.attribution_only)
 
     # --- ids over all switches
 

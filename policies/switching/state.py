@@ -86,6 +86,8 @@ class LedgerStage(ClosedEnum):
 FAILED = frozenset({LedgerStage.PROMOTE_DEFERRED, LedgerStage.BUILD_FAILED, LedgerStage.FOREIGN_CONFLICT})
 """Stages in which a ledger stays behind in the source."""
 DELETING = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
+UNDELETED = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT})
+"""Stages of a ledger whose references name the target, and that may still exist in the source."""
 MOVED = DELETING | {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER}
 """Stages of a ledger whose references name the target."""
 

@@ -159,7 +159,7 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
     cluster = seen.cluster
     known, entry = state.cluster(cluster.name), state.entry(cluster.name)
     others = tuple(n for n in state.impostors if n != cluster.name)
-    if known is not None and cluster.read_ms <= known.read_ms:
+    if known is not None and not _is_newer(known, cluster):
         return None, None
     if (
         entry is not None and cluster.instance_id is not None and cluster.root is not None
@@ -188,6 +188,13 @@ def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingSta
     )
     clusters = put(state.clusters, cluster)
     return replace(state, clusters=clusters, marks=marks, impostors=others, written_unread=unread), None
+
+
+def _is_newer(known: ClusterSnapshot, cluster: ClusterSnapshot) -> bool:
+    """Whether a reading is later than the known one; of the same millisecond, the one with the greater ids is."""
+    if cluster.read_ms != known.read_ms or cluster.generator is None or known.generator is None:
+        return cluster.read_ms > known.read_ms
+    return cluster.generator.next_id > known.generator.next_id
 
 
 def _is_raised(known: ClusterSnapshot | None, cluster: ClusterSnapshot) -> bool:

@@ -32,6 +32,7 @@ from policies.switching.state import (
     DELETING,
     ENDED,
     FAILED,
+    UNDELETED,
     UNDONE,
     LedgerStage,
     LedgerTask,
@@ -278,7 +279,7 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     elif why := guards.brokers_follow(facts):
         yield reject(command, RejectCode.BROKERS_BEHIND, why)
     else:
-        ids = [str(t.ledger_id) for t in facts.plan if t.stage is LedgerStage.PROMOTED]
+        ids = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED]
         are = counted_with(len(ids), "ledger", "is", "are")
         sentence = f"{are} to be deleted from {live.source}: {name_some(ids) or 'none'}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, {"cleanup_ms": facts.now_ms})
@@ -310,7 +311,7 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     elif command.args.delete and (why := guards.brokers_follow(facts)):
         yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
     else:
-        ids = [str(t.ledger_id) for t in facts.plan if t.stage is LedgerStage.PROMOTED]
+        ids = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED]
         window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
         given_up = window if guards.before_rollback_end(facts) is None else ""
         fields: dict[str, object] = {"cleanup_ms": facts.now_ms, "halted": "", "paused": False}

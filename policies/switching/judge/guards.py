@@ -46,7 +46,7 @@ def is_unused(facts: SwitchFacts, name: str) -> Refusal:
     live = facts.state.live_switch()
     if facts.state.active() == name:
         return f"{name} is active"
-    if live is not None and name in (live.source, live.target):
+    if live is not None and name in (live.source, live.target, live.home):
         return f"the switch from {live.source} to {live.target} is not over"
     return is_unread(facts, name)
 

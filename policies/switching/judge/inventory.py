@@ -87,7 +87,8 @@ def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> It
         if facts.owner(reference) == switch.target and is_copy and not is_planned:
             paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
     for (ledger_id, kind), named in sorted(paths.items()):
-        stage = LedgerStage.PROMOTED
+        # A clean-up that had begun may have deleted it from the source: then nothing may be taken back.
+        stage = LedgerStage.PROMOTED if switch.cleanup_ms < 0 else LedgerStage.DELETE_INTENT
         task = LedgerTask(ledger_id, kind, tuple(sorted(named)), stage, cleared=True, promoted_op=1)
         yield JournalIntent(task)
         yield PutTask(task, numbered=True)

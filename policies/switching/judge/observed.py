@@ -67,7 +67,13 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
 
 
 def open_new_clients(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
-    """Direct brokers again to the cluster that was advanced, so that they open new clients; repeat all open orders."""
+    """Direct brokers again to the cluster that was advanced, so that they open new clients; repeat all open orders.
+
+    Before a switch is live, INV-3 counts from the ids that new clients get.
+    """
+    switch, generator = facts.switch, facts.generator(facts.switch.target)
+    if switch.stage is SwitchStage.TRIGGERED and generator is not None:
+        yield UpdateSwitch({"target_floor": max(switch.target_floor, generator.next_id)})
     yield DirectBrokers(reason, facts.state.active())
     yield from repeat_orders(facts, reason, redirected=True)
 

@@ -37,6 +37,7 @@ from policies.switching.judge.undo import roll_back
 from policies.switching.references import LedgerKind
 from policies.switching.state import (
     REVERSIBLE,
+    UNDELETED,
     ClusterStatus,
     LedgerStage,
     LedgerTask,
@@ -50,7 +51,6 @@ _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
 _ANY_ACTION = tuple(action for action in SwitchAction if action is not SwitchAction.NONE)
 _NOT_TAKEN_BACK = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
-_STILL_IN_SOURCE = (LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
 
@@ -64,7 +64,7 @@ def advance(facts: SwitchFacts) -> Iterator[Change]:
     if why := _find_reason_to_undo(facts):
         sentence = f"the switch to {switch.target} is undone by itself: {why}"
         return roll_back(facts, sentence, SwitchReason.AUTOMATIC, attribution_only=switch.home == switch.target)
-    if switch.stage is not SwitchStage.TRIGGERED and facts.needs_new_clients:
+    if facts.needs_new_clients:
         return open_new_clients(facts, SwitchReason.NOT_READY)
     step = _STEPS.get(switch.stage)
     return step(facts) if step else iter(())
@@ -123,7 +123,7 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     order_breaks = None if switch.bypassed else guards.order_holds(facts)
     unlike = guards.identities_differ(facts, switch.source, switch.target)
     why = guards.none_writes_to_old(facts) or unlike or ""
-    if not why and (ids_collide or order_breaks or facts.needs_new_clients):
+    if not why and (ids_collide or order_breaks):
         yield from _mend_ids(facts, ids_collide, order_breaks)
         return
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
@@ -151,8 +151,7 @@ def _mend_ids(facts: SwitchFacts, ids_collide: str | None, order_breaks: str | N
     if ids_collide:
         yield from _advance_ids(facts, target, guards.find_hob_beyond(facts, facts.switch.source, target))
     elif generator is not None:
-        yield UpdateSwitch({"target_floor": max(facts.switch.target_floor, generator.next_id), "advanced": ""})
-        yield DirectBrokers(SwitchReason.NOT_READY, target)
+        yield from open_new_clients(facts, SwitchReason.NOT_READY)
 
 
 def _advance_ids(facts: SwitchFacts, name: str, hob: int | None) -> Iterator[Change]:
@@ -368,7 +367,7 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
     ended = {"ended_ms": facts.now_ms, "awaiting": SwitchAction.NONE}
     reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
     trouble: list[str] = []
-    stay = [str(t.ledger_id) for t in facts.plan if t.stage in _STILL_IN_SOURCE] if switch.kept else []
+    stay = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED] if switch.kept else []
     are = counted_with(len(stay), "ledger", "is", "are")
     kept = f"; {are} kept in {switch.source}: {name_some(stay)}" if stay else ""
     if left:

@@ -19,12 +19,20 @@ from policies.switching.judge.changes import (
     reject,
 )
 from policies.switching.readings import SwitchCommand
-from policies.switching.state import REVERSIBLE, UNDONE, LedgerStage, LedgerTask, Switch, SwitchAction, SwitchStage
+from policies.switching.state import (
+    REVERSIBLE,
+    UNDELETED,
+    UNDONE,
+    LedgerStage,
+    LedgerTask,
+    Switch,
+    SwitchAction,
+    SwitchStage,
+)
 from policies.units import counted_with, name_some
 
 _NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
 _TO_REVERT = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
-_TO_DELETE = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED})
 _COMMANDED, _ABORTED = SwitchReason.COMMANDED, SwitchReason.ABORTED
 _INVALID = RejectCode.INVALID_TRANSITION
 
@@ -174,13 +182,13 @@ def _name_leftovers(facts: SwitchFacts) -> str:
 
 
 def _name_kept(facts: SwitchFacts) -> str:
-    stay = facts.plan.count(*_TO_DELETE)
+    stay = facts.plan.count(*UNDELETED)
     return f"{counted_with(stay, 'ledger', 'stays', 'stay')} in {facts.switch.source}"
 
 
 def _stop_cleanup(facts: SwitchFacts) -> Iterator[Change]:
     """Deletions that an executor has begun come to their end; all other ledgers stay where they are."""
-    kept = [t for t in facts.plan if t.awaiting is SwitchAction.NONE and t.stage in _TO_DELETE]
+    kept = [t for t in facts.plan if t.awaiting is SwitchAction.NONE and t.stage in UNDELETED]
     yield UpdateSwitch({"halted": "", "paused": False, "kept": True, "blocked": ""})
     yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, f"nothing more is deleted: {_name_kept(facts)}")
     for task in kept:

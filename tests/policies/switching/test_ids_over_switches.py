@@ -144,6 +144,26 @@ def test_a_cluster_that_a_broker_wrote_to_counts_although_it_is_read_only_later(
     assert world.state.written_unread == ()
 
 
+def test_the_cluster_that_brokers_would_go_back_to_is_in_use() -> None:
+    world = with_third(hob=2)
+    assert start(world, "third") == []
+    world.later().acks()
+    world.tell(world.later().inventory_event())
+    [refused] = world.tell(command("unregister", "u", name="new"))
+    assert (refused.code, "is not over" in refused.sentence) == (RejectCode.IN_USE, True)
+
+
+def test_of_two_readings_of_one_millisecond_the_one_with_the_greater_ids_counts() -> None:
+    world = World().to(S.HOLD)
+    earlier = world.later().cluster_event("new")
+    world.clusters["new"].hob = 2
+    world.tell(earlier, world.cluster_event("new"), earlier)
+    seen = world.state.cluster("new")
+    assert seen is not None
+    assert seen.generator is not None
+    assert seen.generator.hob == 2
+
+
 def test_brokers_open_new_clients_once_their_cluster_was_advanced() -> None:
     """Clients of two HOBs would give a topic that moves between their brokers a lower id."""
     world = World().to(S.HOLD)

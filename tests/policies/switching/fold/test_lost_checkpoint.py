@@ -122,6 +122,25 @@ def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows()
     assert world.refs["/c1"].ledger_id in world.clusters["old"].ledgers
 
 
+def test_what_a_forgotten_clean_up_may_have_deleted_is_not_taken_back() -> None:
+    world = Journalled().to(S.HOLD)
+    world.tell(command("end", "e", delete=True))
+    world.work(SwitchVerdict.TAKE_INVENTORY).orders.sort(key=str)
+    world.tell(*world.carry_out(world.orders.pop()))
+    before, world.state = world.state, SwitchingState()
+    assert before.switch is not None
+    world.orders.clear()
+    seen = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
+    world.tell(seen, world.lease_event(2))
+    world.later().refresh()
+    world.work()
+    assert (world.stage, set(world.stages().values())) == (S.HOLD, {LedgerStage.DELETE_INTENT})
+    assert codes(world.tell(command("rollback", "r"))) == [RejectCode.CLEANUP_STARTED]
+    world.tell(command("end", "f", delete=True))
+    world.work()
+    assert world.is_at(S.DONE)
+
+
 def test_a_rollback_goes_on_although_the_progress_is_older_than_its_directive() -> None:
     world = Journalled()
     world.to(S.HOLD)
@@ -221,6 +240,8 @@ def test_the_progress_of_another_directive_is_not_taken_up() -> None:
     world.state = SwitchingState()
     world.later().tell(replace_event(_as_read(world, before), progress=progress))
     assert world.state.switch is None
+    world.later().refresh()
+    assert {mark.name for mark in world.state.marks if mark.written} == {"new", "old"}, "brokers got ids of both"
 
 
 def test_a_plan_that_no_inventory_shows_is_an_alert_and_abort_ends_it() -> None:
