@@ -5,7 +5,7 @@ has more than 1.1 GB free") are worded from the same object, so each rule and ea
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -16,19 +16,6 @@ class Relation(StrEnum):
     AT_MOST = "<="
     AT_LEAST = ">="
     MORE = ">"
-
-    @property
-    def negation(self) -> "Relation":
-        """The relation that holds exactly when this one does not."""
-        return _NEGATIONS[self]
-
-
-_NEGATIONS = {
-    Relation.LESS: Relation.AT_LEAST,
-    Relation.AT_MOST: Relation.MORE,
-    Relation.AT_LEAST: Relation.LESS,
-    Relation.MORE: Relation.AT_MOST,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +46,6 @@ class Comparison:
                 return self.value >= self.threshold - self.tolerance
             case Relation.MORE:
                 return self.value > self.threshold + self.tolerance
-
-    def negated(self) -> "Comparison":
-        """Return the comparison that holds exactly when this one does not."""
-        return replace(self, relation=self.relation.negation)
 
     def describe(self, render: Callable[[float], str], *, is_count: bool = False) -> str:
         """Word the required side of the threshold: ``1.0 GB or less``, ``more than 1.1 GB``, ``fewer than 5``.

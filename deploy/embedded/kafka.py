@@ -206,10 +206,10 @@ class EmbeddedKafka:
             self._release_lock()
             raise
 
-    def start_broker(self, broker: int, *, timeout_seconds: float = _START_SECONDS) -> None:
+    def start_broker(self, broker: int) -> None:
         """Start one broker that has ended, and return when it has rejoined the cluster."""
         self._processes[broker] = self._launch(broker)
-        self._await_ready(time.monotonic() + timeout_seconds)
+        self._await_ready(time.monotonic() + _START_SECONDS)
 
     def stop(self, *, grace_seconds: float = 15.0) -> None:
         """Stop all brokers in order, and kill those that have not ended after the grace. Does nothing if none runs."""

@@ -23,6 +23,7 @@ MINIMUM_JAVA = 17
 
 _NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp that a killed JVM leaves behind
 _ON_LINUX = platform.system() == "Linux"
+_END_SECONDS = 10.0
 _PF_EXITING = 0x4  # Linux: include/linux/sched.h
 
 _INSTALL = (
@@ -208,7 +209,7 @@ class JvmProcess:
             self._process.send_signal(number)
 
 
-def end_orphan(run_dir: Path, *, timeout_seconds: float = 10.0) -> int | None:
+def end_orphan(run_dir: Path) -> int | None:
     """End the JVM that an earlier process left behind in `run_dir`; return its pid, or None if there is none.
 
     Only a process whose command line contains this `run_dir` is ended, because another process may have the same pid by
@@ -223,7 +224,7 @@ def end_orphan(run_dir: Path, *, timeout_seconds: float = 10.0) -> int | None:
     elif _has_ended(pid) or not _is_exiting(pid):
         return None
     # Also wait for a JVM that was killed with its parent a moment ago: it may still hold its ports and locks.
-    _await_end(pid, run_dir, timeout_seconds)
+    _await_end(pid, run_dir)
     return pid
 
 
@@ -289,8 +290,8 @@ def _kill_orphan(pid: int, run_dir: Path) -> None:
         raise UserError(f"process {pid} uses {run_dir} and belongs to another user: end it and start again.") from None
 
 
-def _await_end(pid: int, run_dir: Path, timeout_seconds: float) -> None:
-    deadline = time.monotonic() + timeout_seconds
+def _await_end(pid: int, run_dir: Path) -> None:
+    deadline = time.monotonic() + _END_SECONDS
     while not _has_ended(pid):
         if time.monotonic() > deadline:
             raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")

@@ -113,9 +113,9 @@ def catalogue() -> tuple[EventKind, ...]:
     return (*observed, *commands, *decided, _audit(), *reported, *_loop_events())
 
 
-def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of any model, as these pages have it."""
-    return model.model_json_schema(mode=mode, schema_generator=_Schemas)
+    return model.model_json_schema(schema_generator=_Schemas)
 
 
 class _Schemas(GenerateJsonSchema):
