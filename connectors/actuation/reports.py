@@ -88,7 +88,7 @@ class AuditLog(Generic[Metrics]):
         publish: publishes each event.
     """
 
-    levels: ClassVar[dict[str, str]]
+    levels: ClassVar[dict[str, str]] = {"unchanged": "debug", "refused": "warning", "failed": "error"}
     """The levels of the log lines, by outcome; `info` for others."""
 
     def __init__(self, cluster: str, publish: PublishAudit, metrics: Metrics) -> None:
@@ -120,8 +120,6 @@ class AuditLog(Generic[Metrics]):
 
 class DecisionReports(AuditLog[PacedT], ABC, Generic[ActionableT, Observed, PacedT]):
     """Reports the outcomes of one cluster's decisions, each outcome of a subject when it is new."""
-
-    levels: ClassVar[dict[str, str]] = {CommonOutcome.FAILED: "error"}
 
     def set_held(self, *, yes: bool) -> None:
         """Show whether the limit of actions within a minute holds decisions back."""

@@ -18,7 +18,6 @@ from connectors.bookie_disks.bookie_admin import (
 from connectors.collection.outcome_log import OutcomeLog
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import first_problem
-from connectors.collection.schedule import ticks
 from connectors.pulsar.connection import PulsarAdmin, is_member, url_problems
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
 from connectors.redaction import RedactedBlock
@@ -103,8 +102,8 @@ class BookieDisksCollector:
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
         try:
-            for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._metrics.run_poll(self.cluster, self.poll_once)
+            seconds = self._settings.poll_interval.total_seconds()
+            self._metrics.run_polls(self.cluster, seconds, stop, self.poll_once)
         finally:
             self.close()
 

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from connectors.collection.outcome_log import OutcomeLog
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import DETAIL_LENGTH, ReadErrors, first_problem
-from connectors.collection.schedule import ticks
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 
@@ -98,8 +97,7 @@ class BookieCollector(ABC, Generic[Source]):
         for helper in helpers:
             helper.start()
         try:
-            for _ in ticks(self._poll_seconds, stop.wait):
-                self._metrics.run_poll(self.cluster, self.poll_once)
+            self._metrics.run_polls(self.cluster, self._poll_seconds, stop, self.poll_once)
         finally:
             stop.set()
             self._hints.put(item=False)
@@ -166,5 +164,4 @@ class BookieCollector(ABC, Generic[Source]):
         return False
 
     def _poll_affinity(self) -> None:
-        for _ in ticks(self._affinity_seconds, self._stop.wait):
-            self._metrics.run_poll(self.cluster, self.poll_affinity_once)
+        self._metrics.run_polls(self.cluster, self._affinity_seconds, self._stop, self.poll_affinity_once)

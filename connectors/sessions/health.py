@@ -20,7 +20,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from connectors.collection.change_filter import ChangeFilter
 from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.schedule import ticks
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import MemberUrl, PulsarAdmin, is_member, url_of_member
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError, detail_of, outcome_of
@@ -111,8 +110,8 @@ class MemberHealthCollector:
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         try:
             self.recall(self._history(self._settings.forget_after, stop))
-            for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._metrics.run_poll(self._cluster, self.poll_once)
+            seconds = self._settings.poll_interval.total_seconds()
+            self._metrics.run_polls(self._cluster, seconds, stop, self.poll_once)
         finally:
             self.close()
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.collection.change_filter import ChangeFilter
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.schedule import ticks
 from connectors.pulsar.admin import AdminApi
 from connectors.sessions.broker_ownership import BrokerOwnership
 from connectors.sessions.owned_nodes import OwnedNodes, parse_node
@@ -93,8 +92,8 @@ class OwnershipCollector:
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
-        for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-            self._metrics.run_poll(self._cluster, self.poll_once)
+        seconds = self._settings.poll_interval.total_seconds()
+        self._metrics.run_polls(self._cluster, seconds, stop, self.poll_once)
 
     def poll_once(self) -> None:
         """Read all trees and the leader, and publish those that have changed or are due."""

@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from connectors.collection.change_filter import ChangeFilter
 from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.schedule import ticks
 from connectors.sessions.ensemble import Ensemble
 from connectors.sessions.members import MemberSession, MemberTracker, RegistrationTree
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
@@ -152,8 +151,8 @@ class SessionCollector:
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         try:
             self.recall(self._history(self._settings.forget_after, stop))
-            for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-                self._metrics.run_poll(self._cluster, self.poll_once)
+            seconds = self._settings.poll_interval.total_seconds()
+            self._metrics.run_polls(self._cluster, seconds, stop, self.poll_once)
         finally:
             self.close()
 

@@ -33,6 +33,7 @@ from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaOutlets
 from connectors.throttle.view import ThrottleView
 from policies.decisions import Alert
 from policies.errors import UserError
+from policies.free_space.wording import render_rate
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS, observed_topic
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
@@ -261,7 +262,7 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
         result = QuotaWorker(watched, outlets, metrics).release(Event(), entity)
         left += (f"Not put back on {watched.cluster}: {name}: {why}" for name, why in result.left.items())
         for name, rate in result.restored.items():
-            yield f"{watched.cluster}: {name} has {_render_rate(rate)} again, as before Headgate."
+            yield f"{watched.cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
         if not result.restored and not result.left:
             yield f"{watched.cluster}: no quota there is one of Headgate's."
     for name, worker in _make_cordon_workers(context, only_set=False).items():
@@ -271,10 +272,6 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
             left.append(f"Cordons were not put back on {name}: {detail_of(error)}")
     if left:
         raise UserError("\n".join(left))
-
-
-def _render_rate(rate: int | None) -> str:
-    return "no quota" if rate is None else f"{human_bytes(rate)}/s"
 
 
 def _list_watched(context: ActuatorContext) -> list[WatchedQuotas]:

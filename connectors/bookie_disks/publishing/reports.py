@@ -1,13 +1,12 @@
 """Reports the outcome for each publish limit to the audit topic if it is new, and counts it."""
 
 from datetime import datetime
-from typing import ClassVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.actuation.reports import AuditLog, FailingMetric
 from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
-from policies.bookie_disks.publish_plan import PublishPlan, PublishReason, PublishVerdict, WantedShare
+from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishReason, PublishVerdict, WantedShare
 
 _OUTCOMES = {
     PublishVerdict.SET: PublishOutcome.APPLIED,
@@ -15,6 +14,8 @@ _OUTCOMES = {
     PublishVerdict.KEEP: PublishOutcome.UNCHANGED,
     PublishVerdict.REFUSE: PublishOutcome.REFUSED,
 }
+_UNPLANNED = PublishPlan(PublishVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
+"""Stands for the plan of a limit that could not be read."""
 
 
 class PublishMetrics(FailingMetric):
@@ -43,12 +44,6 @@ class PublishMetrics(FailingMetric):
 class PublishReports(AuditLog[PublishMetrics]):
     """Reports the outcomes of one cluster's limits; an outcome that repeats the target's last one is left out."""
 
-    levels: ClassVar = {
-        PublishOutcome.UNCHANGED: "debug",
-        PublishOutcome.REFUSED: "warning",
-        PublishOutcome.FAILED: "error",
-    }
-
     def report_done(self, by: str, target: str, plan: PublishPlan, wanted: WantedShare, at: datetime) -> None:
         """Report that one limit is as planned, or was refused by the plan."""
         if plan.record is not None and plan.rate is not None:
@@ -57,27 +52,13 @@ class PublishReports(AuditLog[PublishMetrics]):
             self._metrics.rate.remove(self._cluster, target)
         outcome = _OUTCOMES[plan.verdict]
         if self._is_new(target, (outcome, plan.rate, plan.reason)) or outcome is PublishOutcome.APPLIED:
-            self._emit(by, target, plan, outcome, wanted.factor, at)
+            self._emit(by, target, outcome, plan, wanted.factor, at)
 
     def report_failure(self, by: str, target: str, detail: str, at: datetime) -> None:
         """Report that one limit, or all of the cluster's (an empty target), could not be read or set."""
         self.set_failing(yes=True)
-        if not self._is_new(target, (PublishOutcome.FAILED, detail)):
-            return
-        self._metrics.outcomes.labels(self._cluster, PublishOutcome.FAILED.value).inc()
-        event = PublishApplication(
-            cluster=self._cluster,
-            target=target,
-            by=by,
-            factor=None,
-            verdict=PublishVerdict.SET,
-            reason=PublishReason.DECIDED,
-            rate_bytes_per_second=None,
-            previous_bytes_per_second=None,
-            outcome=PublishOutcome.FAILED,
-            detail=detail,
-        )
-        self._write("publishing", PublishOutcome.FAILED, event.explained(at), at)
+        if self._is_new(target, (PublishOutcome.FAILED, detail)):
+            self._emit(by, target, PublishOutcome.FAILED, _UNPLANNED, None, at, detail)
 
     def report_success(self) -> None:
         """Show that all limits of the cluster are right. The next failure is new."""
@@ -85,7 +66,14 @@ class PublishReports(AuditLog[PublishMetrics]):
         self._last.pop("", None)
 
     def _emit(
-        self, by: str, target: str, plan: PublishPlan, outcome: PublishOutcome, factor: float, at: datetime
+        self,
+        by: str,
+        target: str,
+        outcome: PublishOutcome,
+        plan: PublishPlan,
+        factor: float | None,
+        at: datetime,
+        detail: str | None = None,
     ) -> None:
         self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
         event = PublishApplication(
@@ -98,5 +86,6 @@ class PublishReports(AuditLog[PublishMetrics]):
             rate_bytes_per_second=plan.rate,
             previous_bytes_per_second=plan.found.rate,
             outcome=outcome,
+            detail=detail,
         )
         self._write("publishing", outcome, event.explained(at), at)

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -113,12 +112,6 @@ class AttemptContext:
 
 class QuotaReports(AuditLog[QuotaMetrics]):
     """Reports the outcomes of one cluster's quotas; an outcome that repeats the entity's last one is left out."""
-
-    levels: ClassVar = {
-        QuotaOutcome.UNCHANGED: "debug",
-        QuotaOutcome.REFUSED: "warning",
-        QuotaOutcome.FAILED: "error",
-    }
 
     def __init__(self, cluster: str, outlets: QuotaOutlets, metrics: QuotaMetrics) -> None:
         super().__init__(cluster, outlets.report, metrics)
