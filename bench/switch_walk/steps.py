@@ -208,7 +208,7 @@ def _repeats(fleet: Fleet, draw: Random) -> None:
 
 
 def _somebody_else_directs(fleet: Fleet, draw: Random) -> None:
-    if draw.random() < 0.1:
+    if draw.random() < 0.1 and fleet.kept is None:
         fleet.foreign = Directive(fleet.state.epoch + draw.randrange(1, 3), draw.choice(sorted(fleet.clusters)))
         fleet.contested_heard = True
         fleet.orders.clear()
