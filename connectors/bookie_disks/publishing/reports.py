@@ -22,6 +22,12 @@ class PublishMetrics(FailingMetric):
     """The metrics of the publish actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.overwritten = Counter(
+            "headgate_publish_overwritten",
+            "Times that somebody else changed or deleted a publish limit that Headgate had set.",
+            ("cluster", "target"),
+            registry=registry,
+        )
         super().__init__(
             registry,
             "headgate_publish_failing",
@@ -48,11 +54,16 @@ class PublishReports(AuditLog[PublishMetrics]):
         """Report that one limit is as planned, or was refused by the plan."""
         if plan.record is not None and plan.rate is not None:
             self._metrics.rate.labels(self._cluster, target).set(plan.rate)
+            self._metrics.overwritten.labels(self._cluster, target)  # from 0 on, or the first change would not count
         else:
             self._metrics.rate.remove(self._cluster, target)
         outcome = _OUTCOMES[plan.verdict]
         if self._is_new(target, (outcome, plan.rate, plan.reason)) or outcome is PublishOutcome.APPLIED:
             self._emit(by, target, outcome, plan, wanted.factor, at)
+
+    def report_overwritten(self, target: str) -> None:
+        """Count that somebody else changed a limit that was set."""
+        self._metrics.overwritten.labels(self._cluster, target).inc()
 
     def report_failure(self, by: str, target: str, detail: str, at: datetime) -> None:
         """Report that one limit, or all of the cluster's (an empty target), could not be read or set."""

@@ -79,6 +79,8 @@ class PublishWorker(Worker[FactorOrder]):
         self._records: FoundRecords | None = None
         """None: not read yet, or another process may have changed them."""
         self._carried_out: Mapping[str, WantedShare] | None = None
+        self._confirmed: dict[str, int] = {}
+        """By target, the rate that was set and then read back."""
         self._look_at = 0.0
 
     # --- incoming decisions and readings
@@ -145,6 +147,7 @@ class PublishWorker(Worker[FactorOrder]):
         if not self.may_act():
             # Another process may change the limits and their records now.
             self._look_at, self._records = began + NOT_OURS_SECONDS, None
+            self._confirmed.clear()
             return
         try:
             has_changed = self._attempt(wanted)
@@ -222,6 +225,7 @@ class PublishWorker(Worker[FactorOrder]):
             base = None if settings.base is None else int(settings.base)
             floor = int(settings.floor_bytes_per_second)
             plan = plan_publish(share, records.known.get(target), found, base, floor)
+            self._note_overwritten(target, plan)
             if plan.acts:
                 if not self.may_act():
                     return False
@@ -231,6 +235,14 @@ class PublishWorker(Worker[FactorOrder]):
             return None
         self._reports.report_done(settings.by.value, target, plan, share, self._clock.now())
         return plan.acts
+
+    def _note_overwritten(self, target: str, plan: PublishPlan) -> None:
+        """Count a limit that no longer has the rate with which it was read back."""
+        confirmed = self._confirmed.pop(target, None)
+        if confirmed is not None and plan.found.rate != confirmed:
+            self._reports.report_overwritten(target)
+        if plan.verdict is PublishVerdict.KEEP and plan.record is not None and plan.rate is not None:
+            self._confirmed[target] = plan.rate
 
     def _fail(self, target: str, error: Exception) -> None:
         if not isinstance(error, READ_ERRORS.expected):

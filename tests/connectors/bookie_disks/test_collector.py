@@ -8,9 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.bookie_disks.registration import compare_limits
+from connectors.bookie_disks.registration import CONNECTORS, compare_limits
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
+from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.observations import Outcome
@@ -142,6 +143,16 @@ def test_a_bookie_with_an_id_that_is_no_address_needs_one_in_the_settings() -> N
     assert "name its address in urls" in (poll(named)["blue/x"].detail or "")
     blue = {**named, "bk1/api/v1/config/server_config": {**CONFIG, "bookieId": "blue/x"}}
     assert poll(blue, urls={"blue/x": "http://bk1:8000"})["blue/x"].outcome is Outcome.OK
+
+
+def test_the_doctor_names_the_setting_that_a_bookie_without_http_lacks() -> None:
+    named = {"pulsar": {"admin_url": "http://p"}, "bookie_disks": {"bookie_url": "http://b"}}
+    cluster = Settings.model_validate({"clusters": {"c1": named}}).clusters["c1"]
+    (without, *_) = poll({}).values()
+    (remedy,) = CONNECTORS.remedies(cluster, without)
+    assert without.outcome is Outcome.UNSUPPORTED
+    assert remedy.startswith("bookkeeper.conf: httpServerEnabled=true")
+    assert [*CONNECTORS.remedies(cluster, poll(ONE_DIR)["bk1:3181"])] == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from policies.errors import UserError
 SECRET = "hunter2-and-more"
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
 LIMITED = "policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n"
+DISKS = "clusters: {a: {pulsar: {admin_url: 'http://p'}, bookie_disks: {bookie_url: 'http://b'}}}\n"
 
 
 @pytest.fixture
@@ -98,6 +99,14 @@ DOUBTS = [
     (
         WATCHED + "policies: {throttle: {hard: {available_ratio_below: 0.95}}}",
         "2: policies.throttle.recovery_margin: once payments is stopped it stays so: no volume",
+    ),
+    (
+        DISKS + "policies: {bookie_disks: {hard: {available_ratio_below: 0.10}}}",
+        "2: policies.bookie_disks.hard: 10% free is not above 10%, where a bookie suspends compaction by default",
+    ),
+    (
+        DISKS.replace("'http://b'", "'http://b', poll_interval: 5m"),
+        "1: clusters.a.bookie_disks.poll_interval: 5m is not shorter than policies.bookie_disks.validity (5m)",
     ),
     ("clusters: {'dev-*': {}}", "1: clusters.dev-*: is the name of one cluster: globs work only in policies"),
     (

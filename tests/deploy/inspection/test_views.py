@@ -1,5 +1,6 @@
 """What a person sees of what is in force, on a terminal of any width."""
 
+import json
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,10 +16,13 @@ from policies.decisions import Alert
 from policies.switching.state import SwitchStage
 from policies.throttle.quota_events import QuotaOutcome
 from policies.units import to_millis
-from policies.wire import decision_event
+from policies.wire import audit_event, decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
 from tests.connectors.exporter.loop import START, Loop, decided, paused, quota, reported
 from tests.deploy.inspection.test_in_force import played, record
+from tests.policies.bookie_disks import scenario as disks
+from tests.policies.bookie_disks.scenario import all_disks
+from tests.policies.cases_of_bookies import affinity, racks
 from tests.policies.switching.wire import WireWorld
 
 
@@ -119,6 +123,19 @@ def test_an_explanation_is_the_sentence_the_meaning_of_its_words_and_what_it_res
     assert "payments/1  outcome ok" in text
     assert "headgate/actuator/quotas: outcome applied; The quota was set." in text
     assert f"{explained.decision['verdict']}: " in text
+
+
+def test_a_groups_explanation_has_its_bookies_and_what_would_change_it() -> None:
+    seen = [racks(0, {"g1": "b1 b2"}), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16)]
+    decision = disks.Run(disks.settings()).see(*seen).last("g1")
+    entry = json.loads(audit_event(decision, seen))["data"]
+    parts = (entry["decision_type"], entry["decision"], entry["numbers"], (*entry["otherwise"],))
+    text = shown(explanation_view(Explanation(*parts, (*entry["observations"],))))
+    assert decision.explanation in text
+    assert re.search(r"b2 +0\.5 +False +/l +16\.0 GB +100 GB", text), text
+    assert "lower once bookie b2 /l has 15.6 GB or less free (now 16.0 GB)" in text
+    assert "raise once bookie b2 /l has more than 16.4 GB free" in text
+    assert "c1/b2  cluster c1, outcome ok" in text
 
 
 def test_evidence_that_is_no_longer_kept_is_named() -> None:

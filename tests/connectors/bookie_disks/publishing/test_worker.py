@@ -47,7 +47,8 @@ class Bench:
         kinds = {by: make(self.pulsar.admin()) for by, make in KINDS.items()}
         limits = kinds.pop(self.by)
         watched = WatchedPublishing("c1", self.block, settings(fallback_factor=0.5))
-        metrics = PublishMetrics(CollectorRegistry())
+        self.registry = CollectorRegistry()
+        metrics = PublishMetrics(self.registry)
         others = tuple(kinds.values())
         self.worker = PublishWorker(watched, limits, self._publish, metrics, others, self.clock)
         groups = {"acme/a": ("g1",), "acme/b": ("g1",), "acme/c": ("g2",)}
@@ -89,6 +90,10 @@ class Bench:
         return (
             not pulsar.dynamic and not pulsar.groups and all(p == {"properties": {}} for p in pulsar.policies.values())
         )
+
+    def overwritten(self, target: str) -> float | None:
+        """The count of changes by somebody else."""
+        return self.registry.get_sample_value("headgate_publish_overwritten_total", {"cluster": "c1", "target": target})
 
     def reasons(self) -> list[tuple[str, str, str]]:
         return [(e["target"], e["outcome"], e["reason"]) for e in self.events]
@@ -239,6 +244,19 @@ def test_a_rate_that_a_person_sets_meanwhile_is_replaced_and_put_back_in_the_end
     assert ("acme/a", "applied", "changed_by_hand") in bench.reasons()
     bench.decide(g1=1.0)
     assert bench.pulsar.policies["acme/a"]["publishRate"] == theirs
+
+
+def test_each_change_by_somebody_else_is_counted_and_headgates_own_changes_are_not() -> None:
+    bench = Bench("namespace").decide(g1=0.5, default=1.0).decide(after=6)
+    bench.decide(g1=0.4).decide(after=6).decide(after=6)
+    assert bench.overwritten("acme/a") == 0
+    for times in (1, 2, 3):
+        bench.pulsar.policies["acme/a"].pop("publishRate")
+        bench.decide(after=6).decide(after=6)
+        assert bench.overwritten("acme/a") == times
+    bench.decide(g1=1.0).decide(after=600)
+    assert bench.overwritten("acme/a") == 3
+    assert bench.overwritten("acme/b") == 0
 
 
 def test_a_configured_limit_of_brokers_returns_when_the_dynamic_one_is_deleted() -> None:
