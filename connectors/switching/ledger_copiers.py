@@ -7,10 +7,9 @@ from datetime import timedelta
 
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, metadata_service_uri
-from connectors.bookkeeper.copy_journal import COPIES, ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournal, ZnodeCopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.cluster_sessions import ClusterSessions
-from connectors.switching.dependencies import JournaledCopier
 from connectors.zookeeper.outcomes import UnreadError
 
 
@@ -22,6 +21,14 @@ class CopySettings:
     timeout: timedelta
     replication: Replication | None
     password: bytes
+
+
+@dataclass(frozen=True)
+class JournaledCopier:
+    """A copier from one BookKeeper cluster to another, and the journal of its copies."""
+
+    copier: LedgerCopier
+    journal: CopyJournal
 
 
 class LedgerCopiers:

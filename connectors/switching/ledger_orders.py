@@ -16,9 +16,10 @@ from connectors.bookkeeper.copy_journal import CopyJournalError
 from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.provenance import NOT_OURS
-from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
-from connectors.switching.dependencies import CopierPool, JournaledCopier, LedgerLookup, LedgerReferences
+from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError, ReferenceZnodes
+from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.inventory import make_ledger_reading
+from connectors.switching.ledger_copiers import JournaledCopier, LedgerCopiers
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -97,9 +98,9 @@ class LedgerOrders:
 
     def __init__(
         self,
-        ledgers: LedgerLookup,
-        copiers: CopierPool,
-        references: LedgerReferences,
+        ledgers: ClusterSessions,
+        copiers: LedgerCopiers,
+        references: ReferenceZnodes,
         find_owner: Callable[[str], str | None],
     ) -> None:
         self._ledgers = ledgers

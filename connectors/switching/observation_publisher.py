@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import structlog
 
-from connectors.switching.dependencies import Observer, RegistryReader
-from connectors.switching.registry import RegistryError, RegistryView
+from connectors.switching.cluster_reader import ClusterReader
+from connectors.switching.registry import Registry, RegistryError, RegistryView
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchRegistry
 
@@ -26,8 +26,8 @@ class ObservationPublisher:
     def __init__(
         self,
         cluster: str,
-        registry: RegistryReader,
-        reader: Observer,
+        registry: Registry,
+        reader: ClusterReader,
         publish: Callable[[Reading], None],
         default_bootstrap: str,
         inventory_valid_ms: int = 1_200_000,

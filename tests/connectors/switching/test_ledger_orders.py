@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,7 @@ from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.pulsar.attribution import ValuePart
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
-from connectors.switching.dependencies import JournaledCopier
+from connectors.switching.ledger_copiers import JournaledCopier
 from connectors.switching.ledger_orders import LedgerOrders
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerState
@@ -56,7 +56,8 @@ class World:
         return self.orders().carry_out(decision)
 
     def orders(self) -> LedgerOrders:
-        return LedgerOrders(_Ledgers(self), _Copiers(self), _References(self), lambda _: self.loaded_by)
+        parts = cast("tuple[Any, Any, Any]", (_Ledgers(self), _Copiers(self), _References(self)))
+        return LedgerOrders(*parts, lambda _: self.loaded_by)
 
 
 class _Ledgers:
@@ -74,7 +75,8 @@ class _Copiers:
 
     def get(self, source: str, target: str) -> JournaledCopier:
         assert (source, target) == ("old", "new")
-        return JournaledCopier(_Copier(self._world), _Journal(self._world))
+        copier, journal = cast("tuple[Any, Any]", (_Copier(self._world), _Journal(self._world)))
+        return JournaledCopier(copier, journal)
 
     def limit(self, bytes_per_second: int) -> None:
         self._world.asked.append(f"limit {bytes_per_second}")

@@ -32,7 +32,8 @@ class World:
         self.inventory_outcomes = [Outcome.OK]
         self.published: list[Reading] = []
         monkeypatch.setattr(observation_publisher, "time", self)
-        self.publisher = ObservationPublisher("c1", self, self, self.published.append, "default")
+        parts: Any = self
+        self.publisher = ObservationPublisher("c1", parts, parts, self.published.append, "default")
 
     def monotonic(self) -> float:
         return self.seconds

@@ -166,19 +166,22 @@ class World:
         self.epochs: list[int | None] = [2]
         """The epochs of the directive in ZooKeeper by reading, the last one for good; None: it cannot be read."""
         publish = self.published.append
+        registry: Any = self.registry
+        reader: Any = self.reader
+        parts: dict[str, Any] = {
+            "lease": self.lease,
+            "observations": ObservationPublisher("c1", registry, reader, publish, "old"),
+            "registry_orders": self.registry,
+            "ledger_orders": self.ledgers,
+            "read_epoch": lambda: self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0],
+            "keep_progress": self.registry.write_progress,
+            "publish": publish,
+            "results": ResultOutbox(lambda _key, value: self.results.append(value)),
+            "metrics": SwitchExecutorMetrics(self.series),
+        }
         self.reconciler = SwitchReconciler(
             "c1",
-            Dependencies(
-                lease=self.lease,
-                observations=ObservationPublisher("c1", self.registry, self.reader, publish, "old"),
-                registry_orders=self.registry,
-                ledger_orders=self.ledgers,
-                read_epoch=lambda: self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0],
-                keep_progress=self.registry.write_progress,
-                publish=publish,
-                results=ResultOutbox(lambda _key, value: self.results.append(value)),
-                metrics=SwitchExecutorMetrics(self.series),
-            ),
+            Dependencies(**parts),
             poll_interval=timedelta(0),
             inventory_interval=timedelta(hours=1),
             concurrency=2,
