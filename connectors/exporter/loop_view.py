@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import DecisionsInForce
+from connectors.exporter.effect_samples import EFFECTS, effect_samples
 from connectors.exporter.latency import DecisionLatency
 from connectors.exporter.recent_decisions import RecentDecisions
 from connectors.kafka.tail import Record
@@ -17,7 +18,6 @@ from connectors.policy_view import DECISION_STALE
 from connectors.registration import connectors_of
 from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
-from policies.effects import InForce
 from policies.observations import Observation
 from policies.registry import (
     COMMANDS,
@@ -56,28 +56,6 @@ BAD_RECORDS = Family(
     "Records that this exporter could not read, including those that were in the topics when it started.",
     ("topic", "reason"),
 )
-
-EFFECT_VALUE = Family(
-    "headgate_in_force_value",
-    "The value that an actuator has set for a target, by its reports: bytes a second and broker for quotas.",
-    ("policy", "cluster", "target"),
-)
-EFFECT_SINCE = Family(
-    "headgate_in_force_since_timestamp_seconds", "When that value was set.", ("policy", "cluster", "target")
-)
-EFFECT_FAILING = Family(
-    "headgate_in_force_failing_since_timestamp_seconds",
-    "Since when an actuator has failed to carry a decision out; absent if none fails.",
-    ("policy", "cluster"),
-)
-PAUSED_UNTIL = Family(
-    "headgate_paused_until_timestamp_seconds",
-    "When the pause or maintenance window of a policy ends; absent if it acts.",
-    ("policy", "cluster"),
-)
-EFFECTS = (EFFECT_VALUE, EFFECT_SINCE, EFFECT_FAILING, PAUSED_UNTIL)
-MOST_TARGETS = 50
-"""Limit of the targets of one policy and cluster that have series of their own."""
 
 SERIES_LEFT_OUT = Family(
     "headgate_exporter_series_left_out",
@@ -197,7 +175,7 @@ class LoopView:
                     yield sample
         yield from (Sample(DECISION_STALE, about, value) for about, value in sorted(stale.items()))
         for each in self._in_force.in_force(from_millis(now_ms)):
-            yield from _effect_samples(each)
+            yield from effect_samples(each)
         alerts = Counter((a.alert, a.severity.value, a.cluster) for a in self._in_force.alerts())
         yield from (Sample(ALERTS, labels, count) for labels, count in sorted(alerts.items()))
         yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decision_counts.items()))
@@ -342,19 +320,6 @@ class LoopView:
 
 def _cluster_label(sample: Sample) -> str:
     return sample.labels[sample.family.labels.index("cluster")]
-
-
-def _effect_samples(each: InForce) -> Iterator[Sample]:
-    about = (each.policy, each.cluster)
-    for effect in [effect for effect in each.effects if effect.is_held][:MOST_TARGETS]:
-        if effect.number is not None:
-            yield Sample(EFFECT_VALUE, (*about, effect.target), effect.number)
-        if effect.since is not None:
-            yield Sample(EFFECT_SINCE, (*about, effect.target), effect.since.timestamp())
-    if each.failing_since is not None:
-        yield Sample(EFFECT_FAILING, about, each.failing_since.timestamp())
-    if each.pause is not None and each.pause.quiet_until is not None:
-        yield Sample(PAUSED_UNTIL, about, each.pause.quiet_until.timestamp())
 
 
 def _within_bounds(policy: str, samples: Iterable[Sample]) -> Iterator[Sample]:

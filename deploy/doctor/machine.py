@@ -17,7 +17,8 @@ from connectors.registration import acts_on, connectors_of
 from deploy.java.jars import missing_jars, spark_group
 from deploy.java.jvm import find_java
 from deploy.query.checkpoint import Checkpoint, require_fitting
-from deploy.settings.application import HttpSettings, Settings
+from deploy.settings.application import Settings
+from deploy.settings.http import HttpSettings
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.registry import POLICIES

@@ -29,8 +29,9 @@ from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
-from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
+from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.settings.reload import SettingsReload
+from deploy.settings.watched_cluster import WatchedCluster
 from policies.registry import POLICIES
 
 _log = structlog.get_logger(__name__)

@@ -7,7 +7,8 @@ from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
-from deploy.settings.application import Settings, WatchedCluster
+from deploy.settings.application import Settings
+from deploy.settings.watched_cluster import WatchedCluster
 from policies.errors import UserError
 
 
