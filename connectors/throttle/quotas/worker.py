@@ -14,12 +14,12 @@ from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings
 from connectors.throttle.quotas.client import QuotaApi, QuotaConnection, connect
+from connectors.throttle.quotas.found import describe_quotas
 from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read_broker_settings
 from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
 from policies.errors import UserError
 from policies.free_space.orders import FactorOrder
-from policies.observations import Outcome
 from policies.throttle.quota_coverage import Coverage, find_coverage
 from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import (
@@ -32,9 +32,7 @@ from policies.throttle.quota_plan import (
     plan,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, NamedQuota, QuotaState
 from policies.throttle.settings import ThrottleSettings
-from policies.units import MAX_INT64
 
 _AGAIN_SECONDS = 5.0
 """Pause after a series of attempts that failed."""
@@ -290,37 +288,16 @@ class QuotaWorker(Worker[FactorOrder]):
     def _observe(
         self, wanted: WantedQuota | None, plans: Mapping[Entity, QuotaPlan], seen: BrokerQuotas, coverage: Coverage
     ) -> None:
-        """Publish the quotas that are set, the clients that escape them, and the quotas that somebody else changes."""
-        held = {entity: planned for entity, planned in plans.items() if planned.holds}
-        brokers = self._connection.brokers
-        is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
-        rates = sum(planned.rate or 0 for planned in held.values())
-        settings, callbacks = self._watched.settings, self._find_obstacles(seen).callbacks
-        contests = {entity: each for entity, each in self._own.contests().items() if each.is_contested}
-        state = QuotaState(
-            cluster=self._cluster,
-            outcome=Outcome.OK,
-            factor=wanted.factor if wanted is not None and wanted.applies else None,
-            set_count=len(held),
-            is_settled=is_confirmed and not any(p.reason is QuotaReason.STEPPING for p in held.values()),
-            brokers=brokers,
-            let_through_bytes_per_second=min(rates * brokers, MAX_INT64),
-            window_seconds=self._own.window_seconds,
-            escaping=tuple(
-                NamedQuota(entity=str(e), bytes_per_second=seen.rates.get(e)) for e in coverage.escaping[:MOST_NAMED]
-            ),
-            escaping_count=len(coverage.escaping),
-            contested=tuple(
-                NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
-                for e, c in list(contests.items())[:MOST_NAMED]
-            ),
-            unknown=tuple(
-                NamedQuota(entity=str(e), bytes_per_second=p.found)
-                for e, p in list(plans.items())[:MOST_NAMED]
-                if p.reason is QuotaReason.UNKNOWN_ORIGINAL
-            ),
-            callback_brokers=tuple(sorted(callbacks))[:MOST_NAMED],
-            excluded_users=settings.exclude[:MOST_NAMED] if settings is not None else (),
+        settings = self._watched.settings
+        state = describe_quotas(
+            self._cluster,
+            wanted,
+            plans,
+            {entity: seen.rates.get(entity) for entity in coverage.escaping},
+            self._own,
+            brokers=self._connection.brokers,
+            callback_brokers=self._find_obstacles(seen).callbacks,
+            excluded_users=settings.exclude if settings is not None else (),
         )
         self._reports.observe(state, self._clock.now())
 

@@ -22,7 +22,7 @@ from policies.free_space.orders import FactorOrder
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_originals import Original, owner_number
 from policies.throttle.quota_settings import Entity, QuotaSettings
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quota_state import MOST_NAMED, QuotaState
 from policies.units import format_instant
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, NOTES, Kafka, order
@@ -210,6 +210,13 @@ def test_a_quota_that_may_be_ours_without_a_record_is_no_original_until_an_opera
     bench.restart(*recalled)
     bench.reconcile(order(1.0, 3))
     assert (bench.kafka.rates, bench.events[-1]["outcome"]) == ({ANY: found}, "unchanged")
+
+
+def test_among_many_quotas_the_unknown_originals_are_named_in_the_reading(bench: Bench) -> None:
+    bench.kafka.rates |= {Entity(f"user-{number}"): 9_000_000 for number in range(2 * MOST_NAMED)}
+    bench.kafka.rates[ANY] = 65_536
+    bench.reconcile(order(0.1))
+    assert [each.entity for each in bench.states[-1].unknown] == [str(ANY)]
 
 
 def test_an_operators_value_decides_too(bench: Bench) -> None:
