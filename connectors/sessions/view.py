@@ -92,14 +92,14 @@ class _SessionsCluster:
             if not is_forgotten(member, sessions, self.validity_ms, is_down=False)
         }
         nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n))
-        cluster.nodes = OwnershipNodes(nodes, self.validity_ms)
+        cluster.nodes = OwnershipNodes(nodes, cluster.timeouts)
 
     def forget(self, subject: str) -> None:
         """Drop a member, by its name, or the node of a bundle, by its member and range."""
         cluster = self.cluster
         cluster.members.pop(subject, None)
         nodes = (n for n in cluster.nodes.by_path.values() if not subject.endswith(f"/{bundle_of(n.path)}"))
-        cluster.nodes = OwnershipNodes(nodes, self.validity_ms)
+        cluster.nodes = OwnershipNodes(nodes, cluster.timeouts)
 
 
 @dataclass(slots=True)

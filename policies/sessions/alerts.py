@@ -18,7 +18,7 @@ from policies.sessions.liveness import Certainty, ReadingPair
 from policies.sessions.readings import bundle_of
 from policies.sessions.settings import DEFAULT_TIMEOUT_MS
 from policies.sessions.state import NEVER, NodeRecord
-from policies.units import agreeing, counted, from_millis, human_seconds, name_some
+from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
 
 LOST = "session-lost"
 NOT_REGISTERED = "not-registered"
@@ -132,18 +132,8 @@ def _is_open(context: AlertContext, alert: str, subject: str) -> bool:
 
 
 def _check_all(context: AlertContext) -> Iterator[Condition]:
-    facts, cluster, unread = context.facts, context.cluster, context.facts.unread
-    if unread is not None:
-        yield Condition(
-            alert=UNREAD,
-            subject=cluster,
-            severity=Severity.WARNING,
-            reason=unread.reason,
-            summary=f"ZooKeeper of {cluster} cannot be read ({unread.reason}): this is no loss of sessions, and no "
-            "member is shut down for it",
-            labels={"cluster": cluster},
-            evidence=unread.evidence[:EVIDENCE_LIMIT],
-        )
+    facts = context.facts
+    yield from _check_unread(context)
     yield from _check_losses(context)
     for member in facts.members.values():
         yield from _check_registration(context, member)
@@ -153,6 +143,22 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
     for node in facts.bundles():
         if not (node.exists and node.ephemeral) and node.read_ms >= oldest_ms:
             yield from _check_bundle(context, node)
+
+
+def _check_unread(context: AlertContext) -> Iterator[Condition]:
+    """One condition while ZooKeeper cannot be read. If attempts fail and succeed in turn, it lasts for `settle`."""
+    facts, cluster, unread = context.facts, context.cluster, context.facts.unread
+    oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
+    is_unstable = any(source.relapsed_ms > max(oldest_ms, NEVER) for source in facts.sources.values())
+    if unread is None and not (is_unstable and (UNREAD, cluster) in context.open_alerts):
+        return
+    no_loss = "this is no loss of sessions, and no member is shut down for it"
+    summary = f"ZooKeeper of {cluster} cannot be read ({unread.reason if unread else ''}): {no_loss}"
+    if is_unstable:
+        summary = f"attempts to read ZooKeeper of {cluster} fail and succeed in turn: {no_loss}"
+    evidence = unread.evidence[:EVIDENCE_LIMIT] if unread else ()
+    reason = "unstable" if unread is None else unread.reason
+    yield Condition(UNREAD, cluster, Severity.WARNING, reason, summary, {"cluster": cluster}, evidence)
 
 
 def _check_losses(context: AlertContext) -> Iterator[Condition]:
@@ -211,9 +217,11 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
         begun = _describe_instant(member.begun_ms)
         what = f"has not reconnected since {begun} ({attempts}), and no shutdown was ordered"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
-    if track.unsettled:
+    if track.unsettled or member.liveness.is_unstable:
         settle = human_seconds(facts.settings.settle.total_seconds())
-        what = describe_flapping(track, settle)
+        what = f"was registered and unregistered in turn within {settle}, or collectors disagree about it"
+        if track.unsettled:
+            what = describe_flapping(track, settle)
         yield _report_member(context, FLAPPING, Severity.WARNING, "unsettled", member, what)
     due_ms = facts.load_data_missed_ms(member)
     if due_ms is not None and due_ms <= facts.now_ms:

@@ -20,7 +20,7 @@ from policies.sessions.judge import MemberVerdict, RuledClaim, Verdicts
 from policies.sessions.judge.orders import MemberOrder
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import LastPublishedOrder, LastPublishedRuling
-from policies.units import from_millis, human_seconds
+from policies.units import from_millis, human_seconds, millis_of
 
 NAME = "sessions"
 NAMED_BUNDLES = 100
@@ -70,16 +70,23 @@ class DecisionPublisher:
         ruled = [(r, v.member) for v in verdicts.members for r in v.rulings]
         ruled.sort(key=lambda pair: pair[0].claim.claim.key)
         bundles: list[OwnershipDecision] = []
+        settle_ms = millis_of(self._facts.settings.settle)
         for ruling, member in ruled:
+            last = ruling.claim.claim.last_published
+            if last is not None and last.is_held(ruling.ruling.verdict, self._facts.now_ms, settle_ms):
+                continue
             fingerprint = self._ruling_fingerprint(ruling, member)
             is_renewed = ruling.ruling.verdict in _RENEWED_BUNDLES
-            if self._is_needed(fingerprint, ruling.claim.claim.last_published, is_renewed=is_renewed):
+            if self._is_needed(fingerprint, last, is_renewed=is_renewed):
                 bundles.append(self._rule(ruling, member, fingerprint))
         sessions: list[SessionDecision] = []
         for verdict in verdicts.members:
             if (order := verdict.order) is not None:
-                fingerprint, last = self._order_fingerprint(verdict.member, order), verdict.member.member.last_published
-                if order.brings_down or self._is_needed(fingerprint, last, is_renewed=order.verdict in RENEWED):
+                fingerprint, before = (
+                    self._order_fingerprint(verdict.member, order),
+                    verdict.member.member.last_published,
+                )
+                if order.brings_down or self._is_needed(fingerprint, before, is_renewed=order.verdict in RENEWED):
                     sessions.append(self._order(verdict, order, fingerprint))
         sequence = self._publication.sequence
         return Published(tuple(sessions), tuple(bundles), self._orders, self._rulings, sequence)
@@ -142,7 +149,12 @@ class DecisionPublisher:
     def _rule(self, ruled: RuledClaim, member: MemberFacts, fingerprint: str) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
         session, bundle = member.member.session, bundle_of(claim.path)
-        self._rulings[claim.key] = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint)
+        last, oldest_ms = claim.last_published, facts.now_ms - millis_of(facts.settings.settle)
+        changes = tuple(ms for ms in last.changes if ms > oldest_ms) if last else ()
+        if last is not None and last.verdict is not ruling.verdict:
+            changes = (*changes, facts.now_ms)
+        published = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint, changes)
+        self._rulings[claim.key] = published
         decision = OwnershipDecision(
             **self._next_header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
             verdict=ruling.verdict,

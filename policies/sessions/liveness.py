@@ -7,6 +7,7 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 from dataclasses import dataclass
 from enum import Enum
 
+from policies.confirmation import MOST_CHANGES
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import SessionState
@@ -84,6 +85,8 @@ class Liveness:
     """Whether a valid reading shows its registration."""
     is_no_zombie: bool
     """Whether readings show that it is no zombie: it is registered, unwell by its own answer, dead, or closed."""
+    is_unstable: bool
+    """Whether its registration comes and goes, or collectors disagree about it. Then nothing is concluded from it."""
 
 
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
@@ -95,13 +98,20 @@ def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, setting
     is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
     refuses = health is not None and _has_refused_twice(health, 0)
     is_unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
+    is_unstable = node is not None and is_registration_unstable(node, now_ms, settings)
     return Liveness(
         is_dead,
-        _find_unregistered(member, node, now_ms, settings),
-        _find_unlisted(member, node, now_ms, settings) if is_registered else None,
+        None if is_unstable else _find_unregistered(member, node, now_ms, settings),
+        _find_unlisted(member, node, now_ms, settings) if is_registered and not is_unstable else None,
         is_registered=is_registered,
-        is_no_zombie=is_registered or is_closed or is_dead or is_unwell,
+        is_no_zombie=is_registered or is_closed or is_dead or is_unwell or is_unstable,
+        is_unstable=is_unstable,
     )
+
+
+def is_registration_unstable(node: NodeRecord, now_ms: int, settings: SessionsSettings) -> bool:
+    """Whether a registration came or went more than `MOST_CHANGES` times, and has not been stable for `settle`."""
+    return len(node.changes) > MOST_CHANGES and now_ms < node.changes[-1] + millis_of(settings.settle)
 
 
 def _has_refused_twice(health: Health, since_ms: int) -> bool:

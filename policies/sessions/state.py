@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from policies.alerts import AlertBook
+from policies.confirmation import MOST_CHANGES
 from policies.sessions.decisions import (
     OwnershipReason,
     OwnershipVerdict,
@@ -55,6 +56,8 @@ class SessionTrack(Struct, array_like=True, frozen=True):
     """When it lost its connection within `settle` before the last time."""
     denied_ms: InstantMs = NEVER
     """When a past session was read as connected, since the last reading of the present one."""
+    reopened: tuple[InstantMs, ...] = ()
+    """When a session that was read as closed was read as connected again, within `settle` before the last time."""
 
     @property
     def is_lost(self) -> bool:
@@ -180,6 +183,8 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     before_ms: InstantMs = NEVER
     existed_ms: InstantMs = NEVER
     """When it was last read as existing, of a node that does not exist."""
+    changes: tuple[InstantMs, ...] = ()
+    """When a registration came or went, within `settle` before the last time."""
 
 
 class LastPublishedRuling(Struct, array_like=True, frozen=True):
@@ -189,6 +194,13 @@ class LastPublishedRuling(Struct, array_like=True, frozen=True):
     reason: OwnershipReason
     published_ms: InstantMs
     fingerprint: str = ""
+    changes: tuple[InstantMs, ...] = ()
+    """When the verdict changed, within `settle` before the last time."""
+
+    def is_held(self, verdict: OwnershipVerdict, now_ms: int, settle_ms: int) -> bool:
+        """Whether another verdict waits until this one has stood for `settle`, because it has changed too often."""
+        has_changed_often = len(self.changes) >= MOST_CHANGES and now_ms < self.changes[-1] + settle_ms
+        return verdict is not self.verdict and has_changed_often
 
 
 class Claim(Struct, array_like=True, frozen=True):
@@ -226,6 +238,8 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     """The last failed attempt to read it, or a part of it."""
     recovered_ms: InstantMs = NEVER
     """The first good reading after that attempt; older than `failed_ms` if there was none yet."""
+    relapsed_ms: InstantMs = NEVER
+    """The last failed attempt that followed a good reading, which followed another failed attempt within `settle`."""
 
     def was_unread(self, since_ms: int, lost_ms: int, validity_ms: int) -> bool:
         """Whether an attempt failed after `since_ms`, or the source was unreadable at `lost_ms`.

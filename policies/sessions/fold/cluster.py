@@ -50,7 +50,7 @@ class ClusterState:
         self.members = {m.member: m for m in state.members}
         self._has_new_losses = False
         self._moving = {m.member for m in state.members if m.track is not None and m.track.moves_with_time}
-        self.nodes = OwnershipNodes(state.nodes, self.timeouts.validity_ms)
+        self.nodes = OwnershipNodes(state.nodes, self.timeouts)
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
         self.refused: dict[str, str] = {}
@@ -129,7 +129,10 @@ class ClusterState:
         source = self.sources.get(name, SourceRecord(name))
         if at_ms > source.failed_ms:
             recovered_ms = source.read_ms if source.read_ms > at_ms else source.recovered_ms
-            self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms)
+            # The source had failed lately, and was read since.
+            has_relapsed = source.recovered_ms >= source.failed_ms > at_ms - self.timeouts.settle_ms
+            relapsed_ms = at_ms if has_relapsed else source.relapsed_ms
+            self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms, relapsed_ms=relapsed_ms)
 
     def _pass_time(self, to_ms: int) -> None:
         for name in sorted(self._moving & self.members.keys()):

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
+from policies.confirmation import MOST_CHANGES
 from policies.observations import Observation, Outcome
+from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import NodeKind, OwnedNode, Ownership, Ownerships, find_kind, is_bundle
 from policies.sessions.state import NEVER, NodeRecord
 
@@ -12,12 +14,13 @@ class OwnershipNodes:
 
     Args:
         nodes: the nodes before the step.
-        validity_ms: after a longer gap a member may have been registered in between, so its absence starts again.
+        timeouts: after a gap longer than `validity_ms`, a member may have been registered in between, so its absence
+            starts again. Changes of a registration are remembered for `settle_ms`.
     """
 
-    def __init__(self, nodes: Iterable[NodeRecord], validity_ms: int) -> None:
+    def __init__(self, nodes: Iterable[NodeRecord], timeouts: Timeouts) -> None:
         self.by_path = {n.path: n for n in nodes}
-        self._validity_ms = validity_ms
+        self._timeouts = timeouts
         self._by_owner: dict[str, list[NodeRecord]] | None = None
 
     def bundles(self) -> list[NodeRecord]:
@@ -58,6 +61,7 @@ class OwnershipNodes:
         if find_kind(node) is NodeKind.LEADER:
             return
         path, owner, changed_ms, prior, before_ms = node.path, node.owner_member, at_ms, None, NEVER
+        changes: tuple[int, ...] = ()
         last = self.by_path.get(path)
         if last is not None and at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
             return
@@ -74,18 +78,20 @@ class OwnershipNodes:
             if last_owner is not None and last_owner != owner:
                 prior = last_owner
             before_ms = _previous_ms(last, at_ms)
+            changes = last.changes if last.exists else self._add_change(last, at_ms)
         unreadable_times = 0 if owner is not None else (last.unreadable_times if last else 0) + 1
         # In the order of the fields: keywords cost a third of a step with 9,000 nodes.
         self.by_path[path] = NodeRecord(
             path, at_ms, id_, True, node.ephemeral, owner, node.session, node.czxid, node.version,  # noqa: FBT003
-            changed_ms, prior, unreadable_times, before_ms,
+            changed_ms, prior, unreadable_times, before_ms, NEVER, changes,
         )  # fmt: skip
 
     def _record_absence(self, last: NodeRecord, at_ms: int, id_: str) -> None:
         if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         owner = last.owner if last.exists and last.owner is not None else last.prior
-        has_gap = last.read_ms != NEVER and at_ms - last.read_ms > self._validity_ms and not is_bundle(last.path)
+        is_late = last.read_ms != NEVER and at_ms - last.read_ms > self._timeouts.validity_ms
+        has_gap = is_late and not is_bundle(last.path)
         self.by_path[last.path] = NodeRecord(
             last.path,
             at_ms,
@@ -95,7 +101,14 @@ class OwnershipNodes:
             prior=owner,
             before_ms=_previous_ms(last, at_ms),
             existed_ms=last.read_ms if last.exists else last.existed_ms,
+            changes=self._add_change(last, at_ms) if last.exists else last.changes,
         )
+
+    def _add_change(self, last: NodeRecord, at_ms: int) -> tuple[int, ...]:
+        """Return the changes of a registration with this one; a bundle may have no owner for a while at any time."""
+        if is_bundle(last.path) or last.read_ms == NEVER:
+            return ()
+        return (*(ms for ms in last.changes if ms > at_ms - self._timeouts.settle_ms), at_ms)[-MOST_CHANGES - 1 :]
 
 
 def _previous_ms(last: NodeRecord, at_ms: int) -> int:

@@ -115,9 +115,9 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
     if track.status is SessionStatus.CLOSED:
         # A session that was closed cannot come back: one reading of it is old, two contradict the one that it closed.
         if is_new or seen.session is None or seen.is_repeated:
-            return _restart(_replace_session(track, seen.session), SessionStatus.ESTABLISHED, seen), (
-                SessionEvent.JOINED,
-            )
+            reopened = () if is_new else _add_loss(track.reopened, seen.at_ms, timeouts)
+            joined = _restart(_replace_session(track, seen.session), SessionStatus.ESTABLISHED, seen, reopened)
+            return replace(joined, unsettled=_is_flapping(reopened, timeouts)), (SessionEvent.JOINED,)
         return track, ()
     if is_new and track.status is not SessionStatus.SESSION_LOST:
         track, events = _lose(track, seen.at_ms, timeouts)
@@ -152,10 +152,12 @@ def _expire(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tu
     return _lose(track, seen.at_ms, timeouts)
 
 
-def _close(track: SessionTrack, seen: SessionReading, _: Timeouts) -> tuple[SessionTrack, Events]:
+def _close(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
     if track.status is SessionStatus.CLOSED:
         return track, ()
-    return _restart(track, SessionStatus.CLOSED, seen), (SessionEvent.CLOSED,)
+    closed = _restart(track, SessionStatus.CLOSED, seen, track.reopened)
+    is_flapping = track.unsettled and _is_flapping(track.reopened, timeouts)
+    return replace(closed, unsettled=is_flapping), (SessionEvent.CLOSED,)
 
 
 _TRANSITIONS = {
@@ -191,11 +193,13 @@ def _is_flapping(losses: tuple[int, ...], timeouts: Timeouts) -> bool:
     return len(losses) > FLAPPING_LOSSES and timeouts.settle_ms > 0
 
 
-def _restart(track: SessionTrack, status: SessionStatus, seen: SessionReading) -> SessionTrack:
+def _restart(
+    track: SessionTrack, status: SessionStatus, seen: SessionReading, reopened: tuple[int, ...]
+) -> SessionTrack:
     """Return a track without losses: the member has ended its session in order, or has joined again after that."""
     return SessionTrack(
         status, seen.at_ms, track.read_ms, seen.state, track.session, track.past, track.timeout_ms,
-        track.connected_ms, before_ms=track.before_ms,
+        track.connected_ms, before_ms=track.before_ms, reopened=reopened,
     )  # fmt: skip
 
 

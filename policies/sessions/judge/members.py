@@ -8,6 +8,7 @@ from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.decisions import SessionVerdict as Verdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
+from policies.sessions.fold.session_machine import FLAPPING_LOSSES
 from policies.sessions.judge.orders import WAITING, MemberOrder, Proof, bring_down, explain_losses, guard_fleet
 from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
 from policies.sessions.liveness import Absence
@@ -102,10 +103,12 @@ def _withdraw(member: MemberFacts) -> MemberOrder | None:
 
 def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     evidence, health = (member.member.read_id,), member.member.health
-    if track.status is SessionStatus.CLOSED:
+    if track.status is SessionStatus.CLOSED and not track.unsettled:
         what = "has closed its session in an orderly shutdown: other members may take its bundles"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
-    if member.liveness.is_dead and health is not None:
+    # A process that dies and starts again and again is not given up each time.
+    flaps_on = track.unsettled and len(track.losses) > 2 * FLAPPING_LOSSES
+    if member.liveness.is_dead and health is not None and not flaps_on:
         what = "has lost its session, and its health endpoint has refused two connections in a row: its process is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
     return None
@@ -183,6 +186,9 @@ def describe_absence(health: Health, absence: Absence, facts: Facts) -> str:
 
 def describe_flapping(track: SessionTrack, settle: str) -> str:
     """Word how often a member lost its session or its connection; `settle` is the time in words."""
+    if track.reopened and len(track.reopened) >= max(len(track.losses), len(track.cuts)):
+        times = counted(len(track.reopened), "time")
+        return f"was connected {times} within {settle} after its session had ended, or collectors disagree about it"
     if len(track.losses) >= len(track.cuts):
         return f"lost its session {counted(len(track.losses), 'time')} within {settle}"
     times = counted(len(track.cuts), "time")

@@ -1,14 +1,29 @@
 """Which collector reads first changes no decision; what one reading says and the next denies orders nothing."""
 
 import itertools
+import random
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from policies.observations import Observation
 from tests.policies.sessions import world as worlds
-from tests.policies.sessions.course import BUNDLE, Run, absent, node, owned, registered, session, tree, unregistered
+from tests.policies.sessions.course import (
+    BUNDLE,
+    Run,
+    absent,
+    health,
+    node,
+    owned,
+    registered,
+    session,
+    tree,
+    unread,
+    unregistered,
+)
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -107,6 +122,109 @@ def look(second: float) -> list[Observation]:
         *(registered(second, name, f"0x{name}") for name in names),
         tree(second + 0.001, *nodes),
     ]
+
+
+def everything(second: float, **odd: Observation) -> list[Observation]:
+    """A reading of each kind about b1, and the sessions of others; `odd` takes the place of those of its kind."""
+    names = ("b1", "b2", "b3", "b4")
+    usual = {
+        "session": session(second, "b1", "connected", "0xb1"),
+        "brokers": tree(second, *registrations(*names), name="/loadbalance/brokers"),
+        "bundles": tree(second, node("b1", "0xb1", BUNDLE)),
+        "health": health(second, "b1", listed=True),
+    }
+    others = [session(second, name, "connected", f"0x{name}") for name in names[1:]]
+    return [*(usual | odd).values(), *others]
+
+
+def registrations(*names: str) -> list[dict[str, Any]]:
+    return [node(name, f"0x{name}", f"/loadbalance/brokers/{name}") for name in names]
+
+
+ODD: dict[str, Callable[[float], dict[str, Observation]]] = {
+    "disconnected": lambda s: {"session": session(s, "b1", "disconnected", "0xb1")},
+    "expired": lambda s: {"session": session(s, "b1", "expired", "0xb1")},
+    "closed": lambda s: {"session": session(s, "b1", "closed", "0xb1")},
+    "another session": lambda s: {"session": session(s, "b1", "connected", "0xother")},
+    "another session, expired": lambda s: {"session": session(s, "b1", "expired", "0xother")},
+    "another session, closed": lambda s: {"session": session(s, "b1", "closed", "0xother")},
+    "a session without an id, closed": lambda s: {"session": session(s, "b1", "closed")},
+    "a session without an id, expired": lambda s: {"session": session(s, "b1", "expired")},
+    "a session that cannot be read": lambda s: {"session": unread(s, "b1")},
+    "sessions that cannot be read": lambda s: {"session": unread(s)},
+    "registrations that cannot be read": lambda s: {"brokers": tree(s, name="/loadbalance/brokers", outcome="timeout")},
+    "unregistered": lambda s: {"brokers": tree(s, *registrations("b2", "b3"), name="/loadbalance/brokers")},
+    "no broker registered": lambda s: {"brokers": tree(s, name="/loadbalance/brokers")},
+    "no owner": lambda s: {"bundles": tree(s)},
+    "another owner": lambda s: {"bundles": tree(s, node("b2", "0xb2", BUNDLE))},
+    "an unreadable owner": lambda s: {"bundles": tree(s, node(None, "0xb1", BUNDLE))},
+    "unreachable": lambda s: {"health": health(s, "b1", "unreachable")},
+    "unhealthy": lambda s: {"health": health(s, "b1", healthy=False)},
+    "not listed": lambda s: {"health": health(s, "b1", listed=False)},
+    "expired, and unregistered": lambda s: ODD["expired"](s) | ODD["unregistered"](s),
+    "expired, and owned by another": lambda s: ODD["expired"](s) | ODD["another owner"](s),
+    "expired, and unreachable": lambda s: ODD["expired"](s) | ODD["unreachable"](s),
+    "closed, and unregistered": lambda s: ODD["closed"](s) | ODD["unregistered"](s),
+}
+VALIDITY_SECONDS = 300
+MOST_RECORDS = 16
+"""Of one subject within one validity: four losses, each with a few orders; then it flaps, and little follows."""
+
+
+@pytest.mark.parametrize("collectors", [1, 2, 3])
+@pytest.mark.parametrize("odd", ODD)
+def test_contradicting_readings_are_few_records_and_bring_nobody_down(odd: str, collectors: int) -> None:
+    """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
+    rng = random.Random(f"{odd} {collectors}")
+    run = Run(on_session_lost=rng.choice(["shutdown", "reconnect"]), zombie_after=rng.choice(["30s", "1m", "5m"]))
+    run.together(*everything(0))
+    interval = rng.choice([4.0, 5.0, 6.0])
+    for number in range(int(VALIDITY_SECONDS / interval)):
+        for place, collector in enumerate(rng.sample(range(collectors), collectors)):
+            second = round(1 + interval * (number + place / collectors), 3)
+            is_odd = number % 2 == 1 if collectors == 1 else collector == collectors - 1
+            seen = everything(second, **(ODD[odd](second) if is_odd else {}))
+            named = [replace(each, id=f"{each.id} {collector}", source=f"zk-{collector}") for each in seen]
+            run.together(*rng.sample(named, len(named)))
+    records = Counter((getattr(d, "alert", ""), d.subject) for d in run.published)
+    assert max(records.values(), default=0) <= MOST_RECORDS, records
+    assert not [d for d in run.sessions if d.verdict in ("shutdown", "restart")]
+
+
+def test_a_registration_that_comes_and_goes_is_one_alert_until_it_is_stable() -> None:
+    run = Run().together(*everything(0))
+    for second in range(2, 60, 2):
+        run.together(*everything(second, **(ODD["unregistered"](second) if second % 4 else {})))
+    assert ("session-flapping", "b4") in run.firing()
+    assert ("not-registered", "b4") not in run.firing()
+    (alert,) = [a for a in run.alerts if (a.alert, a.labels["member"]) == ("session-flapping", "b4")]
+    assert alert.summary == (
+        "broker b4 of messaging was registered and unregistered in turn within 3 min, or collectors disagree about it"
+    )
+    for second in range(60, 300, 10):
+        run.together(*everything(second))
+    assert not run.firing()
+
+
+def test_attempts_that_fail_and_succeed_in_turn_are_one_alert() -> None:
+    run = Run().together(*everything(0))
+    for second in range(2, 60, 2):
+        run.see(*everything(second) if second % 4 else [unread(second)])
+    assert [status for _, _, status in run.said("zookeeper-unread")] == ["firing", "resolved", "firing"]
+    assert run.alerts[-1].summary.startswith("attempts to read ZooKeeper of messaging fail and succeed in turn: ")
+    for second in range(60, 300, 10):
+        run.together(*everything(second))
+    assert run.said("zookeeper-unread")[-1][2] == "resolved"
+
+
+def test_a_member_that_flaps_is_gone_when_readings_have_shown_it_closed_for_settle() -> None:
+    run = Run().together(*everything(0))
+    for second in range(2, 40, 2):
+        run.together(*everything(second, **({} if second % 6 else ODD["closed"](second))))
+    assert run.told("b1")[-1][1] != "gone closed"
+    for second in range(40, 300, 5):
+        run.together(*everything(second, **ODD["closed"](second)))
+    assert run.told("b1")[-1][1] == "gone closed"
 
 
 @pytest.mark.parametrize("other", ["disconnected", "expired"])

@@ -2,6 +2,7 @@
 
 from policies.observations import Observation
 from policies.sessions.fold.nodes import OwnershipNodes
+from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import Ownership, Ownerships, registration_path
 from policies.sessions.state import NodeRecord
 from policies.units import to_millis
@@ -11,7 +12,7 @@ OTHER = "/namespace/t/ns/0x40000000_0x80000000"
 
 
 def folded(*readings: Observation, expected: tuple[str, ...] = ()) -> OwnershipNodes:
-    nodes = OwnershipNodes((), 300_000)
+    nodes = OwnershipNodes((), Timeouts(180_000, 300_000))
     for seen in readings:
         if isinstance(seen.reading, Ownerships):
             nodes.fold_tree(seen, seen.reading, expected)
