@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx
 from pydantic import Field, ValidationError
@@ -30,6 +31,7 @@ SOURCE = "headgate/collector/bookie-http"
 """The CloudEvents `source` of this collector's readings."""
 
 _AT_ONCE = 16
+_OTHERS_ASKED = 3
 _LONGEST_NAME = 255
 _MEMBER_HOST = "{host}"
 
@@ -42,7 +44,7 @@ class WatchedBookieDisks(RedactedBlock):
     )
     bookie_url: str = Field(
         description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that resolves to "
-        "any live bookie: it lists the registered bookies.",
+        "any live bookie: it lists the registered bookies. If it does not answer, known bookies are asked.",
     )
     member_url: str = Field(
         default="http://{host}:8000",
@@ -129,12 +131,27 @@ class BookieDisksCollector:
         self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
 
     def _list_registered(self) -> dict[str, str | None]:
-        registered = self._entry.registered()
+        registered = self._ask_for_list()
         if len(registered) > MAX_BOOKIES:
             raise AdminError(Outcome.ERROR, f"{len(registered)} bookies are registered, more than {MAX_BOOKIES}")
         if any(not 0 < len(name) <= _LONGEST_NAME for name in registered):
             raise AdminError(Outcome.ERROR, "a registered bookie has an empty or an endless name")
         return registered
+
+    def _ask_for_list(self) -> dict[str, str | None]:
+        """Ask at `bookie_url`; if that fails, ask a few known bookies, because each of them has the list.
+
+        A list without the bookie that returned it is another cluster's, so it does not count.
+        """
+        try:
+            return self._entry.registered()
+        except READ_ERRORS.expected:
+            known = [(bookie, client) for bookie, client in self._bookies.items() if client is not None]
+            for bookie, client in known[:_OTHERS_ASKED]:
+                with suppress(*READ_ERRORS.expected):
+                    if bookie in (listed := client.registered()):
+                        return listed
+            raise
 
     def _renew_clients(self, registered: Mapping[str, str | None]) -> None:
         for gone in self._bookies.keys() - registered.keys():

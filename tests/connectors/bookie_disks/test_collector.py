@@ -40,6 +40,12 @@ TWO_DIRS: Mapping[str, Any] = {
 
 def poll(answers: Mapping[str, Any], **settings: Any) -> dict[str, BookieDisks]:
     """The readings of one poll, by bookie."""
+    return polls(answers, **settings)[0]
+
+
+def polls(*each: Mapping[str, Any], **settings: Any) -> list[dict[str, BookieDisks]]:
+    """The readings of polls of one collector, by bookie."""
+    answers: Mapping[str, Any] = {}
 
     def take(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/api/v1/bookie/list_bookies" and request.url.params["type"] == "ro":
@@ -55,8 +61,12 @@ def poll(answers: Mapping[str, Any], **settings: Any) -> dict[str, BookieDisks]:
     found: list[Any] = []
     admin = PulsarAdmin(admin_url="http://pulsar:8080")
     metrics = PollMetrics(CollectorRegistry())
-    BookieDisksCollector("c1", watched, admin, found.append, metrics, httpx.MockTransport(take)).poll_once()
-    return {reading.bookie: reading for reading in found}
+    collector, taken = BookieDisksCollector("c1", watched, admin, found.append, metrics, httpx.MockTransport(take)), []
+    for answers in each:
+        found.clear()
+        collector.poll_once()
+        taken.append({reading.bookie: reading for reading in found})
+    return taken
 
 
 def test_each_registered_bookie_is_read_with_its_mode_and_thresholds() -> None:
@@ -136,6 +146,24 @@ def test_bookies_that_cannot_be_listed_are_one_outcome_of_the_cluster(listed: An
     (reading,) = poll({**ONE_DIR, LIST: listed}).values()
     assert (reading.bookie, reading.outcome.value) == ("", outcome)
     assert said in (reading.detail or "")
+
+
+NO_ENTRY: Mapping[str, Any] = {path: 404 for path in ONE_DIR if path.startswith("bk1/")}
+
+
+@pytest.mark.parametrize(
+    ("listed_by_bk2", "outcomes"),
+    [
+        ({"bk1:3181": "bk1", "bk2:3181": "bk2", "bk3:3181": "bk3"}, ["unsupported", "ok", "unsupported"]),
+        ({"bk9:3181": "bk9"}, ["unsupported", "unsupported"]),
+        (404, ["unsupported", "unsupported"]),
+    ],
+    ids=["it has the list", "the list of another cluster", "neither answers"],
+)
+def test_a_bookie_that_lists_no_more_is_replaced_by_a_known_one(listed_by_bk2: Any, outcomes: list[str]) -> None:
+    bk2 = {"bk2/api/v1/bookie/list_bookies": listed_by_bk2}
+    _, readings = polls(ONE_DIR, {**ONE_DIR, **NO_ENTRY, **bk2})
+    assert [reading.outcome.value for reading in readings.values()] == outcomes
 
 
 def test_a_bookie_with_an_id_that_is_no_address_needs_one_in_the_settings() -> None:
