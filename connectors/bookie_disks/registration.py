@@ -1,6 +1,7 @@
 """The bookie-disks policy's I/O: reads the disks of bookies over HTTP, and sets Pulsar's publish limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -23,6 +24,7 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.component import Component
 from connectors.pulsar.outcomes import READ_ERRORS
+from connectors.pulsar.probes import superuser_probe
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -73,13 +75,17 @@ def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
 
 def _probes(context: ProbeContext) -> Iterator[Probe]:
     watched, pulsar = context.cluster.setting(WatchedBookieDisks), context.cluster.pulsar
+    admin = context.clients.pulsar(context.name)
+    if admin is not None and context.cluster.setting(PublishSettings) is not None:
+        yield superuser_probe(f"{context.name}: Pulsar", admin, "set publish limits")
     if watched is None or pulsar is None:
         return
 
     def ask() -> ProbeResult:
         found: list[Reading] = []
         metrics = PollMetrics(CollectorRegistry())
-        BookieDisksCollector(context.name, watched, pulsar, found.append, metrics).poll_once()
+        with closing(BookieDisksCollector(context.name, watched, pulsar, found.append, metrics)) as collector:
+            collector.poll_once()
         return compare_limits([each for each in found if isinstance(each, BookieDisks)], context.settings)
 
     yield Probe(f"{context.name}: BookKeeper", "hard limit above the bookies' thresholds", ask)

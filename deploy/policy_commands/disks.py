@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,7 +68,8 @@ def _read(settings: Settings, cluster: str) -> list[Reading]:
         raise UserError(f"clusters.{cluster}.bookie_disks: is not set, so the disks of its bookies are not watched")
     readings: list[Reading] = []
     metrics = PollMetrics(CollectorRegistry())
-    BookieDisksCollector(cluster, watched, pulsar, readings.append, metrics).poll_once()
+    with closing(BookieDisksCollector(cluster, watched, pulsar, readings.append, metrics)) as collector:
+        collector.poll_once()
     has_groups = sources.bookies is not None or sources.pulsar_bookies is not None
     return [*readings, *(read_cluster(settings, cluster) if has_groups else ())]
 

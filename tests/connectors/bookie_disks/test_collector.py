@@ -11,6 +11,8 @@ from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBooki
 from connectors.bookie_disks.registration import CONNECTORS, compare_limits
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.registration import ProbeContext
+from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
@@ -45,12 +47,11 @@ def poll(answers: Mapping[str, Any], **settings: Any) -> dict[str, BookieDisks]:
 
 def polls(*each: Mapping[str, Any], **settings: Any) -> list[dict[str, BookieDisks]]:
     """The readings of polls of one collector, by bookie."""
-    answers: Mapping[str, Any] = {}
 
     def take(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/api/v1/bookie/list_bookies" and request.url.params["type"] == "ro":
             return httpx.Response(200, json={})
-        answer = answers.get(f"{request.url.host}{request.url.path}", 404)
+        answer = each[len(taken)].get(f"{request.url.host}{request.url.path}", 404)
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, int):
@@ -61,8 +62,9 @@ def polls(*each: Mapping[str, Any], **settings: Any) -> list[dict[str, BookieDis
     found: list[Any] = []
     admin = PulsarAdmin(admin_url="http://pulsar:8080")
     metrics = PollMetrics(CollectorRegistry())
-    collector, taken = BookieDisksCollector("c1", watched, admin, found.append, metrics, httpx.MockTransport(take)), []
-    for answers in each:
+    taken: list[dict[str, BookieDisks]] = []
+    collector = BookieDisksCollector("c1", watched, admin, found.append, metrics, httpx.MockTransport(take))
+    while len(taken) < len(each):
         found.clear()
         collector.poll_once()
         taken.append({reading.bookie: reading for reading in found})
@@ -181,6 +183,25 @@ def test_the_doctor_names_the_setting_that_a_bookie_without_http_lacks() -> None
     assert without.outcome is Outcome.UNSUPPORTED
     assert remedy.startswith("bookkeeper.conf: httpServerEnabled=true")
     assert [*CONNECTORS.remedies(cluster, poll(ONE_DIR)["bk1:3181"])] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ({}, ["hard limit above the bookies' thresholds"]),
+        (
+            {"publish": {"by": "namespace"}},
+            ["admin REST, to set publish limits", "hard limit above the bookies' thresholds"],
+        ),
+    ],
+    ids=["watched", "carried out"],
+)
+def test_the_doctor_asks_for_the_rights_that_publish_limits_need(more: Mapping[str, Any], asked: list[str]) -> None:
+    block = {"pulsar": {"admin_url": "http://p"}, "bookie_disks": {"bookie_url": "http://b"}, **more}
+    settings = Settings.model_validate({"clusters": {"c1": block}})
+    with Connections(settings) as connections:
+        context = ProbeContext("c1", settings.clusters["c1"], BookieDisksSettings(), connections)
+        assert [probe.asks for probe in CONNECTORS.probes(context)] == asked
 
 
 @pytest.mark.parametrize(
