@@ -190,6 +190,8 @@ class InForce:
         original = [effect for effect in self.effects if effect.value is not None]
         if original:
             return f"set: nothing of Headgate's ({_describe_value(original[:1])})"
+        if self.effects:
+            return "set: nothing"
         return "set: nothing, in shadow mode" if self.is_shadow else "set: nothing, no actuator has reported"
 
 
@@ -278,7 +280,8 @@ def _name(effects: Sequence[Effect]) -> str:
 
 
 def _why(effects: Sequence[Effect]) -> str:
-    wanted = f"{effects[0].wanted} for " if effects[0].wanted else ""
+    values = {effect.wanted for effect in effects}
+    wanted = f"{effects[0].wanted} for " if len(values) == 1 and effects[0].wanted else ""
     details = list(dict.fromkeys(effect.detail for effect in effects if effect.detail))
     return f"{wanted}{_name(effects)}" + (f" ({'; '.join(details[:_MOST_NAMED])})" if details else "")
 

@@ -110,8 +110,13 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
             id="a lower rate cannot be set",
         ),
         pytest.param(
+            [(0, applied()), (10, failed(ANY, STOP)), (0, applied(SLOW, ALICE)), (10, failed(ALICE, 2 * STOP))],
+            f"{SET.replace(ANY, f'{ANY}, {ALICE}')}; {DOWN}: {ANY}, {ALICE} (no answer in time)",
+            id="different rates cannot be set",
+        ),
+        pytest.param(
             [(0, quota(QuotaOutcome.REFUSED, SLOW, reason=QuotaReason.QUOTA_CALLBACK))],
-            f"set: nothing, no actuator has reported; not set: 250 kB/s a broker for {ANY} (A broker has a "
+            f"set: nothing; not set: 250 kB/s a broker for {ANY} (A broker has a "
             "`client.quota.callback.class`: it heeds no quotas)",
             id="refused",
         ),
