@@ -67,7 +67,6 @@ class NotificationBook:
             self._end(before, now)  # with other labels it is another alert for Alertmanager
         if alert.status is AlertStatus.FIRING:
             self._firing[key] = notification
-            self._ended.pop(_identity(notification), None)
         elif before is not None:
             self._end(notification, min(notification.ended_at or now, now))  # an end in the future would not end it
 
@@ -85,7 +84,12 @@ class NotificationBook:
 
         Alertmanager notifies of an alert older than `group_wait` at once, so the alert's cause should arrive before it.
         """
-        self._ended = {i: n for i, n in self._ended.items() if now - (n.ended_at or now) <= _RESOLVED_FOR}
+        firing = {_identity(notification) for notification in self._firing.values()}
+        self._ended = {
+            identity: ended
+            for identity, ended in self._ended.items()
+            if identity not in firing and now - (ended.ended_at or now) <= _RESOLVED_FOR
+        }
         found = [*self._firing.values(), *self._ended.values()]
         found.sort(key=lambda n: _GRAVEST_FIRST.index(n.labels["severity"]))
         bodies = [notification.body(now, self._lives) for notification in found]
@@ -101,10 +105,10 @@ class NotificationBook:
         return len(self._firing)
 
     def _end(self, notification: Notification, at: datetime) -> None:
+        # `bodies` leaves it out while another alert with these labels fires. A check here would cost a look at all of them.
         # Alertmanager refuses an end before the start, which different clocks may cause for a short alert.
         ended = replace(notification, ended_at=max(at, notification.started_at))
-        if _identity(ended) not in {_identity(each) for each in self._firing.values()}:
-            self._ended[_identity(ended)] = ended
+        self._ended[_identity(ended)] = ended
 
 
 def notification_of(alert: Alert, page_url: str | None = None) -> Notification:
