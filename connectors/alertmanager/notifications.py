@@ -105,7 +105,7 @@ class NotificationBook:
         return len(self._firing)
 
     def _end(self, notification: Notification, at: datetime) -> None:
-        # `bodies` leaves it out while another alert with these labels fires. A check here would cost a look at all of them.
+        # `bodies` leaves it out while another alert with these labels fires. A check here would look at all alerts.
         # Alertmanager refuses an end before the start, which different clocks may cause for a short alert.
         ended = replace(notification, ended_at=max(at, notification.started_at))
         self._ended[_identity(ended)] = ended

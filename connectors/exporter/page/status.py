@@ -38,6 +38,9 @@ LONGEST_SENTENCE = 1000
 _CONCERNS = {Severity.CRITICAL: Concern.CRITICAL, Severity.WARNING: Concern.WARNING, Severity.INFO: Concern.INFO}
 _GRAVEST_FIRST = list(Concern)
 
+_Cause = tuple[str, str, str, str | None]
+"""A firing alert: policy, name, cluster and subject; without a subject, any of that name and cluster."""
+
 
 @dataclass(frozen=True)
 class StatusDocuments:
@@ -82,7 +85,7 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
         alert_count=len(loop.alerts),
         clusters=tuple(clusters),
     )
-    causes = {(alert.policy, alert.alert, alert.cluster, alert.subject) for alert in loop.alerts}
+    causes = {(a.policy, a.alert, a.cluster, subject) for a in loop.alerts for subject in (a.subject, None)}
     alerts = tuple(_build_alert(alert, loop, causes) for alert in loop.alerts[:SHOWN_ALERTS])
     recent = tuple(_build_line(decision, loop) for decision in loop.recent_decisions)
     return StatusDocuments(
@@ -158,7 +161,7 @@ def _build_line(decision: Decision, loop: LoopSnapshot) -> DecisionLine:
     )
 
 
-def _build_alert(alert: Alert, loop: LoopSnapshot, causes: AbstractSet[tuple[str, str, str, str]]) -> AlertLine:
+def _build_alert(alert: Alert, loop: LoopSnapshot, causes: AbstractSet[_Cause]) -> AlertLine:
     return AlertLine(
         alert=_shorten(alert.alert),
         severity=alert.severity,
@@ -173,14 +176,12 @@ def _build_alert(alert: Alert, loop: LoopSnapshot, causes: AbstractSet[tuple[str
     )
 
 
-def _find_cause(alert: Alert, firing: AbstractSet[tuple[str, str, str, str]]) -> str | None:
+def _find_cause(alert: Alert, firing: AbstractSet[_Cause]) -> str | None:
     """Return the firing alert that explains this one, by the policies' inhibitions."""
     for inhibition in POLICIES[alert.policy].inhibitions if alert.policy in POLICIES else ():
-        if alert.alert in inhibition.effects:
-            for policy, name, cluster, subject in firing:
-                is_same = cluster == alert.cluster and ("subject" not in inhibition.same or subject == alert.subject)
-                if (policy, name) == (alert.policy, inhibition.cause) and is_same:
-                    return name
+        subject = alert.subject if "subject" in inhibition.same else None
+        if alert.alert in inhibition.effects and (alert.policy, inhibition.cause, alert.cluster, subject) in firing:
+            return inhibition.cause
     return None
 
 
