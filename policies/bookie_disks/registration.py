@@ -34,6 +34,11 @@ _ALERTS = (
         "A ledger dir is so full that its bookie suspends compaction: deleting data may free no space.",
     ),
     AlertKind(
+        named.WITHOUT_EFFECT,
+        (Severity.CRITICAL,),
+        "Publishing to a placement group has been stopped for minutes, and the ledger dir that decides still fills.",
+    ),
+    AlertKind(
         named.AT_RISK,
         (Severity.WARNING, Severity.CRITICAL),
         "No more bookies of a placement group than a ledger needs have room above the soft limit; critical if fewer.",

@@ -35,6 +35,13 @@ RUNBOOKS = {
         "thresholds for the time of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
         "The dir is below the share at which the bookie compacts.",
     ),
+    named.WITHOUT_EFFECT: Runbook(
+        "headgate explain {subject}",
+        "See under `carried out` if the limits are set. These escape them: topics with publish rates of their own, "
+        "the recovery of a lost bookie, another user of the disk, and many topics at the lowest rate "
+        "(`publish.floor_bytes_per_second`).",
+        "The dir no longer fills within `time_to_full_alert`, or publishing is no longer stopped.",
+    ),
     named.AT_RISK: Runbook(
         "headgate explain {subject}",
         "Add bookies to the group, or free space on those that have the most. With fewer than a ledger needs, "
