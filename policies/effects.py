@@ -230,7 +230,8 @@ def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
     """Return whether an effect still counts: an old unload does not, nor a bookie that somebody has moved since."""
     if effect.subject in wanted:
         return wanted[effect.subject] is not None
-    return effect.is_held or any(effect.subject.startswith(f"{subject}/") for subject, text in wanted.items() if text)
+    parts = effect.subject.split("/")
+    return effect.is_held or any(wanted.get("/".join(parts[:count])) for count in range(1, len(parts)))
 
 
 def _own_effect(decision: Decision) -> Iterator[Effect]:
