@@ -19,7 +19,7 @@ from policies.sessions.fold import session_machine
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.fold.nodes import OwnershipNodes
-from policies.sessions.readings import bundle_of
+from policies.sessions.readings import NAMESPACES
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NodeRecord, SessionsState, SessionTrack
 
@@ -96,10 +96,8 @@ class _SessionsCluster:
 
     def forget(self, subject: str) -> None:
         """Drop a member, by its name, or the node of a bundle, by its member and range."""
-        cluster = self.cluster
-        cluster.members.pop(subject, None)
-        nodes = (n for n in cluster.nodes.by_path.values() if not subject.endswith(f"/{bundle_of(n.path)}"))
-        cluster.nodes = OwnershipNodes(nodes, cluster.timeouts)
+        self.cluster.members.pop(subject, None)
+        self.cluster.nodes.by_path.pop(f"{NAMESPACES}/{subject.partition('/')[2]}", None)
 
 
 @dataclass(slots=True)

@@ -207,6 +207,13 @@ def test_a_deleted_decision_takes_its_member_along(loop: Loop) -> None:
     assert loop.sessions() == {"established": 1}
 
 
+def test_a_deleted_decision_takes_its_bundle_along(loop: Loop) -> None:
+    key = f"{CLUSTER}/{B1}/t/ns/0x0_0x8"
+    loop.view.fold([Record(DECIDED, key.encode(), None, to_millis(loop.now))], live=True)
+    assert loop.series("headgate_bundles")[CLUSTER, "owned"] == 1
+    assert loop.sessions() == {"established": 2}
+
+
 def test_every_family_and_histogram_has_been_seen_and_is_listed(loop: Loop) -> None:
     recover(loop)
     loop.step(session(DISCONNECTED, B2), after=1)
