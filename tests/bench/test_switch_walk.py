@@ -17,6 +17,7 @@ HARMS = {
     "writes to a cluster that was not read yet": 301324,
     "clients of two HOBs of one cluster": 301408,
     "a switch that was forgotten under a foreign directive": 302035,
+    "a start of a cluster that is not registered": 330583,
     "a clean-up that was forgotten": 310162,
     "two readings of one millisecond": 310376,
     "a way back to a cluster that was unregistered meanwhile": 310937,
