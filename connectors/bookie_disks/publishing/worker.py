@@ -192,11 +192,12 @@ class PublishWorker(Worker[FactorOrder]):
                 return None
             self._records = self._limits.records()
         records = self._records
-        frozen = self._orders().keys() - wanted.keys()
+        orders = self._orders()
+        frozen = orders.keys() - wanted.keys()
         slowed = {group: share for group, share in wanted.items() if share.slows}
         order = sorted(slowed, key=lambda group: (slowed[group].factor, group))
-        everywhere = ALL_BOOKIES_BESIDE_DEFAULT if ALL_BOOKIES_BESIDE_DEFAULT in self._orders() else ALL_BOOKIES
-        groups = {name: group if group in self._orders() else everywhere for name, group in self._groups.items()}
+        everywhere = ALL_BOOKIES_BESIDE_DEFAULT if ALL_BOOKIES_BESIDE_DEFAULT in orders else ALL_BOOKIES
+        groups = {name: group if group in orders else everywhere for name, group in self._groups.items()}
         targets = self._limits.list_targets(groups, everywhere, order)
         results = []
         for target in sorted(targets.keys() | records.known.keys() | records.damaged.keys()):
