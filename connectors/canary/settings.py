@@ -1,9 +1,11 @@
 """The throttle policy's settings for the canary: decide on each reading, in shadow mode, and never alert."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from policies.canary import CANARY
 from policies.settings import PolicySettings
+from policies.throttle.policy import NAME
 
 _BLOCK: dict[str, Any] = {
     "mode": "shadow",
@@ -26,6 +28,6 @@ _BLOCK: dict[str, Any] = {
 """With a soft limit of the whole volume, the factor is the free fraction, so each reading has another decision."""
 
 
-def with_canary(throttle: PolicySettings) -> PolicySettings:
-    """Return the policy's block with the canary's settings, which nothing overrides."""
-    return throttle.with_override(CANARY, _BLOCK)
+def with_canary(blocks: Mapping[str, PolicySettings]) -> dict[str, PolicySettings]:
+    """Return all policies' blocks by name with the canary's settings, which nothing overrides."""
+    return {**blocks, NAME: blocks[NAME].with_override(CANARY, _BLOCK)}

@@ -35,7 +35,6 @@ from policies.canary import CANARY
 from policies.errors import UserError
 from policies.registry import POLICIES
 from policies.settings import PolicySettings
-from policies.throttle.policy import NAME as THROTTLE
 from streaming.checkpoint import CheckpointPlace
 from streaming.host import PolicyHost
 from streaming.settings import StreamSettings, is_loopback, is_on_this_machine
@@ -208,9 +207,7 @@ class Settings(BaseSettings):
     def policy_host(self) -> PolicyHost:
         """Return the host of the policies with these settings."""
         settings = self.policy_settings()
-        if self.canary:
-            settings = {**settings, THROTTLE: with_canary(settings[THROTTLE])}
-        return PolicyHost(settings, self.decided_clusters())
+        return PolicyHost(with_canary(settings) if self.canary else settings, self.decided_clusters())
 
     def loop_kafka(self) -> LoopKafka:
         """Return the settings of the loop's own Kafka.

@@ -34,7 +34,7 @@ class Loop:
     """The policy as the query hosts it for the canary, in virtual time, and the canary beside it."""
 
     def __init__(self, **settings: Any) -> None:
-        block = with_canary(ThrottleSettings.model_validate(settings))
+        block = with_canary({"throttle": ThrottleSettings.model_validate(settings)})["throttle"]
         assert isinstance(block, ThrottleSettings)
         self.policy = ThrottlePolicy(CANARY, block.for_cluster(CANARY))
         self.state: ThrottleState | None = None
@@ -123,7 +123,7 @@ def test_nor_does_its_end_raise_one(loop: Loop) -> None:
 
 def test_the_settings_of_others_stay_as_they_are() -> None:
     given = ThrottleSettings.model_validate({"min_hold": "7s", "clusters": {"dev-*": {"min_hold": "9s"}}})
-    block = with_canary(given)
+    block = with_canary({"throttle": given})["throttle"]
     for cluster in ("payments", "dev-1"):
         told = [each.for_cluster(cluster).model_dump(exclude={"clusters"}) for each in (block, given)]
         assert told[0] == told[1]
