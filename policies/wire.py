@@ -6,7 +6,6 @@ read those. Decoding is strict about required fields and ignores unknown ones.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -211,36 +210,42 @@ def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes
     return _encode(event.event_type, id, event.source, event.subject(), at, event.model_dump(mode="json"))
 
 
-def audit_event(decision: Decision, seen: Sequence[Observation] = (), encoded: dict[str, str] | None = None) -> bytes:
+def audit_event(
+    decision: Decision, seen: Sequence[Observation] = (), encoded: dict[str, tuple[int, Any]] | None = None
+) -> bytes:
     """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster.
 
     Args:
         decision: a decision, or a note.
         seen: the observations of its step. The decision's evidence among them is stored with it up to `EVIDENCE_BYTES`,
             because the observed topics keep records for a day, the audit for a month.
-        encoded: the readings encoded so far in this step, by id; thousands of decisions may rest on one large reading.
+        encoded: the readings encoded so far in this step, by id, each with its size in JSON; thousands of decisions may
+            rest on one large reading.
     """
     data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision.model_dump(mode="json")}
     data["numbers"] = dict(decision.numbers)
-    data["otherwise"] = [asdict(each) for each in decision.otherwise]
+    data["otherwise"] = [{"verdict": each.verdict, "when": each.when} for each in decision.otherwise]
     data["observations"] = list(_rests_on(decision, seen, {} if encoded is None else encoded))
     return _encode(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
 
 
-def _rests_on(decision: Decision, seen: Sequence[Observation], encoded: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _rests_on(
+    decision: Decision, seen: Sequence[Observation], encoded: dict[str, tuple[int, Any]]
+) -> Iterator[dict[str, Any]]:
     """The decision's evidence, as events without the fields that are the same in all."""
     room = EVIDENCE_BYTES
     for each in seen:
         if each.id not in decision.evidence:
             continue
         if each.id not in encoded:
-            encoded[each.id] = each.reading.model_dump_json()
-        data = encoded[each.id]
-        room -= len(data)
+            data = each.reading.model_dump_json()
+            encoded[each.id] = len(data), json.loads(data)
+        size, content = encoded[each.id]
+        room -= size
         if room < 0:
             return
         told = {"id": each.id, "type": each.reading.event_type, "subject": each.reading.subject()}
-        yield {**told, "time": format_instant(each.at), "data": json.loads(data)}
+        yield {**told, "time": format_instant(each.at), "data": content}
 
 
 def _encode(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: Mapping[str, Any]) -> bytes:  # noqa: A002

@@ -227,10 +227,10 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
         yield Output(decision.topic, decision.record_key(), decision_event(decision))
     audited = (*step.decisions, *step.notes)
     # A step may see and decide thousands, and all of them may rest on the same few observations.
-    evidence = {each for decision in audited for each in decision.evidence}
-    named = [each for each in seen if each.id in evidence]
-    encoded: dict[str, str] = {}
+    places = {each.id: n for n, each in enumerate(seen)}
+    encoded: dict[str, tuple[int, Any]] = {}
     for decision in audited:
+        named = [seen[n] for n in sorted(places[id_] for id_ in decision.evidence if id_ in places)]
         yield Output(AUDIT, decision.cluster, audit_event(decision, named, encoded))
 
 

@@ -87,9 +87,9 @@ def _fold_registrations(
     kept = _confirm(None if is_first else cookies, before.cookies_doubt, frozenset(reading.known), seen, settings)
     listed = _list_registrations(reading)
     modes = _confirm_modes(before, listed, seen, settings)
-    listed = {
-        name: (each, _find_mode(name, modes.believed)) for name, (each, _) in listed.items() if name in found.believed
-    }
+    if modes.is_held or modes.doubt.changes or found.believed != names:
+        believed = ((name, each) for name, (each, _) in listed.items() if name in found.believed)
+        listed = {name: (each, _find_mode(name, modes.believed)) for name, each in believed}
     bookies = _update_bookies(
         before,
         {} if found.is_held else listed,

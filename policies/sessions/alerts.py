@@ -140,8 +140,8 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
         yield from _check_session(context, member)
     yield from _check_claims(context)
     oldest_ms = facts.now_ms - facts.validity_ms
-    for node in facts.bundles():
-        if not (node.exists and node.ephemeral) and node.read_ms >= oldest_ms:
+    for node in facts.odd_bundles:
+        if node.read_ms >= oldest_ms:
             yield from _check_bundle(context, node)
 
 
@@ -254,7 +254,8 @@ def _check_claims(context: AlertContext) -> Iterator[Condition]:
     claimants: dict[str, list[str]] = {}
     for member in facts.members.values():
         for claim in member.claims:
-            claimants.setdefault(claim.claim.path, []).append(member.name)
+            if claim.rivals:
+                claimants.setdefault(claim.claim.path, []).append(member.name)
     for path, names in claimants.items():
         if len(names) < 2:
             continue
@@ -315,7 +316,7 @@ def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:
                 found |= {(alert, cluster) for alert in (NOT_REGISTERED, ZOMBIE)}
     if any(has_failed(source, facts.sources.values()) for source in facts.sources.values()):
         found.add((UNREAD, cluster))
-    for node in facts.bundles():
+    for node in facts.bundles:
         if node.read_ms < oldest_ms:
             found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _ABOUT_BUNDLES}
             if not node.exists or not node.ephemeral:

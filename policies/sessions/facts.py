@@ -1,7 +1,7 @@
 """Joins the read models as of one moment into frozen facts, the only input of the rules. No other module joins them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -118,15 +118,20 @@ class Facts:
     @cached_property
     def owned_counts(self) -> Mapping[str, int]:
         """The number of bundles whose nodes name a member, by member."""
-        return Counter(node.owner for node in self.bundles() if node.exists and node.owner is not None)
+        return Counter(node.owner for node in self.bundles if node.exists and node.owner is not None)
 
     @property
     def has_ownership(self) -> bool:
         """Whether it is known which members own bundles. With some load managers, ZooKeeper does not show it."""
-        if any(True for _ in self.bundles()):
+        if self.bundles:
             return True
         trees = (s for name, s in self.sources.items() if name and NAMESPACES.startswith(name.rstrip("/")))
         return any(tree.read_ms != NEVER and tree.outcome == Outcome.OK.value for tree in trees)
+
+    @cached_property
+    def _settled(self) -> frozenset[str]:
+        """The members that will not take back what they owned."""
+        return frozenset(name for name, member in self.members.items() if member.is_settled)
 
     @cached_property
     def validity_ms(self) -> int:
@@ -138,16 +143,22 @@ class Facts:
         """When a published decision lapses: if it still applies, it is published again then."""
         return RepeatSchedule(self.settings.validity, valid_for=1)
 
-    def bundles(self) -> Iterator[NodeRecord]:
+    @cached_property
+    def bundles(self) -> Sequence[NodeRecord]:
         """The nodes that stand for bundles."""
-        return (node for path, node in self.nodes.items() if is_bundle(path))
+        return [node for path, node in self.nodes.items() if is_bundle(path)]
+
+    @cached_property
+    def odd_bundles(self) -> Sequence[NodeRecord]:
+        """The bundles whose node is absent, or outlives every session."""
+        return [node for node in self.bundles if not (node.exists and node.ephemeral)]
 
     def orphan_ms(self, node: NodeRecord) -> int | None:
         """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled."""
         if node.exists or node.prior is None or node.path in self.replaced.covered:
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
-        if owner is not None and owner.track is not None and not owner.is_settled:
+        if owner is not None and owner.track is not None and node.prior not in self._settled:
             return None
         # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
         if node.prior in node.path.split("/"):
@@ -229,15 +240,18 @@ def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: in
     """
     by_key = cluster.claims.by_key
     claims = [by_key[key] for key in sorted(by_key) if key[0] not in replaced.overlapped]
-    claimants: dict[str, dict[str, str | None]] = {}
-    for claim in claims:
-        member = cluster.members.get(claim.member)
-        claimants.setdefault(claim.path, {})[claim.member] = None if member is None else member.session
+    counts = Counter(claim.path for claim in claims)
+    claimants: dict[str, dict[str, str | None]] = {path: {} for path, count in counts.items() if count > 1}
+    for claim in claims if claimants else ():
+        if claim.path in claimants:
+            member = cluster.members.get(claim.member)
+            claimants[claim.path][claim.member] = None if member is None else member.session
     found: dict[str, list[ClaimFacts]] = {}
     for claim in claims:
         node = cluster.nodes.by_path.get(claim.path)
-        several = claimants[claim.path]
-        rivals = {name: s for name, s in several.items() if name != claim.member} if len(several) > 1 else _NO_RIVALS
+        rivals = _NO_RIVALS
+        if claim.path in claimants:
+            rivals = {name: s for name, s in claimants[claim.path].items() if name != claim.member}
         is_stale = node is not None and node.read_ms < oldest_ms
         found.setdefault(claim.member, []).append(ClaimFacts(claim, node, is_stale, rivals))
     return found

@@ -198,15 +198,6 @@ def date_back(seen: Observation) -> Observation:
     return replace(seen, at=seen.at - timedelta(milliseconds=reading.age_ms))
 
 
-def find_kind(node: OwnedNode) -> NodeKind:
-    """Return a node's kind, derived from its path if the reading has none."""
-    if node.kind is not None:
-        return node.kind
-    if node.path == LEADER:
-        return NodeKind.LEADER
-    return NodeKind.BROKER if node.path.startswith(f"{BROKERS}/") else NodeKind.BUNDLE
-
-
 def registration_path(member: str) -> str:
     """The path of the node by which a member registers itself."""
     return f"{BROKERS}/{member}"

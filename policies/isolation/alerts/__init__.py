@@ -112,25 +112,19 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
             evidence=tuple(tried_id for _, tried_id in unstable),
         )
         return
-    waiting = {
-        "bookies": (known.vanished_ms, len(known.registered()), "registered bookie", known.bookies_left),
-        "racks": (known.groups_vanished_ms, len(_find_members(known)), "member", known.members_left),
-        "affinity": (
-            known.affinity_vanished_ms, sum(len(c.namespaces) for c in known.cohorts), "namespace", known.affinity_left,
-        ),
-    }  # fmt: skip
-    where = {"bookies": "", "racks": " of its groups", "affinity": " with an affinity"}
+    since_ms = {"bookies": known.vanished_ms, "racks": known.groups_vanished_ms, "affinity": known.affinity_vanished_ms}
     vanished = []
-    for kind, (since_ms, count, noun, left) in waiting.items():
-        if since_ms is None or kind in facts.disputed:
+    for kind in since_ms:
+        if since_ms[kind] is None or kind in facts.disputed:
             continue
+        whole, left = _count_confirmed(known, kind)
         status, new = known.statuses[kind], len(known.doubts[kind].new)
         if status.read_ms == NEVER:
             vanished.append((f"there is no node with {_READINGS[kind]}", status.tried_id))
             continue
         strangers = f", and {counted(new, 'unknown one')} came" if new else ""
         are = "is" if left == 1 else "are"
-        vanished.append((f"{left} of {counted(count, noun)}{where[kind]} {are} left{strangers}", status.tried_id))
+        vanished.append((f"{left} of {whole} {are} left{strangers}", status.tried_id))
     if vanished:
         yield context.condition(
             UNCONFIRMED,
@@ -152,8 +146,16 @@ def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
             yield f"{_READINGS[kind]} have changed again and again ({listed})", facts.known.statuses[kind].tried_id
 
 
-def _find_members(known: BookieClusterState) -> frozenset[str]:
-    return frozenset(bookie for _, members in known.groups or () for bookie in members)
+def _count_confirmed(known: BookieClusterState, kind: str) -> tuple[str, int]:
+    """Count the confirmed entries of a kind of readings, in words, and those of them that the last reading had."""
+    match kind:
+        case "bookies":
+            return counted(len(known.registered()), "registered bookie"), known.bookies_left
+        case "racks":
+            members = {bookie for _, members in known.groups or () for bookie in members}
+            return f"{counted(len(members), 'member')} of its groups", known.members_left
+    namespaces = sum(len(cohort.namespaces) for cohort in known.cohorts)
+    return f"{counted(namespaces, 'namespace')} with an affinity", known.affinity_left
 
 
 def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from policies.confirmation import MOST_CHANGES
 from policies.observations import Observation, Outcome
 from policies.sessions.fold.session_machine import Timeouts
-from policies.sessions.readings import NodeKind, OwnedNode, Ownership, Ownerships, find_kind, is_bundle
+from policies.sessions.readings import LEADER, NodeKind, OwnedNode, Ownership, Ownerships, is_bundle
 from policies.sessions.state import NEVER, NodeRecord
 
 
@@ -22,10 +22,13 @@ class OwnershipNodes:
         self.by_path = {n.path: n for n in nodes}
         self._timeouts = timeouts
         self._by_owner: dict[str, list[NodeRecord]] | None = None
+        self._bundles: list[NodeRecord] | None = None
 
     def bundles(self) -> list[NodeRecord]:
         """The nodes that stand for bundles."""
-        return [node for path, node in self.by_path.items() if is_bundle(path)]
+        if self._bundles is None:
+            self._bundles = [node for path, node in self.by_path.items() if is_bundle(path)]
+        return self._bundles
 
     def find_bundles(self, member: str) -> list[NodeRecord]:
         """The bundles a member owns, or was the last to own."""
@@ -39,12 +42,12 @@ class OwnershipNodes:
     def fold(self, seen: Observation, reading: Ownership) -> None:
         """Fold in a reading of one node; a failed one changes nothing."""
         if reading.outcome is Outcome.OK:
-            self._by_owner = None
+            self._forget_derived()
             self._record(reading, seen.at_ms, seen.id)
 
     def fold_tree(self, seen: Observation, reading: Ownerships, expected: Iterable[str]) -> None:
         """Fold in a complete reading of a tree: known and `expected` paths that it does not list are absent."""
-        self._by_owner = None
+        self._forget_derived()
         listed, at_ms, id_ = set(), seen.at_ms, seen.id  # the time is computed once, not for each of 9,000 nodes
         for node in reading.nodes:
             listed.add(node.path)
@@ -53,12 +56,15 @@ class OwnershipNodes:
         for path in expected:
             if path not in listed and path.startswith(below):
                 self.by_path.setdefault(path, NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms))
-        for path, last in list(self.by_path.items()):
-            if path not in listed and path.startswith(below):
-                self._record_absence(last, at_ms, id_)
+        for path in self.by_path.keys() - listed:
+            if path.startswith(below):
+                self._record_absence(self.by_path[path], at_ms, id_)
+
+    def _forget_derived(self) -> None:
+        self._by_owner = self._bundles = None
 
     def _record(self, node: OwnedNode, at_ms: int, id_: str) -> None:
-        if find_kind(node) is NodeKind.LEADER:
+        if node.kind is NodeKind.LEADER or (node.kind is None and node.path == LEADER):
             return
         path, owner, changed_ms, prior, before_ms = node.path, node.owner_member, at_ms, None, NEVER
         changes: tuple[int, ...] = ()
