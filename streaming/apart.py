@@ -27,7 +27,7 @@ class SteppedApart(NamedTuple):
 
     result: StepResult
     refused: Mapping[int, BadRecordError]
-    """By place among the observations."""
+    """The refused observations, by their place among all."""
 
 
 def step_apart(

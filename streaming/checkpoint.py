@@ -77,7 +77,7 @@ class CheckpointPlace:
 
     @property
     def location(self) -> str:
-        """As Hadoop takes it: it decodes no percent signs, so a path is written with its blanks and letters."""
+        """The location for Hadoop, which decodes no percent signs: a path is written with its blanks and letters."""
         return self.uri if self.folder is None else f"file://{self.folder}"
 
     @property

@@ -163,7 +163,7 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_records_per_batch))
         # Spark asks for the newest offsets on the connection whose last fetch still waits for records, and Kafka
-        # answers in turn. With the default each batch of a slow topic would lose half a second. A batch reads only
+        # answers in turn. The default would cost each batch of a slow topic half a second. A batch reads only
         # records that exist already, so a fetch need not wait.
         .option("kafka.fetch.max.wait.ms", "1")
         # Readings are levels: the next one replaces those that retention deleted while the loop was down.

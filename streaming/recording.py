@@ -20,7 +20,7 @@ class Recording(NamedTuple):
     """Batches in order, and the reasons why their replay may differ from the live run."""
 
     prefix: str
-    """Of the topics that the records are on."""
+    """The prefix of the topics that the records are on."""
     batches: Sequence[RecordedBatch]
     flaws: Sequence[str]
     """Sentences; empty if the recording is complete."""

@@ -32,7 +32,7 @@ class ObservedRecord(NamedTuple):
     """A record of an observed topic, as Kafka stores it."""
 
     topic: str
-    """With its prefix."""
+    """The full name, with the prefix."""
     partition: int
     offset: int
     appended_ms: int

@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 
 class Ensemble:
-    """Asks all servers in parallel. For one thread; must be closed.
+    """Asks all servers in parallel. Use it from one thread, and close it.
 
     Args:
         sources: the status of each server, by `host:port`.

@@ -19,7 +19,7 @@ from policies.sessions.readings import MAX_NAME, NodeKind, OwnedNode
 @dataclass(slots=True)
 class _Parent:
     last_change: tuple[int, int]
-    """Of its children: the transaction (pzxid), and the number of changes (cversion)."""
+    """The transaction of the last change of its children (pzxid), and the number of such changes (cversion)."""
     children: tuple[str, ...]
 
 

@@ -9,7 +9,7 @@ A session lives while the leader's table lists it. T is its timeout. While it li
   as connected for 5T/6, in which its expiry would have moved.
 
 When the table does not list it any more, it was closed if its timeout cannot have passed, and it has expired otherwise.
-A session does not expire before T has passed since its last sign of life. That sign came after the snapshot before the
+A session does not expire before T has passed since its last sign of life. The sign came after the snapshot before the
 one that showed it. So a session that another client ends with its password counts as closed, and a session with an
 unknown timeout counts as expired.
 """

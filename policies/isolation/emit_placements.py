@@ -54,9 +54,9 @@ class EmittedPlacements:
 
     decisions: tuple[Decision, ...]
     published: tuple[PublishedPlacements, ...]
-    """Those in force after it."""
+    """The placements in force after the step."""
     has_more: bool = False
-    """Whether others are to be published as soon as possible."""
+    """Whether more placements wait for the next step."""
 
 
 def emit_placements(

@@ -43,7 +43,7 @@ class IsolationFacts:
     read: Picture
     """The cluster by the last believed readings: placements rest on it, since brokers act on it."""
     kept: Picture
-    """The same, with what is missing from only one reading so far: alerts rest on it. A second reading may show it
+    """The same, with the things that only one reading lacks so far: alerts rest on it. A second reading may show them
     again."""
     confirmed: Picture
     """The cluster by confirmed readings only: no quarantine is ordered that they forbid."""

@@ -117,13 +117,13 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
     bookies_doubt: Doubt = Doubt()
-    """By bookie: its registration."""
+    """The registrations, by bookie."""
     cookies_doubt: Doubt = Doubt()
-    """By bookie: its cookie."""
+    """The cookies, by bookie."""
     groups_doubt: Doubt = Doubt()
-    """By `group_member_key`: the membership of one bookie in one group."""
+    """The memberships of bookies in groups, each by its `group_member_key`."""
     affinity_doubt: Doubt = Doubt()
-    """By `encode_affinity`: one namespace and its affinity."""
+    """The namespaces with their affinity, each by its `encode_affinity`."""
     affinity_vanished_ms: InstantMs | None = None
     """Since when readings of the affinity wait for confirmation."""
     affinity_left: int = 0
@@ -199,7 +199,7 @@ def affinity_namespace(key: str) -> str:
 
 
 ALL_OTHERS = ""
-"""In place of a namespace: every namespace without an affinity of its own."""
+"""Stands for every namespace without an affinity of its own."""
 
 
 def split_broker_groups(cohorts: tuple[Cohort, ...]) -> tuple[AffinityGroups, tuple[Cohort, ...]]:

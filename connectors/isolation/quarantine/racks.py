@@ -33,7 +33,7 @@ class StoredRegistration:
     czxid: int | None = None
     """The ZooKeeper transaction that created it."""
     registered_at: datetime | None = None
-    """By ZooKeeper's clock."""
+    """The time by ZooKeeper's clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def read_session(client: KazooClient) -> str | None:
 class NegotiatedTimeout:
     """The session timeout T in milliseconds that the server granted, which may differ from the requested one.
 
-    Kazoo does not publish the granted timeout, so it is read from the result of its `_connect`. That works only if the
-    client has not connected yet. Otherwise `granted` stays false until its next connection, and `ms` is the requested
+    Kazoo does not publish the granted timeout, so it is read from the result of its `_connect`. Make this object
+    before the client connects. Otherwise `granted` stays false until its next connection, and `ms` is the requested
     timeout.
 
     Args:

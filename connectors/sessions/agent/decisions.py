@@ -28,7 +28,7 @@ class MemberDecisions:
         )
         self._lock = threading.Lock()
         self._in_force: dict[str | None, SessionDecision | OwnershipDecision] = {}
-        """By the path of a bundle; None for the member itself."""
+        """The decision about each bundle, by its path, and under None the one about the member itself."""
         self._carried_out: set[str] = set()
 
     def take(self, record: bytes, appended_at: datetime) -> bool:

@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionRecovery:
-    """Carries out the recovery of one member. For the agent's thread only.
+    """Carries out the recovery of one member. Only the agent's thread may use it.
 
     Args:
         reconciler: calls the application.

@@ -74,9 +74,9 @@ class Survey:
     listed: frozenset[str]
     """The registered brokers."""
     owned: Mapping[str, Mapping[str, bool]]
-    """By broker: its bundles, and whether it serves them; false while it is unloading one."""
+    """The bundles of each broker, and whether it serves them; false while it is unloading one."""
     unanswered: Mapping[str, str]
-    """By broker without a usable answer: the reason."""
+    """The reason for each broker without a usable answer."""
 
 
 class Brokers:

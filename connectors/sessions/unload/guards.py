@@ -51,7 +51,7 @@ def _judge_unload(
     if member not in active:
         return ActionResult(CommonOutcome.FAILED, "it is letting go of it, and not done yet", active)
     # If the decision names another owner by ZooKeeper, that broker is the rightful one and the member must give up the
-    # bundle (PIP-57). That needs a member with a ZooKeeper session: an unload without one hangs, and leaves the bundle
+    # bundle (PIP-57). The member needs a ZooKeeper session for it: an unload without one hangs, and leaves the bundle
     # unusable there for good. In all other cases ZooKeeper's owner is a rival even if it does not serve the bundle yet,
     # because the unload may delete its node.
     can_unload = decision.session is not None and member in survey.listed

@@ -137,7 +137,7 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
 
 
 def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
-    """Yield what comes and goes from reading to reading, in words, with the id of the last reading."""
+    """Yield the things that come and go from reading to reading, in words, with the id of the last reading."""
     for kind, doubt in facts.known.disputes():
         keys = doubt.unstable_names(facts.now_ms, millis_of(facts.settings.validity))
         if keys and kind not in facts.disputed:

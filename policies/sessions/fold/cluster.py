@@ -54,7 +54,7 @@ class ClusterState:
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
         self.refused: dict[str, str] = {}
-        """By observation id: the bound for which it is refused."""
+        """The refused observations by id, each with the bound that it exceeds."""
 
     def fold(self, observations: Sequence[Observation], now_ms: int) -> None:
         """Fold the observations in, and apply the passing of time up to `now_ms`."""
