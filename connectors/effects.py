@@ -24,25 +24,28 @@ class ReportReader:
         self._policies = report_policies()
         self._policy = policy
         self._reader: EventReader[ActuatorEvent] = EventReader(self._policies)
-        self._clusters: dict[bytes, str] = {}
-        """The cluster of each record key."""
+        self._reports: dict[bytes, Report] = {}
+        """The last report of each record key."""
 
     def fold(self, record: Record) -> None:
-        """Fold one record; a tombstone drops its cluster, which is not watched any more.
+        """Fold one record; a tombstone drops the report of its key.
+
+        The keys of a cluster that is not watched any more are deleted one by one. If the cluster comes back, the
+        deletions in one partition may be read after its new reports in another, so they must not drop those.
 
         Raises:
             BadRecordError: the record is no report.
         """
         key = record.key or b""
         if record.value is None:
-            if (cluster := self._clusters.pop(key, None)) is not None:
-                self.book.forget(cluster)
+            if (before := self._reports.pop(key, None)) is not None:
+                self.book.drop(before)
             return
         event = self._reader.read(record.value)
         data, effect = event.data, event.data.effect()
         of_policy = self._policies[type(data)]
         if effect is None or not self._knows(data.cluster) or self._policy not in (None, of_policy):
             return
-        self._clusters[key] = data.cluster
         at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
-        self.book.fold(Report(of_policy, data.cluster, data.subject(), at, effect))
+        self._reports[key] = Report(of_policy, data.cluster, data.subject(), at, effect)
+        self.book.fold(self._reports[key])

@@ -78,10 +78,18 @@ class EffectBook:
             report = replace(report, at=before.at)  # it began with the first one
         of_target[result] = report
 
-    def forget(self, cluster: str) -> None:
-        """Drop a cluster that is not watched any more."""
-        for about in [about for about in self._reports if about[1] == cluster]:
-            del self._reports[about]
+    def drop(self, report: Report) -> None:
+        """Drop a report whose record was deleted; a newer one about the same target stays."""
+        by_target = self._reports.get((report.policy, report.cluster), {})
+        of_target = by_target.get(report.effect.target, {})
+        last = of_target.get(report.effect.result)
+        if last is None or last.at > report.at:
+            return
+        del of_target[report.effect.result]
+        if not of_target:
+            del by_target[report.effect.target]
+        if not by_target:
+            del self._reports[report.policy, report.cluster]
 
     def known(self) -> Iterable[tuple[str, str]]:
         """Return each policy and cluster with a report."""
