@@ -75,7 +75,7 @@ def find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:
 def derive_quarantine_counterfactuals(order: QuarantineOrder, facts: IsolationFacts) -> tuple[Otherwise, ...]:
     """Name the conditions that end an order, or let a withheld quarantine pass its guard."""
     put, hold, lift = QuarantineVerdict.QUARANTINE, QuarantineVerdict.WITHHOLD, QuarantineVerdict.LIFT
-    again = f"in no group for {format_duration(facts.settings.grace)}"
+    again = f"in no group for {format_duration(facts.settings.grace)}" if facts.settings.grace else "in no group"
     limit = limit_quarantined(len(facts.quarantined), facts.settings)
     full = f"{limit.threshold} are in quarantine (now {limit.value})"
     free = f"{limit.describe(str, is_count=True)} are in quarantine or on their way there (now {limit.value})"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from policies.alerts import Sender, review
-from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms
+from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms, find_ends
 from policies.isolation.bounds import keep_within_bounds
 from policies.isolation.emit import EmittedIsolation, emit, order_schedule
 from policies.isolation.emit_placements import placement_schedule
@@ -47,7 +47,9 @@ class IsolationPolicy:
         judgement = self._judge.judge(facts, before.orders)
         emitted = emit(judgement, facts, before, self._sender.issuer)
         context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
-        book, alerts, review_at = review(before.alerts, conditions(context), now, self._sender)
+        held = tuple(conditions(context))
+        ends = find_ends(context, held)
+        book, alerts, review_at = review(before.alerts, held, now, self._sender, ends=ends)
         after = IsolationState(
             started_ms=before.started_ms,
             cluster=known,

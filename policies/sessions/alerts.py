@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from policies.alerts import MOST_SINGLY, AlertBook, Condition, gather
 from policies.decisions import EVIDENCE_LIMIT, Severity
-from policies.sessions.decisions import SessionReason, SessionVerdict
+from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fleet import has_failed
 from policies.sessions.judge.members import describe_flapping
@@ -87,23 +87,53 @@ def conditions(context: AlertContext) -> Iterator[Condition]:
 
 
 def find_ends(context: AlertContext) -> dict[tuple[str, str], str]:
-    """Why open alerts of lost sessions end though these members have no session: by alert and subject."""
+    """Why open alerts end though what they report is not over: by alert and subject."""
     facts, cluster = context.facts, context.cluster
     together = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
     found: dict[tuple[str, str], str] = {}
     if together:
         found[LOST, cluster] = f"is part of {FLEET_WIDE} of {cluster}/{together[0]} now"
     for entry in context.book.entries:
-        member = facts.members.get(entry.subject.removeprefix(f"{cluster}/")) if entry.alert == LOST else None
-        if member is None or member.track is None or not member.track.is_lost:
+        member = facts.members.get(entry.subject.removeprefix(f"{cluster}/"))
+        if member is None or member.track is None:
             continue
-        if member.liveness.is_dead:
-            found[LOST, entry.subject] = "ends: its process is gone"
-        elif member.track.unsettled:
-            found[LOST, entry.subject] = f"is part of {FLAPPING} of {entry.subject} now"
-        elif member.member.role in together:
-            found[LOST, entry.subject] = f"is part of {FLEET_WIDE} of {cluster}/{member.member.role} now"
+        end = None
+        if entry.alert in (NOT_REGISTERED, ZOMBIE):
+            end = _find_end_of_absence(member, entry.subject)
+        elif member.track.is_lost and entry.alert in (LOST, EXHAUSTED, LOAD_DATA):
+            fleet = f"{cluster}/{member.member.role}" if member.member.role in together else None
+            end = _find_end_of_loss(entry.alert, member, entry.subject, fleet)
+        if end is not None:
+            found[entry.alert, entry.subject] = end
     return found
+
+
+def _find_end_of_absence(member: MemberFacts, subject: str) -> str | None:
+    """Why an alert about a missing registration ends, unless the member has registered itself."""
+    if member.liveness.is_unstable:
+        return f"is part of {FLAPPING} of {subject} now"
+    if member.liveness.is_registered or not member.liveness.is_no_zombie or member.track is None:
+        return None
+    if member.liveness.is_dead:
+        return "ends: its process is gone"
+    is_closed = member.track.status is SessionStatus.CLOSED
+    return "ends: it has closed its session" if is_closed else "ends: its health endpoint no longer answers healthy"
+
+
+def _find_end_of_loss(alert: str, member: MemberFacts, subject: str, fleet: str | None) -> str | None:
+    """Why an alert about a member without a session ends; `fleet` is the subject of a fleet-wide loss, if it is one."""
+    last = member.member.last_published
+    if alert == LOAD_DATA:
+        return "ends: it has lost its session again"
+    if member.liveness.is_dead:
+        return "ends: its process is gone"
+    if alert == EXHAUSTED and last is not None and last.verdict in _ENDS:
+        return f"ends: its {last.verdict.value} is ordered"
+    if alert == EXHAUSTED and last is not None and last.reason is SessionReason.STALE_READING:
+        return "ends: its shutdown waits for a fresh reading"
+    if alert == LOST and member.track is not None and member.track.unsettled:
+        return f"is part of {FLAPPING} of {subject} now"
+    return None if fleet is None else f"is part of {FLEET_WIDE} of {fleet} now"
 
 
 def _summarize(context: AlertContext, alert: str, many: Sequence[Condition]) -> Condition:

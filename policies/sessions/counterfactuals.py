@@ -65,7 +65,9 @@ def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsS
             lost_again,
             (_REPUBLISH, f"it has published no load data for {format_duration(settings.load_data_after)}"),
         ),
-        SessionReason.UNSETTLED: ((_RECOVER, f"it has kept one session for {wait} more"),),
+        SessionReason.UNSETTLED: (
+            (_RECOVER, f"it has kept one session for {wait} more" if decision.seconds_left else "it is read again"),
+        ),
         SessionReason.ZOMBIE: ((_RESUME, "it has registered itself again"),),
         SessionReason.REGISTERED: (lost_again,),
         SessionReason.UNREACHABLE: (has_new,),

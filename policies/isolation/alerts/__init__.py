@@ -4,7 +4,7 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from policies.alerts import Condition
 from policies.confirmation import MOST_CHANGES
@@ -29,7 +29,7 @@ from policies.isolation.messages import explain_placement, list_names
 from policies.isolation.state import NEVER, VANISHED, BookieClusterState, affinity_namespace, split_group_member
 from policies.units import counted, format_duration, millis_of
 
-__all__ = ["IsolationAlertContext", "conditions", "due_ms"]
+__all__ = ["IsolationAlertContext", "conditions", "due_ms", "find_ends"]
 
 _READINGS = {
     "bookies": "the registrations of its bookies",
@@ -41,6 +41,11 @@ _NAME_OF_KEY: Mapping[str, Callable[[str], str]] = {
     "racks": lambda key: split_group_member(key)[1],
     "affinity": affinity_namespace,
 }
+_SUCCESSORS = {
+    UNCONFIRMED: (UNREAD, DISAGREE),
+    HEADROOM: (INFEASIBLE,),
+}
+"""The alerts that report the same thing after it has become worse, or other."""
 
 
 def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -59,6 +64,18 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
         kept |= ABOUT_NAMESPACES
     published = (entry for entry in context.book.entries if entry.said_ms is not None)
     yield from (entry.as_condition() for entry in published if entry.alert in kept)
+
+
+def find_ends(context: IsolationAlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
+    """Why open alerts end though what they report is not over: another alert takes their place."""
+    keys, cluster = {condition.key for condition in held}, context.facts.cluster
+    found: dict[tuple[str, str], str] = {}
+    for entry in context.book.entries:
+        for alert in _SUCCESSORS.get(entry.alert, ()):
+            subject = next((each for each in (entry.subject, cluster) if (alert, each) in keys), None)
+            if subject is not None:
+                found[entry.alert, entry.subject] = f"is part of {alert} of {subject} now"
+    return found
 
 
 def due_ms(context: IsolationAlertContext) -> Iterator[int]:

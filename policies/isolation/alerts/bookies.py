@@ -131,7 +131,9 @@ def _check_missing(context: IsolationAlertContext) -> Iterator[Condition]:
     missing = [bookie for bookie, since_ms in assigned if since_ms is not None and since_ms <= oldest_ms]
     for bookie, groups in _add_groups(context, missing):
         place = f"bookie {bookie.bookie} of {facts.cluster} is in {list_names(groups, len(groups))}"
-        reason, summary = "not_registered", f"{place}, but has not been registered for {format_duration(after)}"
+        reason, summary = "not_registered", f"{place}, but is not registered"
+        if after:
+            summary = f"{place}, but has not been registered for {format_duration(after)}"
         if bookie.never_joined:
             reason, summary = "never_registered", f"{place}, put there in advance: it has never registered"
         labels = {"groups": ",".join(groups[:NAMED_LIMIT])}

@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from tests.policies.isolation.scenario import BASE, GROUPS, LONG, Run, bookies, everything, joined, placement_of, to
+from tests.policies.isolation.scenario import (
+    BASE,
+    GROUPS,
+    LONG,
+    Run,
+    bookies,
+    everything,
+    joined,
+    placement_of,
+    racks,
+    to,
+)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +99,36 @@ def test_groups_and_numbers_agree(writable: str, said: Any, size: int, sentence:
 def test_without_a_grace_a_bookie_has_not_been_in_no_group_for_0s() -> None:
     said = joined(grace="0s").quarantines()[-1].explanation
     assert said == "Bookie bk11 is in no group: it should be put into headgate-quarantine."
+
+
+def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
+    run = joined(grace="0s", member_missing_after="0s").feed(
+        (bookies(70, f"{BASE} bk11#2"), bookies(80, "bk1 bk6 bk7"))
+    )
+    run.see(bookies(95, "bk1 bk6 bk7"))
+    conditions = [each.when for decision in run.published for each in decision.otherwise]
+    assert any("it registers again and is in no group" in when for when in conditions)
+    assert run.latest("group-member-missing").summary == "bookie bk2 of c1 is in default, but is not registered"
+    assert not [text for text in (*conditions, *(d.explanation for d in run.published)) if " 0s" in text]
+
+
+@pytest.mark.parametrize(
+    ("then", "alert", "summary"),
+    [
+        ([racks(20, {**GROUPS, "new": "bk11"})], "unassigned-bookie", "unassigned-bookie of c1/bk11 is over"),
+        (
+            [bookies(20, "bk1 bk6 bk7"), bookies(30, "bk1 bk6 bk7")],
+            "isolation-headroom",
+            "isolation-headroom of c1/acme/a is part of placement-infeasible of c1/acme/a now",
+        ),
+    ],
+    ids=["in a group", "a bookie is lost"],
+)
+def test_an_alert_whose_place_another_takes_is_not_said_to_be_over(then: Any, alert: str, summary: str) -> None:
+    rules = {"rules": "strict", "grace": "0s"}
+    writable = f"{BASE} bk11" if alert == "unassigned-bookie" else BASE
+    run = Run(LONG, rules).see(*everything(0, writable, GROUPS, {"acme/a": "default"})).feed(then)
+    assert run.latest(alert).summary == summary
 
 
 @pytest.mark.parametrize(("groups", "tier"), [({"g": "bk1 bk2"}, "can no longer place its data"),

@@ -5,7 +5,18 @@ import re
 import pytest
 
 from policies.decisions import Alert
-from tests.policies.sessions.course import BUNDLE, Run, health, owned, registered, session, tree, unregistered
+from policies.observations import Observation
+from tests.policies.sessions.course import (
+    BUNDLE,
+    Run,
+    health,
+    owned,
+    recovery,
+    registered,
+    session,
+    tree,
+    unregistered,
+)
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -80,6 +91,90 @@ def test_a_loss_of_a_process_that_is_gone_is_not_said_to_be_over() -> None:
     run.see(session(10, "b1", "expired", "0xb1"), health(11, "b1", "unreachable"), health(12, "b1", "unreachable"))
     (ended,) = alerted(run, "session-lost", "resolved")
     assert ended.summary == "session-lost of messaging/b1 ends: its process is gone"
+
+
+def test_a_loss_of_a_member_that_flaps_is_not_said_to_be_over() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
+    for number in range(4):
+        run.see(session(10 + 10 * number, "b1", "expired", "0xb1"))
+        if number < 3:
+            run.see(session(15 + 10 * number, "b1", "connected", "0xb1"))
+    assert ("session-flapping", "b1") in run.firing()
+    assert ("session-lost", "b1") not in run.firing()
+
+
+@pytest.mark.parametrize(
+    ("then", "summary"),
+    [
+        ([registered(40, "b1", "0xb1")], "is over"),
+        ([session(40, "b1", "closed", "0xb1")], "ends: it has closed its session"),
+        ([health(40, "b1", healthy=False)], "ends: its health endpoint no longer answers healthy"),
+        (
+            [session(40, "b1", "expired", "0xb1"), health(41, "b1", "unreachable"), health(42, "b1", "unreachable")],
+            "ends: its process is gone",
+        ),
+    ],
+    ids=["registered", "closed", "unwell", "dead"],
+)
+def test_a_missing_registration_is_said_to_be_over_only_of_a_member_that_has_one(
+    then: list[Observation], summary: str
+) -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
+    run.see(registered(1, "b1", "0xb1"), unregistered(20, "b1"), health(30, "b1")).feed(then)
+    ended = alerted(run, "not-registered", "resolved")[-1]
+    assert ended.summary == f"not-registered of messaging/b1 {summary}"
+
+
+def test_a_registration_that_comes_and_goes_is_not_said_to_be_there() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
+    for second in (1, 3, 5):
+        run.see(unregistered(second, "b1"), health(second, "b1"), registered(second + 1, "b1", "0xb1"))
+    ended = alerted(run, "not-registered", "resolved")[-1]
+    assert ended.summary == "not-registered of messaging/b1 is part of session-flapping of messaging/b1 now"
+
+
+def test_a_member_that_cannot_reconnect_is_not_said_to_have_a_session_when_its_shutdown_is_ordered() -> None:
+    world = World(*TEN, reconnect_deadline="1m", shutdown_budget=0, zombie_after="10h").until(20).lose("b1").until(100)
+    assert world.fires("reconnect-exhausted", "b1")
+    world.run.reload(reconnect_deadline="1m", shutdown_budget=1, zombie_after="10h")
+    world.until(120)
+    (ended,) = alerted(world.run, "reconnect-exhausted", "resolved")
+    assert ended.summary == "reconnect-exhausted of messaging/b1 ends: its shutdown is ordered"
+
+
+def test_a_process_that_failed_too_often_has_not_reconnected_since_its_own_start() -> None:
+    run = Run(reconnect_limit=3, on_session_lost="shutdown", shutdown_delay="10m").together(
+        *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")]
+    )
+    run.see(session(10, "b1", "expired", "0xb1"), health(20, "b1", "unreachable"), health(200, "b1", healthy=False))
+    for number in range(1, 4):
+        run.see(
+            session(239 + number, "b1", "expired", "0xb1"),
+            recovery(240 + number, "b1", "reconnect", "failed", attempt=number),
+        )
+    (said,) = explained(run, "reconnect_exhausted")
+    assert said.startswith("Broker b1 has not reconnected in 43 s and 3 failed attempts")
+
+
+def test_a_restart_that_waits_for_the_budget_names_the_member_that_is_restarted() -> None:
+    world = World(*TEN, zombie_after="30s").until(20)
+    world.brokers["b1"].registered = False
+    world.until(80).brokers["b2"].registered = False
+    world.until(200)
+    said = explained(world.run, "shutdown_budget")[-1]
+    assert re.search(
+        r"for 30 s: restart it as soon as .* \(1 member at a time; b1 since 08:00:\d\d is not back yet\)", said
+    )
+
+
+def test_a_flapping_member_s_bundles_are_not_cleaned_up_until_it_is_stable() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
+    for second in range(10, 90, 10):
+        run.see(session(second, "b1", "connected" if second % 20 else "disconnected", "0xb1"))
+    assert explained(run, "unsettled")[-1] == (
+        "Broker b1 lost its connection 4 times within 3 min, or collectors disagree about it: no bundle of it is "
+        "cleaned up until its session has been stable for 3 min, in 3 min at the earliest."
+    )
 
 
 @pytest.mark.parametrize("gap_s", [1, 5, 30, 100])
