@@ -94,9 +94,11 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
             if decision.verdict in self.wanted and not has_expired(decision, self._clock.now()):
                 self._add(decision)
 
-    def recall_done(self, decision_id: str) -> None:
+    def recall_done(self, subject: str, decision_id: str) -> None:
         """Drop a decision that was carried out before this start."""
-        self._pending = {s: each for s, each in self._pending.items() if each.decision.decision_id != decision_id}
+        pending = self._pending.get(subject)
+        if pending is not None and pending.decision.decision_id == decision_id:
+            del self._pending[subject]
 
     @property
     def pending_since(self) -> datetime | None:

@@ -187,4 +187,4 @@ class UnloadActuator(Actuator[OwnershipDecision]):
     def _recall_done(self, record: Record) -> None:
         report = read_data(self._outcomes, record)
         if report is not None and report.outcome is UnloadOutcome.DONE and report.cluster in self._own:
-            self._own[report.cluster].recall_done(report.decision_id)
+            self._own[report.cluster].recall_done(report.subject(), report.decision_id)

@@ -215,7 +215,7 @@ def test_what_was_done_before_a_restart_is_not_done_again(bench: Bench) -> None:
     bench.worker.recall(Toy(subject="a"), NOON)
     bench.worker.recall(Toy(subject="b"), NOON)
     assert bench.worker.pending_since == NOON
-    bench.worker.recall_done(Toy(subject="a").decision_id)
+    bench.worker.recall_done("a", Toy(subject="a").decision_id)
     assert bench.reconcile() == ["done"]
     assert bench.tried == ["b"]
     assert Bench().worker.pending_since is None

@@ -514,7 +514,7 @@ def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serv
         known.recall(order, NOON)
     since = [known.pending_since]
     for order in orders:
-        known.recall_done(order.decision_id)
+        known.recall_done(order.subject, order.decision_id)
     since.append(known.pending_since)
     assert since == [NOON, None]
     assert bench.reconcile() == []
