@@ -58,7 +58,8 @@ RUNBOOKS = {
     ),
     named.IDS_BEHIND: Runbook(
         _STATUS,
-        "Send the brokers back, or advance the cluster's ids to the `HOB` in the summary, and let clients reconnect.",
+        "Send the brokers back, or advance the cluster's ids to the `HOB` in the summary. Then Headgate directs "
+        "brokers there again, and they open new clients.",
         "The cluster's ids lie above those of all others.",
     ),
     named.UNPLANNED: Runbook(
