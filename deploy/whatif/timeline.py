@@ -1,9 +1,11 @@
 """The decisions in force over time in replays, by subject, under one or two settings, and where they differ. Pure."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
@@ -142,7 +144,8 @@ def _describe_key(event_type: str, key: str) -> str:
 
 
 def _span_at(course: Sequence[Span], instant: datetime) -> Span | None:
-    return next((span for span in course if span.start <= instant < span.end), None)
+    index = bisect_right(course, instant, key=attrgetter("start")) - 1
+    return course[index] if index >= 0 and instant < course[index].end else None
 
 
 _STYLES = ("green", "yellow", "dark_orange", "red")
