@@ -99,9 +99,15 @@ class Observation:
         return to_millis(self.at)
 
 
-def sort_observations(observations: "list[Observation] | tuple[Observation, ...]") -> list[Observation]:
-    """Sort observations by (at, id) and drop repeated ids, so that their order and repetition do not matter."""
+def sort_observations(
+    observations: "list[Observation] | tuple[Observation, ...]", kinds: tuple[type[Reading], ...] = ()
+) -> list[Observation]:
+    """Sort observations by (at, kind, id) and drop repeated ids, so that their order and repetition do not matter.
+
+    Of one instant, readings of `kinds` come in that order, after all others. So no order of ids changes the result.
+    """
+    ranks = {kind: rank for rank, kind in enumerate(kinds, 1)}
     first: dict[str, Observation] = {}
-    for observation in sorted(observations, key=lambda o: (o.at, o.id)):
+    for observation in sorted(observations, key=lambda o: (o.at, ranks.get(type(o.reading), 0), o.id)):
         first.setdefault(observation.id, observation)
     return list(first.values())

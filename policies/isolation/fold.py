@@ -49,6 +49,8 @@ from policies.units import millis_of, to_millis
 
 _ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
 """The outcomes of attempts that read the system."""
+_KINDS = (BookieAffinity, Bookies, BookieRacks)
+"""The order in which readings of one instant are folded."""
 _Listed = Mapping[str, tuple[BookieRegistration, Presence]]
 """By bookie: its registration, and its mode."""
 
@@ -57,7 +59,7 @@ def fold(
     cluster: BookieClusterState, observations: Sequence[Observation], settings: IsolationSettings
 ) -> BookieClusterState:
     """Return the cluster's state after these observations."""
-    for seen in sort_observations(tuple(observations)):
+    for seen in sort_observations(tuple(observations), kinds=_KINDS):
         match seen.reading:
             case Bookies():
                 cluster = _fold_registrations(cluster, seen, seen.reading, settings)

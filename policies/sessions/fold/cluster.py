@@ -30,6 +30,8 @@ from policies.units import millis_of
 _BEGINS_LOSS = frozenset({SessionEvent.CONNECTION_LOST, SessionEvent.SESSION_LOST})
 _ENDS_LOSS = frozenset({SessionEvent.RECONNECTED, SessionEvent.CLOSED})
 
+_KINDS = (MemberHealth, Ownership, Recovery, ZkSession, Ownerships)
+"""The order in which readings of one instant are folded."""
 MOST_MEMBERS = 10_000
 MOST_NODES = 200_000
 MOST_SOURCES = 100
@@ -58,7 +60,7 @@ class ClusterState:
 
     def fold(self, observations: Sequence[Observation], now_ms: int) -> None:
         """Fold the observations in, and apply the passing of time up to `now_ms`."""
-        for seen in sort_observations([date_back(each) for each in observations]):
+        for seen in sort_observations([date_back(each) for each in observations], kinds=_KINDS):
             self._pass_time(min(seen.at_ms, now_ms))
             if (why := self._find_excess(seen.reading)) is not None:
                 self.refused[seen.id] = why

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.bookie_readings import NamespaceAffinity
@@ -196,6 +196,7 @@ def test_a_reading_that_contradicts_and_is_contradicted_orders_nothing(
     assert run_with(odd) == run_with()
 
 
+@example(["y", "x", "z"], ["bk11"], {"default": "bk11"}, {})
 @given(st.permutations(["x", "y", "z"]), odd_names, odd_groups, odd_namespaces)
 def test_the_order_of_collectors_within_an_instant_changes_no_decision(
     order: list[str], names: list[str], groups: dict[str, str] | None, namespaces: dict[str, Any]
