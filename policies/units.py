@@ -32,7 +32,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _WORDED = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|s|m|h|d|w)[a-z]*", re.IGNORECASE)
 _SECONDS_IN = {"milli": ("ms", 1), "w": ("d", 7)}
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})")
-_SIZE = re.compile(r"\s*\d*\.?\d+\s*\w*\s*")
+_SIZE = re.compile(r"\s*(?:\d+(?:\.\d+)?|\.\d+)\s*(?:[^\W\d]\w*)?\s*")
 _SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])(?!b(?:it|ps))\w*", re.IGNORECASE)
 _RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?B)(?: ?/ ?s(?:ec)?| per second|ps)")
 _LONGEST_TEXT = 1000

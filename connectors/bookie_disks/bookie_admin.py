@@ -20,7 +20,7 @@ from policies.observations import Outcome
 _DEFAULT_PORT = "3181"
 _READ_ONLY_AT, _WARN_AT = 0.95, 0.90
 """BookKeeper's defaults of `diskUsageThreshold` and `diskUsageWarnThreshold`."""
-_GAUGE = re.compile(r"^bookie_ledger_dir_(\S+?)_usage(?:\{[^}]*\})? (\S+)", re.MULTILINE)
+_GAUGE = re.compile(r"^bookie_ledger_dir_([^\s{]+)_usage(?:\{[^}\n]*\})? (\S+)", re.MULTILINE)
 _NO_METRIC_CHARACTER = re.compile(r"[^a-zA-Z0-9_:]")
 _TOLERANCE = 0.02
 """The sums and the gauges are read one after the other: their used shares may differ by this much."""

@@ -38,7 +38,10 @@ _DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) \
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _SESSION = re.compile(r"\t0x([0-9a-f]{1,16})")
 _OWNER = re.compile(r"0x([0-9a-f]{1,16}):")
-_CONNECTION = re.compile(r"\brecved=(\d{1,19}),.*\bsid=0x([0-9a-f]{1,16}),.*\bto=(\d{1,10}),")
+# One search for each field: a single expression takes hours for a hostile line.
+_RECEIVED = re.compile(r"\brecved=(\d{1,19}),")
+_SESSION_ID = re.compile(r"\bsid=0x([0-9a-f]{1,16}),")
+_TIMEOUT = re.compile(r"\bto=(\d{1,10}),")
 
 
 class FourLetterWords:
@@ -152,9 +155,9 @@ def parse_cons(lines: Iterable[str]) -> tuple[Connection, ...]:
     """
     connections, line = [], "none"
     for line in lines:
-        if match := _CONNECTION.search(line):
-            received, session, timeout_ms = match.groups()
-            connections.append(Connection(int(session, 16), int(timeout_ms), int(received)))
+        received, session, timeout_ms = (field.search(line) for field in (_RECEIVED, _SESSION_ID, _TIMEOUT))
+        if received and session and timeout_ms:
+            connections.append(Connection(int(session[1], 16), int(timeout_ms[1]), int(received[1])))
     if line:  # the last one is empty
         raise _cut_short("cons")
     return tuple(connections)

@@ -213,6 +213,18 @@ def test_an_instant_can_be_written_in_utc(text: str, is_accepted: bool) -> None:
         TypeAdapter(Instant).validate_json(f'"{text}"', strict=True)
 
 
+@given(st.from_regex(r"[ ]{0,2}[0-9]{0,3}\.?[0-9]{1,3}[ ]{0,2}(?:[kKMG]i?B|B)?", fullmatch=True))
+def test_every_number_with_a_unit_is_a_size(text: str) -> None:
+    TypeAdapter(Size).validate_python(text)
+
+
+def test_a_hundred_hostile_sizes_are_refused_at_once() -> None:
+    """An expression that may split the digits in two places needs 4 s for each."""
+    for _ in range(100):
+        with pytest.raises(ValidationError, match="is not a size"):
+            TypeAdapter(Size).validate_python("9" * 999 + "!")
+
+
 @pytest.mark.parametrize("kind", [Size, Duration])
 def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
     with pytest.raises(ValidationError, match="it has 200001 characters") as refused:

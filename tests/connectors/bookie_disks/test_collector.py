@@ -121,6 +121,10 @@ def test_a_threshold_of_the_configuration_counts() -> None:
             "error", "75% of all bytes are used, of single dirs 10% to 12%", id="sums that contradict the dirs",
         ),
         pytest.param({"bk1/metrics": "bookie_ledger_dir__data_l_0_usage x\n"}, "error", "no number", id="a gauge"),
+        pytest.param(
+            {"bk1/metrics": "bookie_ledger_dir_" + "_usage{" * 500_000 + "\nbookie_ledger_dir__data_l_0_usage x\n"},
+            "error", "no number", id="a hostile line before it",
+        ),
     ],
 )  # fmt: skip
 def test_a_bad_answer_of_one_bookie_is_an_outcome_with_a_sentence(

@@ -321,6 +321,11 @@ def test_numbers_of_any_length_are_no_exception() -> None:
     assert parse_cons([line, ""]) == ()
 
 
+def test_a_hostile_line_of_connections_takes_time_in_proportion_to_its_length() -> None:
+    """A single expression with all fields would compare 10^14 combinations of them."""
+    assert parse_cons(["recved=1," * 50_000 + "sid=0x1," * 50_000, ""]) == ()
+
+
 def test_many_nodes_of_one_session_take_time_in_proportion_to_their_number() -> None:
     """One pass appends 100,000 nodes; joining tuples, it would copy five thousand million of them."""
     nodes = [f"\t/node/{number}" for number in range(100_000)]
