@@ -174,6 +174,6 @@ def _make_reconciler(
 def _make_ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> LedgerOrders:
     settings, sessions = watched.settings, watched.sessions
     replication = settings.replication.sizes() if settings.replication else None
-    copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password())
+    copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password)
     copiers, references = LedgerCopiers(sessions, copies, jvm), ReferenceZnodes(sessions.brokers)
     return LedgerOrders(sessions, copiers, references, sessions.find_owner)

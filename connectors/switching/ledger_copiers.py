@@ -20,7 +20,8 @@ class CopySettings:
     concurrency: int
     timeout: timedelta
     replication: Replication | None
-    password: bytes
+    password: Callable[[], bytes]
+    """Returns the password of the ledgers as it is now; raises UserError if its file cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,21 @@ class LedgerCopiers:
         self._lock = threading.Lock()
         self._bytes_per_second = 0
         self._copiers: dict[tuple[str, str], JournaledCopier] = {}
+        self._password = b""
+        """The password of these copiers."""
 
     def get(self, source: str, target: str) -> JournaledCopier:
-        """Return the copier from one cluster to another.
+        """Return the copier from one cluster to another. After the password has changed, it is another one.
 
         Raises:
             UnreadError: a cluster's identity cannot be read.
             NotConnectedError: its ZooKeeper cannot be reached.
             UserError: the settings have no such cluster, its settings are wrong, or both are the same.
         """
+        if (password := self._settings.password()) != self._password:
+            self.close()
         with self._lock:
+            self._password = password
             if (source, target) not in self._copiers:
                 self._copiers[(source, target)] = self._make(source, target)
             return self._copiers[(source, target)]
@@ -89,4 +95,4 @@ class LedgerCopiers:
         if seen.instance_id is None or seen.layout is None:
             raise UnreadError(f"{metadata.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
         uri = metadata_service_uri(self._sessions.connection(name), metadata.ledgers_root, seen.layout)
-        return LedgerCluster(seen.instance_id, uri, password=self._settings.password)
+        return LedgerCluster(seen.instance_id, uri, password=self._password)

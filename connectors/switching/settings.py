@@ -57,7 +57,9 @@ class SwitchExecution(RedactedBlock):
         default=None,
         description="Password of the ledgers: the brokers' `managedLedgerPassword`. Default: none, as theirs.",
     )
-    ledger_password_file: Path | None = Field(default=None, description="File with the password.")
+    ledger_password_file: Path | None = Field(
+        default=None, description="File with the password; read again when it changes."
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield mistakes, see `RedactedBlock`."""

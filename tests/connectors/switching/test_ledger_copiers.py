@@ -1,6 +1,7 @@
 """The copiers of a broker cluster: one for each move, made when it is first needed, each with the limit in force."""
 
 import json
+from base64 import b64encode
 from datetime import timedelta
 from queue import SimpleQueue
 
@@ -45,7 +46,8 @@ class Jvm(BookKeeperJvm):
 class World:
     def __init__(self) -> None:
         self.sessions, self.jvm, self.jvms = MemorySessions(), Jvm(), 0
-        settings = CopySettings(4, timedelta(seconds=5), None, b"secret")
+        self.password = b"secret"
+        settings = CopySettings(4, timedelta(seconds=5), None, lambda: self.password)
         self.copiers = LedgerCopiers(self.sessions, settings, self._start)
 
     def _start(self) -> BookKeeperJvm:
@@ -92,6 +94,15 @@ def test_closed_they_are_made_anew_when_needed(world: World) -> None:
     world.copiers.close()
     assert world.jvm.closed == 1
     assert world.copiers.get("old", "new") is not before
+
+
+def test_a_password_that_is_changed_later_is_that_of_the_next_copy(world: World) -> None:
+    for password in (b"secret", b"secret", b"rotated"):
+        world.password = password
+        world.copiers.get("old", "new").copier.copy(7)
+    made = [settings["source"]["password"] for settings in world.jvm.made]  # type: ignore[index]
+    assert made == [b64encode(each).decode() for each in (b"secret", b"rotated")]
+    assert world.jvm.closed == 1
 
 
 def test_a_move_within_one_cluster_is_refused(world: World) -> None:
