@@ -1,10 +1,11 @@
-"""When the query looks for records."""
+"""When the query looks for records, and which ones it reads."""
 
 from unittest.mock import MagicMock, call
 
 import pytest
 
-from streaming.query import set_polling_interval
+from streaming.query import Wiring, _source, set_polling_interval
+from streaming.settings import StreamSettings
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
@@ -26,3 +27,11 @@ def test_batches_wait_for_records_or_for_the_interval_and_not_for_both(
     session.sparkContext.getConf().contains.return_value = False
     assert set_polling_interval(session, interval_ms) == apart_ms
     assert session.conf.set.call_args_list == ([] if waits is None else [call(POLLING_DELAY, waits)])
+
+
+def test_a_record_of_an_aborted_transaction_is_not_read() -> None:
+    reader = MagicMock()
+    for method in (reader.format, reader.options, reader.option):
+        method.return_value = reader
+    _source(MagicMock(readStream=reader), Wiring({}, "headgate", "nowhere"), StreamSettings())
+    assert call("kafka.isolation.level", "read_committed") in reader.option.call_args_list
