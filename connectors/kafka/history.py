@@ -110,7 +110,9 @@ def last_readings(
 def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
     errors: list[KafkaError] = []
     options = {**connection.for_confluent(), "group.id": "headgate-replay", "enable.auto.commit": False}
-    consumer = build_client(Consumer, {**options, "error_cb": errors.append})
+    # The last offsets of a partition may be a transaction's, and have no record.
+    options |= {"enable.partition.eof": True, "error_cb": errors.append}
+    consumer = build_client(Consumer, options)
     try:
         yield consumer
     except KafkaException as error:

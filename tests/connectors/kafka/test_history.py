@@ -52,6 +52,9 @@ class Message:
         return self.fault
 
 
+MARKER = b"the end of a transaction"
+
+
 class Consumer:
     """Topics in memory: each a list of partitions, each a list of (seconds after noon, value)."""
 
@@ -62,6 +65,7 @@ class Consumer:
 
     def __init__(self, options: dict[str, Any], logger: logging.Logger) -> None:
         assert options["enable.auto.commit"] is False
+        self._tells_ends = options["enable.partition.eof"]
         assert logger.name == "headgate.librdkafka", "not what it says on standard error"
         self.assigned = TopicPartition("", 0, 0)
         self._tell = options["error_cb"]
@@ -92,7 +96,10 @@ class Consumer:
         start = self.assigned.offset
         found = self._records(self.assigned)[start : start + self.batch]
         self.assigned = TopicPartition(self.assigned.topic, self.assigned.partition, start + len(found))
-        return [Message(to_millis(at(s)), start + n, value) for n, (s, value) in enumerate(found)]
+        messages = [Message(to_millis(at(s)), start + n, v) for n, (s, v) in enumerate(found) if v is not MARKER]
+        is_end = self._tells_ends and self.assigned.offset == len(self._records(self.assigned))
+        end = Message(0, self.assigned.offset, None, KafkaError(KafkaError._PARTITION_EOF))
+        return [*messages, end] if is_end else messages
 
     def close(self) -> None:
         type(self).closed += 1
@@ -116,6 +123,11 @@ def read(topics: list[str], since: float, to: float) -> list[AppendedRecord]:
 def test_records_of_several_partitions_come_in_the_order_they_were_appended(consumer: type[Consumer]) -> None:
     consumer.topics = {"a": [[(1, b"1"), (4, b"4"), (6, b"6")], [(2, b"2"), (5, b"5")]], "b": [[(3, b"3")]]}
     assert [record.value for record in read(["a", "b"], 0, 10)] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_the_marker_that_ends_a_transaction_is_no_record_and_no_silence(consumer: type[Consumer]) -> None:
+    consumer.topics = {"a": [[(1, b"1"), (2, MARKER)], [(3, MARKER), (4, b"4")]]}
+    assert [record.value for record in read(["a"], 0, 10)] == [b"1", b"4"]
 
 
 def test_the_range_begins_with_its_first_instant_and_ends_before_its_last(consumer: type[Consumer]) -> None:
