@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SkipValidatio
 
 from policies.actuator_events import ReportedEffect
 from policies.closed_enum import ClosedEnum
+from policies.observations import LONGEST_DETAIL, LONGEST_NAME, LONGEST_SUBJECT
 from policies.printable import printable_line
 from policies.succession import Successive
 from policies.units import Instant
@@ -119,9 +120,9 @@ class Decision(BaseModel):
     """Whether it is one step of a process that another kind of decision of its policy sums up."""
 
     decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
-    policy: str = Field(description="The policy that decided.")
-    cluster: str = Field(description="The watched cluster.")
-    subject: str = Field(description="The subject of the decision.")
+    policy: str = Field(min_length=1, max_length=LONGEST_NAME, description="The policy that decided.")
+    cluster: str = Field(min_length=1, max_length=LONGEST_NAME, description="The watched cluster.")
+    subject: str = Field(max_length=LONGEST_SUBJECT, description="The subject of the decision.")
     sequence: int = Field(
         ge=1, description="Only grows for a subject; its first is the time of its batch in milliseconds."
     )
@@ -250,10 +251,16 @@ class Standing(Decision):
         default=None, description="With `only-watched`: when the pause or window ends by itself; otherwise null."
     )
     paused_by: str | None = Field(
-        default=None, exclude_if=_is_none, description="The person who paused the policy. Absent in a window."
+        default=None,
+        max_length=LONGEST_NAME,
+        exclude_if=_is_none,
+        description="The person who paused the policy. Absent in a window.",
     )
     pause_reason: str | None = Field(
-        default=None, exclude_if=_is_none, description="Why, in that person's words. Absent in a window."
+        default=None,
+        max_length=LONGEST_DETAIL,
+        exclude_if=_is_none,
+        description="Why, in that person's words. Absent in a window.",
     )
     pause_keeps: bool | None = Field(
         default=None,

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Self
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policies.observations import Outcome, Reading
+from policies.observations import LONGEST_DETAIL, LONGEST_NAME, Outcome, Reading
 from policies.units import Instant, PositiveDuration, from_millis, parse_duration, to_millis
 
 LONGEST_PAUSE = parse_duration("30d")
@@ -31,10 +31,10 @@ class PauseCommand(Reading):
     event_type: ClassVar[str] = "headgate.pause-command.v1"
 
     outcome: Outcome = Field(default=Outcome.OK, description="Always `ok`, as a command is not read from a system.")
-    policy: str = Field(min_length=1, max_length=249, description="The policy.")
+    policy: str = Field(min_length=1, max_length=LONGEST_NAME, description="The policy.")
     until: Instant | None = Field(description="When the pause ends by itself, 30 days ahead at most; null: resume now.")
-    actor: str = Field(default="", max_length=249, description="The person who asks.")
-    reason: str = Field(default="", max_length=2000, description="Why, in the actor's words.")
+    actor: str = Field(default="", max_length=LONGEST_NAME, description="The person who asks.")
+    reason: str = Field(default="", max_length=LONGEST_DETAIL, description="Why, in the actor's words.")
     keep: bool = Field(
         default=True, description="Whether actuators leave what they have set; otherwise they take it back."
     )

@@ -13,7 +13,11 @@ from pydantic_core import CoreSchema
 from policies.closed_enum import ClosedEnum
 from policies.units import to_millis
 
+LONGEST_NAME = 249
+"""The longest name of a cluster, policy or person."""
 LONGEST_DETAIL = 2000
+LONGEST_SUBJECT = 8192
+"""The longest subject of an event; it may contain a whole path."""
 
 
 def _cut(detail: Any) -> Any:
@@ -72,7 +76,9 @@ class Reading(Observed):
     event_type: ClassVar[str]
     """The CloudEvents ``type``, such as ``headgate.log-dirs.v1``."""
 
-    cluster: str = Field(min_length=1, max_length=249, description="The watched cluster's name in the settings.")
+    cluster: str = Field(
+        min_length=1, max_length=LONGEST_NAME, description="The watched cluster's name in the settings."
+    )
     outcome: Outcome = Field(description="How the attempt to read ended; anything but `ok` carries no values.")
     detail: Detail | None = Field(default=None, description="The error in a few words; never a secret.")
 

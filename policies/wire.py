@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from policies.actuator_events import ActuatorEvent
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.observations import Observation, Reading
+from policies.observations import LONGEST_SUBJECT, Observation, Reading
 from policies.units import AnyInstant, format_instant
 
 MAX_DECISION_BYTES = 1_000_000
@@ -32,8 +32,6 @@ CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 
 LONGEST_ID = 1000
 """The longest id of an event; decisions name the ids of their evidence."""
-LONGEST_SUBJECT = 8192
-"""The longest subject of an event; it may contain a whole path."""
 
 MAX_NAMES = 100_000
 """The most names of one object in a record. No reading has more, and each mistake in an object takes ten microseconds

@@ -1,6 +1,7 @@
 """The HTTP server of a Headgate process: metrics, health and readiness, and for the exporter the status page."""
 
 import re
+import threading
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from io import BytesIO
@@ -22,6 +23,9 @@ Site = Callable[[str], Response | None]
 
 _REQUEST_SECONDS = 10.0
 _MOST_UNREAD_BYTES = 65_536
+_MOST_RENDERED = 2
+"""Answers that are made at once. Each takes a second of processor time in a large fleet, and health checks share the
+processor with all of them."""
 _LENGTH = re.compile("[0-9]{1,18}")
 _TEXT = "text/plain; charset=utf-8"
 _INDEX = """<!DOCTYPE html>
@@ -81,6 +85,7 @@ class MetricsServer(HttpServer):
         access = access or HttpAccess()
         access.bearer_token()  # raises at once if its file cannot be read
         values = {"registry": registry, "healthy": healthy, "ready": ready, "access": access, "names": (host, *names)}
+        values["rendering"] = threading.BoundedSemaphore(_MOST_RENDERED)
         handler = type("Handler", (_Handler,), {**values, "site": staticmethod(site or (lambda _: None))})
         tls = TlsContext(access)
         super().__init__(
@@ -99,6 +104,7 @@ class _Handler(MetricsHandler):
     access: HttpAccess
     names: tuple[str, ...]
     site: Site
+    rendering: threading.BoundedSemaphore
 
     def __getattr__(self, name: str) -> Any:
         """Refuse every method but those defined below."""
@@ -123,14 +129,12 @@ class _Handler(MetricsHandler):
             self._send(error_response(HTTPStatus.UNAUTHORIZED, sentence), WWW_Authenticate=challenge)
             return
         match path:
-            case "/metrics":
-                super().do_GET()
             case "/-/healthy":
                 self._send_checks(self.healthy)
             case "/-/ready":
                 self._send_checks(self.ready)
             case _:
-                self._send_site(path)
+                self._render(path)
 
     def end_headers(self) -> None:
         """Add the headers of each response; a response to HEAD ends here."""
@@ -139,6 +143,23 @@ class _Handler(MetricsHandler):
         super().end_headers()
         if self.command == "HEAD":
             self.wfile = BytesIO()
+
+    def _render(self, path: str) -> None:
+        """Make the whole answer first, so that a client that reads slowly keeps no other one waiting."""
+        if not self.rendering.acquire(timeout=_REQUEST_SECONDS):
+            self._send(error_response(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once: try again"))
+            return
+        client, answer = self.wfile, BytesIO()
+        try:
+            self.wfile = answer
+            if path == "/metrics":
+                super().do_GET()
+            else:
+                self._send_site(path)
+        finally:
+            self.rendering.release()
+            self.wfile = client
+        client.write(answer.getbuffer())
 
     def _send_site(self, path: str) -> None:
         try:

@@ -5,12 +5,13 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
+from msgspec import Struct
 
+from connectors.foreign_json import read_json
 from connectors.http.client import bounded_client
 from connectors.http.tls import Tls
 
@@ -18,6 +19,12 @@ TOKEN_TIMEOUT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 1024 * 1024
 _RENEW_AT_SHARE = 0.8
 _DEFAULT_LIFE_SECONDS = 300.0
+_LONGEST_LIFE_SECONDS = 86_400.0
+
+
+class _Answer(Struct):
+    access_token: str = ""
+    expires_in: float | str | None = None
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
@@ -64,11 +71,11 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
             if self._clock() < self._renew_at:
                 return
             answer = self._fetch()
-            life_seconds = _life_seconds(answer.get("expires_in"))
-            self._token = str(answer["access_token"])
+            life_seconds = _life_seconds(answer)
+            self._token = answer.access_token
             self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
 
-    def _fetch(self) -> dict[str, Any]:
+    def _fetch(self) -> _Answer:
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
         headers = {"Authorization": self._authorization, "Accept": "application/json"}
         try:
@@ -79,19 +86,20 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
                 response = client.post(self._endpoint, data=form, headers=headers)
             if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
                 raise _failed(f"the token endpoint answers {response.status_code}")
-            answer = response.json()
+            answer = read_json(response.content, _Answer)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
-        if not isinstance(answer, dict) or not answer.get("access_token"):
+        if not answer.access_token:
             raise _failed("the token endpoint answers no access_token")
         return answer
 
 
-def _life_seconds(expires_in: Any) -> float:
+def _life_seconds(answer: _Answer) -> float:
     try:
-        return max(0.0, float(expires_in or _DEFAULT_LIFE_SECONDS))
-    except (TypeError, ValueError):
+        life_seconds = float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
+    except ValueError:
         raise _failed("the token endpoint answers an expires_in that is no number") from None
+    return min(max(0.0, life_seconds), _LONGEST_LIFE_SECONDS)
 
 
 def _failed(why: str) -> SaslAuthenticationFailedError:

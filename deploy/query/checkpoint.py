@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
 from deploy.query.checksums import is_intact
 from policies.errors import UserError
@@ -110,7 +111,8 @@ class Checkpoint:
         offsets, commits = self._batches("offsets"), self._batches("commits")
         if commits and commits[-1] not in offsets:
             yield Damage(self.folder / "offsets" / str(commits[-1]), "the plan of a committed batch is gone", None)
-        for batch in offsets[-2:]:
+        # Spark needs the plan before the newest one, too.
+        for batch in range(max(0, offsets[-1] - 1), offsets[-1] + 1) if offsets else ():
             path = self.folder / "offsets" / str(batch)
             if not _is_log(path):
                 yield Damage(path, f"what batch {batch} takes is lost", None)
@@ -159,6 +161,21 @@ class Checkpoint:
                 is_needed = found is not None and snapshot <= int(found[1]) <= newest + 1
                 if is_needed and not is_intact(path):
                     yield Damage(path, "it differs from its checksum, and the policies' state is lost", None)
+                if is_needed and path.suffix == ".zip":
+                    yield from _damaged_tables(path)
+
+
+def _damaged_tables(snapshot: Path) -> Iterator[Damage]:
+    """The tables of a snapshot, which several snapshots share, are files of their own."""
+    try:
+        with ZipFile(snapshot) as packed:
+            tables = json.loads(packed.read("metadata").partition(b"\n")[2])["sstFiles"]
+        paths = [snapshot.parent / "SSTs" / Path(table["dfsSstFileName"]).name for table in tables]
+    except (OSError, BadZipFile, LookupError, TypeError, ValueError):
+        return  # another layout, or a snapshot that differs from its checksum
+    for path in paths:
+        if not path.is_file() or not is_intact(path):
+            yield Damage(path, "it is missing or damaged, and the policies' state is lost", None)
 
 
 def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:

@@ -7,6 +7,8 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
+from connectors.http.responses import Response
 from policies.errors import UserError
 from tests.system.waiting import eventually
 
@@ -121,6 +124,41 @@ def test_the_index_links_to_all_there_is(server: MetricsServer) -> None:
 
 def test_anything_else_is_not_found(server: MetricsServer) -> None:
     assert get(server, "/secrets")[0].status == 404
+
+
+def test_pages_that_take_long_are_made_two_at_a_time_and_health_waits_for_none_of_them() -> None:
+    may_end, begun = threading.Event(), threading.Semaphore(0)
+
+    def make_slowly(_: str) -> Response:
+        begun.release()
+        assert may_end.wait(60)
+        return Response(b"made", "text/plain")
+
+    with (
+        MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, site=make_slowly) as server,
+        ThreadPoolExecutor(20) as clients,
+    ):
+        answers = [clients.submit(get, server, "/page") for _ in range(20)]
+        try:
+            assert all(begun.acquire(timeout=60) for _ in range(2))
+            assert get(server, "/-/healthy")[0].status == 200
+            assert not begun.acquire(blocking=False)
+        finally:
+            may_end.set()
+        assert {answer.result()[1] for answer in answers} == {b"made"}
+
+
+def test_a_client_that_does_not_read_keeps_no_other_one_waiting() -> None:
+    page = Response(b"x" * 50_000_000, "text/plain")
+    with (
+        MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, site=lambda _: page) as server,
+        ExitStack() as stack,
+    ):
+        for _ in range(4):
+            client = stack.enter_context(socket.create_connection((LOOPBACK, server.port)))
+            client.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+            assert client.recv(1)  # its answer is made
+        assert get(server, "/page")[1] == page.body
 
 
 # What is read, and nothing else

@@ -24,7 +24,7 @@ class Endpoint(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = 200
-        self.answer: dict[str, Any] | None = None
+        self.answer: dict[str, Any] | bytes | None = None
         self.requests: list[tuple[str, dict[str, list[str]]]] = []
 
     @property
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         answer = self.server.answer or {"access_token": f"token-{count}", "expires_in": 100}
         self.send_response(self.server.status)
         self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
+        self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Stay silent."""
@@ -80,15 +80,28 @@ def test_a_token_is_kept_until_four_fifths_of_its_life_are_over(endpoint: Endpoi
         (401, {"error": "invalid_client"}, "answers 401"),
         (307, {}, "answers 307"),
         (200, {"token": "x"}, "answers no access_token"),
-        (200, {"access_token": "x", "expires_in": ["soon"]}, "an expires_in that is no number"),
+        (200, {"access_token": "x", "expires_in": ["soon"]}, "no token from the endpoint"),
+        (200, {"access_token": "x", "expires_in": "soon"}, "an expires_in that is no number"),
+        (200, b'{"access_token":"x","more":' + b"[" * 100_000, "no token from the endpoint"),
+        (200, b'{"access_token":"x","expires_in":' + b"9" * 5000 + b"}", "no token from the endpoint"),
         (200, {"access_token": "x" * 2_000_000}, "no token from the endpoint"),
     ],
 )
-def test_a_refusal_is_a_failed_login(endpoint: Endpoint, status: int, answer: dict[str, str], message: str) -> None:
+def test_a_refusal_is_a_failed_login(
+    endpoint: Endpoint, status: int, answer: dict[str, Any] | bytes, message: str
+) -> None:
     endpoint.status, endpoint.answer = status, answer
     with pytest.raises(SaslAuthenticationFailedError, match=message) as raised:
         ClientCredentials(endpoint.url, "me", SECRET).token()
     assert SECRET not in str(raised.value)
+
+
+def test_a_token_that_never_ends_is_renewed_within_a_day(endpoint: Endpoint) -> None:
+    endpoint.answer = {"access_token": "x", "expires_in": "inf"}
+    times = iter([0.0, 0.0, 86_400.0, 86_400.0])
+    tokens = ClientCredentials(endpoint.url, "me", SECRET, clock=lambda: next(times))
+    assert [tokens.token(), tokens.token()] == ["x", "x"]
+    assert len(endpoint.requests) == 2
 
 
 def test_an_endpoint_that_is_away_is_a_failed_login() -> None:

@@ -1,5 +1,6 @@
 """Clusters that are watched no longer: what was decided about them ends, once, and nothing else does."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -91,3 +92,10 @@ def test_a_resolution_is_the_same_whoever_makes_it() -> None:
 @pytest.mark.parametrize("value", [b"garbage", b"{}", None])
 def test_what_cannot_be_read_is_left_alone(value: bytes | None) -> None:
     assert retired(Record("headgate.decided.throttle", b"orders", value, 0)) == []
+
+
+def test_a_forged_decision_that_cannot_be_written_down_again_ends_nothing() -> None:
+    alert = next(record for record in decided("orders") if record.topic == "headgate.decided.alerts")
+    event = json.loads(alert.value or b"")
+    event["data"]["policy"] = "x" * 5000
+    assert retired(alert._replace(value=json.dumps(event).encode())) == []

@@ -1,5 +1,6 @@
 """The pauses that a query without a checkpoint takes over."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -47,3 +48,15 @@ def test_a_pause_goes_on_without_the_checkpoint(
     assert [(each.actor, each.reason, each.until, each.keep) for each in given] == (
         [("alice", "upgrade", MONTH_END, True)] if found else []
     )
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"paused_by": "x" * 5000}, {"pause_reason": "x" * 5000}, {"policy": ""}, {"policy": "x" * 500}, {"cluster": ""}],
+    ids=lambda forged: next(iter(forged)),
+)
+def test_a_forged_heartbeat_keeps_no_query_from_starting(forged: dict[str, str]) -> None:
+    record = heartbeat(PAUSED)
+    event = json.loads(record.value or b"")
+    event["data"] |= forged
+    assert list(find_pauses([record._replace(value=json.dumps(event).encode())], [], NOON + DAY)) == []
