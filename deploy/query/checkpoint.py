@@ -9,6 +9,7 @@ return with other content, and consumers could not distinguish that from a repet
 import json
 import re
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -171,7 +172,7 @@ def _damaged_tables(snapshot: Path) -> Iterator[Damage]:
         with ZipFile(snapshot) as packed:
             tables = json.loads(packed.read("metadata").partition(b"\n")[2])["sstFiles"]
         paths = [snapshot.parent / "SSTs" / Path(table["dfsSstFileName"]).name for table in tables]
-    except (OSError, BadZipFile, LookupError, TypeError, ValueError):
+    except (OSError, BadZipFile, zlib.error, LookupError, TypeError, ValueError):
         return  # another layout, or a snapshot that differs from its checksum
     for path in paths:
         if not path.is_file() or not is_intact(path):

@@ -236,9 +236,13 @@ def test_how_the_state_is_kept_cannot_be_repaired(folder: Path, content: bytes) 
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
     """The checkpoint of an earlier version: nine batches, a snapshot after the first."""
-    with tarfile.open(Path(__file__).parents[2] / "data/upgrade/third.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
-    return tmp_path / "checkpoint"
+    return unpack("third", tmp_path)
+
+
+def unpack(name: str, folder: Path) -> Path:
+    with tarfile.open(Path(__file__).parents[2] / f"data/upgrade/{name}.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    return folder / "checkpoint"
 
 
 def needed(folder: Path) -> list[Path]:
@@ -273,7 +277,9 @@ def test_every_damage_of_a_file_that_is_needed_has_a_named_remedy(real: Path, da
     assert Checkpoint(real).damages == ()
 
 
-@pytest.mark.parametrize("gone", ["offsets/8", "state/0/_metadata", "state/0/_stateSchema", "state/0/0/9.changelog"])
+@pytest.mark.parametrize(
+    "gone", ["offsets/7", "offsets/8", "state/0/_metadata", "state/0/_stateSchema", "state/0/0/9.changelog"]
+)
 def test_so_has_one_that_is_gone(real: Path, gone: str) -> None:
     path = real / gone
     for each in [path.with_name(f".{path.name}.crc"), path]:
@@ -282,3 +288,12 @@ def test_so_has_one_that_is_gone(real: Path, gone: str) -> None:
         else:
             each.unlink(missing_ok=True)
     assert "`headgate checkpoint reset` lists" in (remedy_for(Checkpoint(real)) or "")
+
+
+@pytest.mark.parametrize("damages", [flip_a_bit, empty, Path.unlink], ids=["a bit", "emptied", "gone"])
+def test_so_has_a_table_that_the_newest_snapshot_needs(tmp_path: Path, damages: Callable[[Path], None]) -> None:
+    folder = unpack("second", tmp_path)
+    assert Checkpoint(folder).damages == ()
+    (table,) = folder.glob("state/0/0/SSTs/*.sst")
+    damages(table)
+    assert "`headgate checkpoint reset` lists" in (remedy_for(Checkpoint(folder)) or "")
