@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.alerts import Condition
+from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict, DirVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.messages import name_dir
@@ -162,7 +163,8 @@ def _find_suspended(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
 
 def _find_group_conditions(context: DiskAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:
     ensemble, writable, name = verdict.group.ensemble, verdict.writable_count, verdict.group.name
-    if not verdict.ranked.known or writable > ensemble:
+    is_unknown = not verdict.ranked.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
+    if is_unknown or writable > ensemble:
         return
     has = agreeing(writable, "has", "have")
     summary = (

@@ -114,7 +114,7 @@ def _make_decision(
         bookies=BookieCounts(
             counted=sum(each.facts.freshness is Freshness.FRESH for each in ranked.known),
             stale=sum(each.facts.freshness is not Freshness.FRESH for each in ranked.known),
-            unread=ranked.unread_count,
+            unread=len(ranked.unread),
             read_only=sum(each.facts.state.is_read_only for each in ranked.known),
         ),
         namespaces=PlacedHere(count=group.count, first=group.first),

@@ -6,7 +6,7 @@ from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.free_space.volumes import Freshness
 from policies.free_space.wording import describe_ahead, explain_factor, render_factor
-from policies.units import counted, format_duration, human_bytes, human_seconds
+from policies.units import agreeing, counted, format_duration, human_bytes, human_seconds
 
 _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ", "ninth ", "tenth ")
 
@@ -47,10 +47,14 @@ def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
             return f"bookies would allow {allowed}, but a factor that changed is held for {held}"
         case BookieThrottleReason.UNLIMITED:
             return "no limit is set"
+        case BookieThrottleReason.STALE_VOLUME if verdict.decisive is None:
+            bookies = counted(known + len(verdict.ranked.unread), "bookie")
+            have = f"{known} of {bookies} {agreeing(known, 'has', 'have')}"
+            return f"{have} been read, and the others count as {render_factor(settings.fallback)} at most until then"
         case BookieThrottleReason.STALE_VOLUME if decision.factor == 1.0:
             return f"no bookie has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
     if verdict.decisive is None:
-        return "no bookie is known"
+        return "too few bookies are known"
     decides = _explain_rank(verdict)
     if decision.reason is BookieThrottleReason.ABOVE_LIMITS:
         return f"enough bookies are above their limits; {_describe_free(verdict.decisive)}, and {decides}"

@@ -141,7 +141,7 @@ def _judge(
     tightest = min(dirs, key=lambda d: d.tightness, default=None)
     soonest = min((d for d in dirs if d.full_ms is not None), key=lambda d: (d.full_ms or 0.0, d.key), default=None)
     factor = 0.0 if state.is_read_only or tightest is None else tightest.factor
-    has_sizes = any(d.freshness is not Freshness.NEVER_READ for d in dirs)
+    has_sizes = any(_has_sizes(d) for d in dirs)
     takes_data = has_sizes and not state.is_read_only
     return BookieVerdict(
         facts=bookie,
@@ -166,6 +166,11 @@ def _judge(
     )
 
 
+def _has_sizes(verdict: DirVerdict) -> bool:
+    """Return whether a dir shows that its bookie is known. One that is gone must not show that there is room."""
+    return verdict.freshness is not Freshness.NEVER_READ and (verdict.departed_ms is None or verdict.factor < 1.0)
+
+
 def _rank(
     bookie: str, factor: float, tightest: DirVerdict | None, soonest: DirVerdict | None
 ) -> tuple[float, float, float, str]:
@@ -185,8 +190,9 @@ def _judge_dir(
     ahead = project(state, each.full_ms, interval_ms, settings)
     usable_bytes = ahead.usable_bytes if ahead else state.usable_bytes
     hit, factor = assess(usable_bytes, state.total_bytes, settings.hard, settings.soft)
-    if each.freshness is Freshness.STALE:
-        # Silence never opens a gate that a reading closed.
+    stale_ms = state.read_ms + millis_of(settings.validity)
+    if each.freshness is Freshness.STALE or (each.departed_ms is not None and each.departed_ms >= stale_ms):
+        # Silence never opens a gate that a reading closed. A dir that left while it was stale goes on counting as that.
         factor = min(settings.fallback, factor)
     return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, None, hit, factor, ahead)
 

@@ -25,10 +25,8 @@ class RankedBookies:
 
     known: Sequence[BookieVerdict]
     """Those that were read, the best first."""
-    unread_count: int
-    """Number of registered ones that were never read."""
-    awaited_count: int
-    """Of these, the ones whose first reading is still to come."""
+    unread: Sequence[BookieVerdict]
+    """Those that were never read, in no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +96,8 @@ def judge_group(
     """
     ranked = rank_bookies(group, bookies)
     decisive = _find_decisive(ranked, group.ensemble, before.last.limiting if before else None)
-    is_awaited = len(ranked.known) + ranked.awaited_count >= group.ensemble
-    if decisive is None and is_awaited and (before is None or before.last.reason == BookieThrottleReason.INITIAL.value):
-        factor, reason = settings.fallback, BookieThrottleReason.INITIAL
+    if decisive is None and cluster.ever_read and settings.limited:
+        factor, reason = _judge_unread(ranked, group.ensemble, settings, before)
     else:
         factor, reason = _judge_raw(ranked, decisive, cluster, settings, now)
     moved = _move(ranked, decisive, group.ensemble, (factor, reason), settings, now, before)
@@ -117,10 +114,7 @@ def rank_bookies(group: PlacementGroup, bookies: Mapping[str, BookieVerdict]) ->
         if sum(bookie.is_known for bookie in chosen) < group.ensemble:
             chosen += [bookies[name] for name in group.secondary if name in bookies]
     known = sorted((bookie for bookie in chosen if bookie.is_known), key=lambda bookie: bookie.rank)
-    awaited_count = sum(
-        not each.is_known and each.facts.state.tried_ms == NEVER and not each.facts.is_unread for each in chosen
-    )
-    return RankedBookies(known, len(chosen) - len(known), awaited_count)
+    return RankedBookies(known, [bookie for bookie in chosen if not bookie.is_known])
 
 
 def _find_decisive(ranked: RankedBookies, ensemble: int, named: DirKey | None) -> BookieVerdict | None:
@@ -135,6 +129,27 @@ def _find_decisive(ranked: RankedBookies, ensemble: int, named: DirKey | None) -
         return decisive
     alike = (each for each in ranked.known if each.factor == decisive.factor and each.name == named[0])
     return next(alike, decisive)
+
+
+def _judge_unread(
+    ranked: RankedBookies, ensemble: int, settings: BookieDisksSettings, before: GroupState | None
+) -> tuple[float, BookieThrottleReason]:
+    """Judge a group of which fewer bookies are known than a ledger needs, so that it needs them all.
+
+    Never read is not absent: an unread bookie counts as the fallback. But silence opens no gate, so the factor in force
+    is not exceeded, and a stop for too few bookies ends only when enough are known.
+    """
+    unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
+    last = before.last.reason if before else BookieThrottleReason.INITIAL.value
+    if len(ranked.known) + len(unread) < ensemble or last == BookieThrottleReason.TOO_FEW_BOOKIES.value:
+        return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES
+    is_start = last == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
+    untried_count = sum(facts.state.tried_ms == NEVER for facts in unread)
+    if is_start and len(ranked.known) + untried_count >= ensemble:
+        return settings.fallback, BookieThrottleReason.INITIAL
+    in_force = before.gate.factor if before else 1.0
+    factor = min(settings.fallback, in_force, *(bookie.factor for bookie in ranked.known))
+    return factor, BookieThrottleReason.INITIAL if is_start else BookieThrottleReason.STALE_VOLUME
 
 
 def _judge_raw(
@@ -184,9 +199,10 @@ def _move(
         if reason is BookieThrottleReason.INITIAL:
             return GateMove(Gate(factor), FactorVerdict.INITIAL)
         return first_move(Gate(settings.fallback), factor, stopping, now)
-    if before.last.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and decisive is not None:
+    is_disk = bool(before.gate.stopped_by)
+    if before.last.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and decisive is not None and not is_disk:
         # It was stopped because too little was known, and not by a disk: there is nothing to recover from.
         return first_move(before.gate, factor, stopping, now)
     is_clear = sum(bookie.is_clear for bookie in ranked.known) >= ensemble
-    recovered = set(before.gate.stopped_by) if is_clear or decisive is None else set[DirKey]()
+    recovered = set(before.gate.stopped_by) if is_clear else set[DirKey]()
     return move(before.gate, factor, stopping, recovered, now, settings)

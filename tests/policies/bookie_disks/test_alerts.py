@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.policies.bookie_disks.scenario import QUIET, Run, all_disks, disks, failed, settings
-from tests.policies.cases_of_bookies import registered
+from tests.policies.cases_of_bookies import affinity, racks, registered
 
 WIDE = {f"w{n}": 90 for n in range(3)}
 """Enough other bookies, so that no group is at risk."""
@@ -80,6 +80,13 @@ def test_an_ensemble_without_a_spare_bookie_is_at_risk(free: tuple[int, ...], se
     run = Run(settings(QUIET)).see(*(disks(0, f"b{n}", each) for n, each in enumerate(free)))
     found = {severity for alert, _, severity in run.firing() if alert == "ensemble-at-risk"}
     assert found == ({severity} if severity else set())
+
+
+def test_a_group_without_any_bookie_is_at_risk() -> None:
+    run = Run(settings(QUIET)).see(racks(0, {"g1": "w0"}), affinity(0, {"a/b": "nobody"}), *all_disks(0, **WIDE))
+    assert run.firing() == {("ensemble-at-risk", "nobody", "critical")}
+    run.see(registered(10, "")).see(registered(20, ""))
+    assert {("ensemble-at-risk", "default", "critical")} <= run.firing()
 
 
 ACTS = {"has_actuator": True, "heartbeat": "1d"}

@@ -98,7 +98,65 @@ def test_registered_bookies_are_awaited_at_the_start_for_the_validity() -> None:
     run = Run(settings(heartbeat="1d", fallback_factor=0.7)).see(registered(0, "b1 b2"), disks(0, "b1", 50))
     assert run.verdict() == (0.7, "initial")
     run.see(disks(200, "b1", 50)).until(301)
+    assert run.verdict() == (0.7, "stale_volume"), "never read is not absent: it counts as the fallback"
+    assert run.last().explanation == (
+        "Publishing to group default of c1 should be slowed to 0.70: 1 of 2 bookies has been read, and the others "
+        "count as 0.70 at most until then."
+    )
+
+
+def test_http_servers_that_are_enabled_one_by_one_stop_nothing() -> None:
+    run = Run(settings(heartbeat="1d")).see(registered(0, "b1 b2 b3"), failed(0, "b1"), failed(0, "b2")).until(301)
+    assert run.verdict() == (1.0, "no_data")
+    run.see(disks(310, "b1", 90), failed(310, "b2"), failed(310, "b3"))
+    assert run.verdict() == (1.0, "stale_volume")
+    assert run.see(disks(320, "b2", 90)).verdict() == (1.0, "above_limits")
+
+
+@pytest.mark.parametrize(("free", "factor"), [(16, 0.5), (11, 0.0), (90, 1.0)])
+def test_a_bookie_in_place_of_another_one_counts_as_the_factor_in_force_until_it_is_read(
+    free: int, factor: float
+) -> None:
+    run = Run(settings(QUIET, NO_PATIENCE, fallback_factor=1.0)).see(*all_disks(0, b1=90, b2=free))
+    for second in (5, 10):
+        run.see(registered(second, "b1 b3"), failed(second, "b3"))
+    assert run.verdict()[0] == factor
+    assert run.see(disks(20, "b3", 90)).verdict() == (1.0, "above_limits")
+
+
+def test_an_unread_bookie_does_not_hide_that_the_others_are_full() -> None:
+    run = Run(settings(QUIET)).see(registered(0, "b1 b2 b3"), *all_disks(0, b1=5, b2=16))
+    assert run.verdict() == (0.0, "hard_limit"), "two are known, so unread ones do not count"
+    three = Run(settings(QUIET, ensemble=3)).see(
+        *all_disks(0, b1=14, b2=90), failed(0, "b3"), registered(0, "b1 b2 b3")
+    )
+    assert three.verdict() == (0.25, "initial"), "all three are needed, so the fullest known one counts"
+
+
+def test_a_read_only_bookie_that_was_never_read_does_not_count() -> None:
+    run = Run(settings(heartbeat="1d")).see(registered(0, "b1", read_only="b2"), disks(0, "b1", 90)).until(400)
     assert run.verdict() == (0.0, "too_few_bookies")
+
+
+def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11)).see(registered(5, "b1")).see(registered(10, "b1"))
+    assert run.verdict() == (0.0, "too_few_bookies")
+    assert run.see(disks(60, "b2", 13)).verdict() == (0.0, "recovery_margin")
+    assert run.see(disks(70, "b2", 14)).verdict() == (0.25, "soft_limit")
+
+
+@pytest.mark.parametrize("then", [{"/n": None}, {"/n": 90}, {}], ids=["an unreadable dir", "another dir", "no dir"])
+def test_a_dir_that_leaves_while_it_is_stale_goes_on_counting_as_the_fallback(then: dict[str, int | None]) -> None:
+    run = Run(settings(NO_PATIENCE, heartbeat="1d", fallback_factor=0.0)).see(*all_disks(0, b1=50, b2=50))
+    run.see(disks(290, "b1", 50)).until(301)
+    assert run.verdict() == (0.0, "stale_volume")
+    run.see(disks(320, "b1", 50), disks(320, "b2", then))
+    assert run.verdict() == (0.0, "departed_volume")
+
+
+def test_a_bookie_whose_only_dir_left_does_not_count_as_one_with_room() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11)).see(disks(10, "b2", 90)).see(disks(20, "b2", {}))
+    assert run.verdict()[0] == 0.0
 
 
 def test_an_awaited_bookie_lifts_no_stop() -> None:

@@ -5,8 +5,6 @@ from random import Random
 import pytest
 
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.readings import BookieDisks
-from policies.bookie_disks.state import BookieDisksState
 from policies.observations import Observation, Outcome, Reading
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
@@ -37,21 +35,6 @@ def history(seed: int) -> list[Poll]:
     return polls
 
 
-def contents(run: Run) -> list[tuple[object, ...]]:
-    return [(d.decided_at, d.record_key(), d.decision_id, d.says()) for d in run.published]
-
-
-@HISTORIES
-def test_neither_order_nor_repetition_within_a_batch_matters(seed: int) -> None:
-    plain, shuffled, random = Run(settings(STEADY)), Run(settings(STEADY)), Random(seed)
-    for poll in history(seed):
-        plain.together(*poll)
-        mixed = [*poll, *random.sample(poll, 3)]
-        random.shuffle(mixed)
-        shuffled.together(*mixed)
-    assert contents(shuffled.until(600)) == contents(plain.until(600))
-
-
 @HISTORIES
 def test_the_cut_into_batches_does_not_change_what_is_in_force_in_the_end(seed: int) -> None:
     polls = history(seed)
@@ -63,17 +46,6 @@ def test_the_cut_into_batches_does_not_change_what_is_in_force_in_the_end(seed: 
     pieces.until(600)
     for group in ("default", "g1", "g2"):
         assert pieces.verdict(group)[0] == whole.verdict(group)[0]
-
-
-@HISTORIES
-def test_a_restart_after_any_poll_changes_nothing(seed: int) -> None:
-    plain, restarted = Run(settings(STEADY)), Run(settings(STEADY))
-    for poll in history(seed):
-        plain.together(*poll)
-        restarted.together(*poll)
-        assert isinstance(restarted.state, BookieDisksState)
-        restarted.policy = Run(settings(STEADY)).policy
-    assert restarted.until(600).published == plain.until(600).published
 
 
 @HISTORIES
@@ -96,22 +68,6 @@ def rename(observation: Observation) -> Reading:
 
 def throttles(run: Run) -> list[BookieThrottle]:
     return [d for d in run.published if isinstance(d, BookieThrottle)]
-
-
-@HISTORIES
-def test_the_order_of_dirs_does_not_matter(seed: int) -> None:
-    plain, permuted = Run(settings(STEADY)), Run(settings(STEADY))
-    for poll in history(seed):
-        plain.together(*poll)
-        permuted.together(*(turned(o) for o in poll))
-    assert permuted.published == plain.published
-
-
-def turned(observation: Observation) -> Observation:
-    reading = observation.reading
-    if not isinstance(reading, BookieDisks):
-        return observation
-    return Observation(observation.id, observation.at, reading.model_copy(update={"dirs": reading.dirs[::-1]}))
 
 
 @HISTORIES
