@@ -6,13 +6,13 @@ They are worded from the comparisons that the placement rules and the quarantine
 from collections.abc import Iterator
 
 from policies.decisions import Otherwise
-from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict
+from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict, Tier
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.judge.quarantine import limit_quarantined
 from policies.isolation.settings import RuleSet
 from policies.isolation.state import QuarantineOrder
-from policies.units import counted, format_duration
+from policies.units import agreeing, counted, counted_with, format_duration
 
 
 def derive_placement_counterfactuals(judged: PlacementJudgement) -> tuple[Otherwise, ...]:
@@ -36,11 +36,11 @@ def _name_isolation(judged: PlacementJudgement) -> Iterator[str]:
             yield f"it names primary groups in place of *, with {enough}{also}"
         case PlacementReason.UNGROUPED_ONLY if not placed.feasible:
             missing = int(placed.enough.threshold - placed.enough.value)
-            verb = "is" if missing == 1 else "are"
-            yield f"{counted(missing, 'more writable bookie')} without a group {verb} there{also}"
+            more = counted_with(missing, "more writable bookie", "is", "are")
+            yield f"{more} in no group{also}"
         case PlacementReason.UNASSIGNED_ELIGIBLE if placed.primary_enough.holds:
             count = judged.leak_count
-            yield f"{counted(count, 'bookie')} without a group {'is' if count == 1 else 'are'} given one"
+            yield f"{counted(count, 'bookie')} without a group {agreeing(count, 'is', 'are')} given one"
         case PlacementReason.PRIMARY_SHORT | PlacementReason.TOO_FEW_BOOKIES | PlacementReason.UNASSIGNED_ELIGIBLE:
             yield f"{in_primary}{also}"
     if judged.verdict is PlacementVerdict.ASKED_FOR:
@@ -52,40 +52,54 @@ def _name_losses(judged: PlacementJudgement) -> Iterator[Otherwise]:
     if judged.verdict in (PlacementVerdict.UNCONSTRAINED, PlacementVerdict.INFEASIBLE) or not placed.headroom:
         return
     of = f"of the {placed.count} it may use"
-    if placed.reason is PlacementReason.PRIMARY_SUFFICES:
+    if placed.tier is Tier.PRIMARY:
         of = f"of its {len(placed.primary)} primary ones"
-    lost = f"{counted(placed.headroom, 'more writable bookie')} {of} are lost"
+    elif placed.tier is Tier.SECONDARY:
+        of = f"of the {len(placed.primary) + len(placed.secondary)} of its groups"
+    lost = f"{counted(placed.headroom, 'more writable bookie')} {of} {agreeing(placed.headroom, 'is', 'are')} lost"
     yield Otherwise(find_next_verdict(judged).value, lost)
 
 
 def find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:
-    """Return the verdict with one bookie less than its tier needs."""
-    placed = judged.placed
-    if placed.reason is not PlacementReason.PRIMARY_SUFFICES:
-        return PlacementVerdict.INFEASIBLE
-    if judged.verdict is PlacementVerdict.LEAKS:
-        return PlacementVerdict.LEAKS if len(placed.unassigned) else PlacementVerdict.INFEASIBLE
-    if len(placed.secondary):
-        return PlacementVerdict.SPILLS_TO_SECONDARY
-    if judged.rules is RuleSet.STRICT or judged.affinity.secondary or not len(placed.unassigned):
-        return PlacementVerdict.INFEASIBLE
-    return PlacementVerdict.LEAKS if judged.promise is RuleSet.STRICT else PlacementVerdict.SPILLS_TO_SECONDARY
+    """Return the worst verdict with one bookie less than its tier needs."""
+    placed, is_primary = judged.placed, judged.placed.tier is Tier.PRIMARY
+    # The current rules reach for bookies in no group only if no secondary member exists, not even a dead one.
+    reaches_unassigned = {
+        RuleSet.LEGACY: placed.tier is not Tier.UNASSIGNED,
+        RuleSet.CURRENT: is_primary and not placed.secondary_members,
+        RuleSet.STRICT: False,
+    }
+    if len(placed.unassigned) and reaches_unassigned[judged.rules]:
+        allowed = judged.promise is RuleSet.LEGACY or (
+            judged.promise is RuleSet.CURRENT and not placed.secondary_members
+        )
+        return PlacementVerdict.SPILLS_TO_SECONDARY if allowed else PlacementVerdict.LEAKS
+    is_served = is_primary and len(placed.secondary)
+    return PlacementVerdict.SPILLS_TO_SECONDARY if is_served else PlacementVerdict.INFEASIBLE
 
 
-def derive_quarantine_counterfactuals(order: QuarantineOrder, facts: IsolationFacts) -> tuple[Otherwise, ...]:
-    """Name the conditions that end an order, or let a withheld quarantine pass its guard."""
+def derive_quarantine_counterfactuals(
+    order: QuarantineOrder, facts: IsolationFacts, taken_count: int
+) -> tuple[Otherwise, ...]:
+    """Name the conditions that end an order, or let a withheld quarantine pass its guard.
+
+    Args:
+        order: the order.
+        facts: the cluster as of now.
+        taken_count: the number of bookies that are in quarantine, or have an order to be.
+    """
     put, hold, lift = QuarantineVerdict.QUARANTINE, QuarantineVerdict.WITHHOLD, QuarantineVerdict.LIFT
     again = f"in no group for {format_duration(facts.settings.grace)}" if facts.settings.grace else "in no group"
-    limit = limit_quarantined(len(facts.quarantined), facts.settings)
-    full = f"{limit.threshold} are in quarantine (now {limit.value})"
-    free = f"{limit.describe(str, is_count=True)} are in quarantine or on their way there (now {limit.value})"
+    limit = limit_quarantined(taken_count, facts.settings)
+    most, inside = facts.settings.max_quarantined, len(facts.quarantined - {order.bookie})
+    full = f"{counted_with(most, 'other bookie', 'is', 'are')} in quarantine (now {inside})"
+    room = f"`max_quarantined` is more than {most}"
+    if most:
+        room = f"{limit.describe(str, is_count=True)} are in quarantine or on their way (now {taken_count}), or {room}"
     by_reason: dict[QuarantineReason, tuple[QuarantineVerdict, str]] = {
         QuarantineReason.UNASSIGNED: (hold, f"{full}, or a namespace needs it"),
-        QuarantineReason.MAX_QUARANTINED: (put, f"{free}, or `max_quarantined` is more"),
-        QuarantineReason.WOULD_BE_INFEASIBLE: (
-            put,
-            f"{order.starved or 'a namespace'} could place its data without it",
-        ),
+        QuarantineReason.MAX_QUARANTINED: (put, room),
+        QuarantineReason.WOULD_BE_INFEASIBLE: (put, f"{order.starved or 'a namespace'} could do without it"),
         QuarantineReason.NO_GROUPS: (put, "the cluster has a group"),
         QuarantineReason.ASSIGNED: (put, f"it is {again}"),
         QuarantineReason.GONE: (put, f"it registers again and is {again}"),

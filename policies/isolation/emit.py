@@ -49,8 +49,9 @@ def emit(
     placements = emit_placements(judgement, facts, before.published, issuer, publication)
     orders, changed = _update_orders(judgement, facts)
     known = {order.bookie for order in before.orders}
+    taken_count = len(facts.quarantined.union(o.bookie for o in orders if o.verdict is QuarantineVerdict.QUARANTINE))
     quarantines = [
-        _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known))
+        _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known), taken_count)
         for order in changed
     ]
     decisions = (*placements.decisions, *quarantines)
@@ -161,7 +162,9 @@ def order_schedule(settings: IsolationSettings) -> RepeatSchedule:
     return RepeatSchedule(settings.validity / 2, valid_for=2)
 
 
-def _make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
+def _make_quarantine(
+    order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int, taken_count: int
+) -> BookieQuarantine:
     subject = f"{facts.cluster}/{order.bookie or MANY}"
     return BookieQuarantine(
         **issuer.header(subject, sequence, facts.now, about=("quarantine", subject)),
@@ -183,5 +186,5 @@ def _make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issu
         czxid=order.czxid,
         registered_at=from_millis(order.registered_ms),
         valid_until=order_schedule(facts.settings).ends_at(facts.now),
-        otherwise=derive_quarantine_counterfactuals(order, facts),
+        otherwise=derive_quarantine_counterfactuals(order, facts, taken_count),
     )

@@ -48,7 +48,7 @@ class IsolationFacts:
     confirmed: Picture
     """The cluster by confirmed readings only: no quarantine is ordered that they forbid."""
     quarantined: frozenset[str]
-    """The bookies in the quarantine group, including those that are in another group, too."""
+    """The bookies in the quarantine group by the last or by confirmed readings, also those in another group, too."""
     stale: dict[str, ReadingStatus]
     """The kinds of readings without a valid good one, by name."""
     disputed: dict[str, tuple[str, ...]]
@@ -68,8 +68,8 @@ class IsolationFacts:
         """
         if self.kept is self.read:
             return frozenset()
-        assigned = self.confirmed.membership.assigned() - self.membership.assigned()
-        return assigned | (self.membership.writable - self.kept.membership.writable)
+        grouped = self.confirmed.membership.grouped() - self.membership.grouped()
+        return grouped | (self.membership.writable - self.kept.membership.writable)
 
     @property
     def has_fresh_registrations(self) -> bool:
@@ -91,6 +91,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
     }
     read = Picture(known.membership(), known.cohorts)
+    confirmed = _leave_out_new(known, read)
     newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
     return IsolationFacts(
         cluster=cluster,
@@ -100,8 +101,8 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         known=known,
         read=read,
         kept=_keep_missing(known, read),
-        confirmed=_leave_out_new(known, read),
-        quarantined=read.membership.quarantined(),
+        confirmed=confirmed,
+        quarantined=read.membership.quarantined() | confirmed.membership.quarantined(),
         stale=stale,
         disputed={
             name: doubt.disputed_by for name, doubt in known.disputes() if doubt.is_disputed(now_ms, validity_ms)
@@ -134,15 +135,14 @@ def _keep_affinities(known: BookieClusterState, affinities: frozenset[str]) -> f
 
 
 def _leave_out_new(known: BookieClusterState, read: Picture) -> Picture:
-    if all(doubt.is_empty for doubt in known.doubts.values()):
+    if all(doubt.is_empty for _, doubt in known.disputes()):
         return read
-    doubt = known.bookies_doubt
     missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
+    # By confirmed readings, a bookie whose mode has just changed is still read-only.
+    new = known.bookies_doubt.new_names() | known.modes_doubt.missing_names()
     is_same = known.affinity_doubt.is_empty
     return Picture(
-        BookieMembership(
-            read.membership.writable - doubt.new_names() | missing, _groups(known, known.groups_doubt.confirmed)
-        ),
+        BookieMembership(read.membership.writable - new | missing, _groups(known, known.groups_doubt.confirmed)),
         read.cohorts if is_same else collect_cohorts(known.affinity_doubt.confirmed(known.affinities())),
     )
 

@@ -108,7 +108,6 @@ def _fold_registrations(
         cookies_doubt=kept.doubt,
         modes_doubt=modes.doubt,
         vanished_ms=_waiting_since(before.vanished_ms, seen, is_held=found.is_held),
-        bookies_left=len(doubt.confirmed(registered) & names) if found.is_held else 0,
     )
     if len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies)):
         return after
@@ -230,10 +229,12 @@ def _register(last: BookieState, registration: BookieRegistration, presence: Pre
         if registration.registered_at is not None:
             # No bookie registered after this reading, nor before ZooKeeper existed, whatever a clock says.
             registered_ms = min(max(0, to_millis(registration.registered_at)), at_ms)
+    # Readings of one instant come in any order, so only an earlier one shows that it was assigned before it came.
+    was_assigned_before = last.assigned and last.never_joined and last.since_ms < at_ms
     return replace(
         last,
         presence=presence,
-        joined_in_place_ms=at_ms if last.assigned and last.never_joined else last.joined_in_place_ms,
+        joined_in_place_ms=at_ms if was_assigned_before else last.joined_in_place_ms,
         since_ms=last.since_ms if last.presence is presence else at_ms,
         session=registration.session,
         czxid=registration.czxid,
@@ -267,13 +268,10 @@ def _fold_groups(
     vanished = partial(_has_group_vanished, frozenset(bookie for _, bookie in map(split_group_member, members)))
     found = _confirm(None if is_first else believed, before.groups_doubt, members, seen, settings, vanished)
     if found.is_held:
-        confirmed = {split_group_member(key)[1] for key in before.groups_doubt.confirmed(believed)}
-        left = confirmed.intersection(split_group_member(key)[1] for key in members)
         after = replace(
             before,
             racks_status=_with_attempt(status, seen, VANISHED),
             groups=None if before.groups is None else _list_groups(before.groups, found.believed),
-            members_left=len(left),
         )
     elif found.believed != members:
         after = replace(after, groups=_list_groups(groups, found.believed))
@@ -331,7 +329,7 @@ def _fold_affinity(
     waiting_ms = before.affinity_vanished_ms
     if status.read_ms == NEVER and (waiting := _wait_for_absence(waiting_ms, seen, settings)) is not None:
         return replace(before, affinity_status=_with_attempt(status, seen, VANISHED), affinity_vanished_ms=waiting)
-    cohorts = _collect_alike(reading, before.cohorts) if reading.outcome is Outcome.OK else ()
+    cohorts = _collect_alike(reading, before.cohorts)
     if cohorts == before.cohorts and before.affinity_doubt.is_empty and status.read_ms != NEVER:
         return replace(before, affinity_status=_read_well(seen), affinity_vanished_ms=None)
     after = replace(before, affinity_status=_read_well(seen), cohorts=cohorts)
@@ -341,12 +339,10 @@ def _fold_affinity(
     vanished = partial(_have_namespaces_vanished, names)
     found = _confirm(None if is_first else believed, before.affinity_doubt, read, seen, settings, vanished)
     if found.is_held:
-        confirmed = map(affinity_namespace, before.affinity_doubt.confirmed(believed))
         after = replace(
             before,
             affinity_status=_with_attempt(status, seen, VANISHED),
             cohorts=collect_cohorts(found.believed),
-            affinity_left=len(names.intersection(confirmed)),
         )
     elif found.believed != read:
         kept = frozenset(map(affinity_namespace, found.believed - read))
@@ -359,9 +355,10 @@ def _fold_affinity(
 def _collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:
     """Return the namespaces with the same affinity and persistence as cohorts, by their first namespace.
 
-    The groups of brokers are the affinity of `ALL_OTHERS`; if they were not read, the last ones count.
+    The groups of brokers are the affinity of `ALL_OTHERS`; if they were not read, the last ones count. If the node is
+    absent, no namespace has an affinity of its own.
     """
-    found: dict[str, NamespaceAffinity] = dict(reading.namespaces)
+    found: dict[str, NamespaceAffinity] = dict(reading.namespaces) if reading.outcome is Outcome.OK else {}
     groups = reading.broker_groups
     if groups is None:
         last, _ = split_broker_groups(before)

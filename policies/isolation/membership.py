@@ -86,6 +86,11 @@ class BookieMembership:
         """The writable bookies in no group at all."""
         return BookieSet(self.writable - self.grouped())
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether any bookie is in a group."""
+        return any((self.groups or {}).values())
+
     def grouped(self) -> frozenset[str]:
         """All bookies in any group, the quarantine group included."""
         return frozenset[str]().union(*(self.groups or {}).values())

@@ -1,6 +1,6 @@
 """Builds explanations from the values that decided, with counts and short lists."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
 from policies.decisions import Mode
@@ -15,7 +15,7 @@ from policies.isolation.decisions import (
 from policies.isolation.judge.placements import PlacementJudgement
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import QuarantineOrder
-from policies.units import counted, format_duration
+from policies.units import agreeing, counted, counted_with, format_duration
 
 NAMED_LIMIT = 5
 """The most names of one kind in a sentence about one thing; the rest is counted."""
@@ -69,7 +69,7 @@ def explain_placement(judged: PlacementJudgement) -> str:
             bookies = counted(placed.count, "bookie")
             explained = f"has no affinity and keeps to the {bookies} without a group, of {size} needed"
         case PlacementVerdict.ISOLATED | PlacementVerdict.ASKED_FOR:
-            explained = f"keeps to its groups: {_explain_primary(judged)}"
+            explained = f"keeps to {_name_owner(judged)} groups: {_explain_primary(judged)}"
     asked = "; strict is asked for, and no released Pulsar reads that" if judged.asked_strict else ""
     return f"{explained}{asked}"
 
@@ -83,11 +83,12 @@ def _explain_leak(judged: PlacementJudgement) -> str:
 
 
 def _explain_spill(judged: PlacementJudgement) -> str:
-    placed, affinity = judged.placed, judged.affinity
-    reaches = "reaches beyond its primary groups to" if affinity.primary else "keeps to"
-    beyond = f"{counted(len(placed.unassigned), 'bookie')} without a group, as promised"
+    placed, affinity, owner = judged.placed, judged.affinity, _name_owner(judged)
+    reaches = f"reaches beyond {owner} primary groups to" if affinity.primary else "keeps to"
+    beyond = f"{counted(len(placed.unassigned), 'bookie')} without a group, as the promise allows"
     if placed.tier is Tier.SECONDARY:
-        beyond = f"{counted(len(placed.secondary), 'bookie')} of its {_name_groups('secondary', affinity.secondary)}"
+        groups = name_groups(affinity.secondary, "secondary ")
+        beyond = f"{counted(len(placed.secondary), 'bookie')} of {owner} {groups}"
     return f"{reaches} {beyond}: {_explain_primary(judged)}"
 
 
@@ -95,29 +96,31 @@ def _explain_groups(judged: PlacementJudgement) -> str:
     groups = judged.affinity.secondary
     secondary = ""
     if groups:
-        verb = "have" if len(groups) > 1 else "has"
-        more = f"{len(judged.placed.secondary)} more" if judged.affinity.primary else f"{len(judged.placed.secondary)}"
-        secondary = f", and its {_name_groups('secondary', groups)} {verb} {more}"
+        count, more = len(judged.placed.secondary), " more" if judged.affinity.primary else ""
+        verb = agreeing(len(groups), "has", "have")
+        secondary = f", and {_name_owner(judged)} {name_groups(groups, 'secondary ')} {verb} {count}{more}"
     return f"{_explain_primary(judged)}{secondary}"
 
 
 def _explain_primary(judged: PlacementJudgement) -> str:
     needed, groups, count = judged.ensemble_size, judged.affinity.primary, len(judged.placed.primary)
     if not groups:
-        return f"it names no primary group, and needs {counted(needed, 'bookie')}"
-    verb = "have" if len(groups) > 1 else "has"
-    has = f"its {_name_groups('primary', groups)} {verb}"
-    if judged.is_broker_wide:
-        has = f"it has no affinity, and its brokers' {_name_groups('primary', groups)} {verb}"
+        names = "it has no affinity, its brokers name" if judged.is_broker_wide else "it names"
+        return f"{names} no primary group, and it needs {counted(needed, 'bookie')}"
+    why = "it has no affinity, and " if judged.is_broker_wide else ""
+    has = f"{why}{_name_owner(judged)} {name_groups(groups, 'primary ')} {agreeing(len(groups), 'has', 'have')}"
     if count < needed:
         return f"{has} {count} of {counted(needed, 'needed bookie')} writable"
-    are = "is" if needed == 1 else "are"
-    return f"{has} {counted(count, 'writable bookie')}, and {needed} {are} needed"
+    return f"{has} {counted(count, 'writable bookie')}, and {needed} {agreeing(needed, 'is', 'are')} needed"
 
 
-def _name_groups(kind: str, groups: Set[str]) -> str:
-    """``primary group default``, ``secondary groups a, b``."""
-    return f"{kind} group{'s' if len(groups) > 1 else ''} {list_names(nsmallest(NAMED_LIMIT, groups), len(groups))}"
+def _name_owner(judged: PlacementJudgement) -> str:
+    return "its brokers'" if judged.is_broker_wide else "its"
+
+
+def name_groups(groups: Collection[str], kind: str = "") -> str:
+    """``group default``; with the kind ``secondary ``: ``secondary groups a, b``."""
+    return f"{kind}group{'s' if len(groups) > 1 else ''} {list_names(nsmallest(NAMED_LIMIT, groups), len(groups))}"
 
 
 def explain_summary(cluster: str, by_verdict: Mapping[str, int], first: Sequence[str], changed_count: int) -> str:
@@ -130,14 +133,12 @@ def explain_summary(cluster: str, by_verdict: Mapping[str, int], first: Sequence
 def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> str:
     """What to do with a bookie, or with many, and why."""
     allowed = "max_quarantined allows none"
-    if settings.max_quarantined:
-        allowed = f"the {counted(settings.max_quarantined, 'bookie')} that max_quarantined allows"
-        is_one = settings.max_quarantined == 1
-        allowed += " is in quarantine or on its way there" if is_one else " are in quarantine or on their way there"
+    if most := settings.max_quarantined:
+        are = agreeing(most, "is in quarantine or on its way there", "are in quarantine or on their way there")
+        allowed = f"the {counted(most, 'bookie')} that max_quarantined allows {are}"
     if order.bookies:
         return _explain_many(order, allowed)
     reasons = {
-        QuarantineReason.FEWER: "and others get a decision each, if they are still in no group",
         QuarantineReason.UNASSIGNED: f"has been in no group for {format_duration(settings.grace)} or longer"
         if settings.grace
         else "is in no group",
@@ -146,7 +147,7 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
         QuarantineReason.NO_GROUPS: f"is in no group, but {_NO_GROUPS}",
         QuarantineReason.ASSIGNED: "is in a group now",
         QuarantineReason.GONE: "is no longer registered",
-        QuarantineReason.SWITCHED_OFF: "needs no quarantine: it is switched off",
+        QuarantineReason.SWITCHED_OFF: "is no longer to be quarantined, because quarantine is switched off",
     }
     not_done = "; no actuator is set for this cluster" if settings.has_actuator is False else ""
     if order.mode is Mode.SHADOW:
@@ -168,5 +169,5 @@ def _explain_many(order: QuarantineOrder, allowed: str) -> str:
         QuarantineReason.WOULD_BE_INFEASIBLE: f"with one fewer of them, {order.starved} could not place data",
         QuarantineReason.NO_GROUPS: _NO_GROUPS,
     }
-    many = counted(order.count, "bookie")
-    return f"{many} are in no group, and an operator must decide: {reasons[order.reason]} ({named})."
+    many = counted_with(order.count, "bookie", "is", "are")
+    return f"{many} in no group, and an operator must decide: {reasons[order.reason]} ({named})."

@@ -33,6 +33,8 @@ class Placed:
     """Writable bookies of its secondary groups that are in no primary one."""
     unassigned: BookieSet = _NO_BOOKIES
     """Writable bookies in no group, whether or not it may use them."""
+    secondary_members: int = 0
+    """The number of bookies, dead or alive, in its secondary groups and in no primary one."""
 
     @property
     def feasible(self) -> bool:
@@ -177,9 +179,10 @@ def _place_by_groups(
     if primary_count < ensemble_size:
         parts.append(secondary)
         tiers.append(Tier.SECONDARY)
-    if rules is RuleSet.LEGACY or (
-        rules is RuleSet.CURRENT and _count_as_brokers(primary, membership, affinity) < ensemble_size
-    ):
+    # Brokers count the members of secondary groups, even if they are dead.
+    secondary_members = len(membership.members(affinity.secondary) - membership.members(affinity.primary))
+    is_short = len(primary) + secondary_members < ensemble_size
+    if rules is RuleSet.LEGACY or (rules is RuleSet.CURRENT and is_short):
         parts.append(membership.unassigned)
         tiers.append(Tier.UNASSIGNED)
     reached = [Comparison(count, Relation.AT_LEAST, ensemble_size) for count in accumulate(map(len, parts))]
@@ -194,6 +197,7 @@ def _place_by_groups(
         primary=primary,
         secondary=secondary,
         unassigned=membership.unassigned,
+        secondary_members=secondary_members,
     )
 
 
@@ -203,12 +207,6 @@ _REASON_BY_TIER = {
     Tier.UNASSIGNED: PlacementReason.PRIMARY_SHORT,
     Tier.NONE: PlacementReason.TOO_FEW_BOOKIES,
 }
-
-
-def _count_as_brokers(primary: BookieSet, membership: BookieMembership, affinity: AffinityGroups) -> int:
-    """Count the bookies of a namespace's groups as brokers do: a secondary member counts even if it is dead."""
-    secondary_members, primary_members = membership.members(affinity.secondary), membership.members(affinity.primary)
-    return len(primary) + len(secondary_members) - len(secondary_members & primary_members)
 
 
 def _find_tier(bookie: str, placed: Placed) -> Tier:

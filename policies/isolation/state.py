@@ -110,10 +110,9 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """Since when readings of registrations wait for confirmation, because most bookies are missing from them."""
     groups_vanished_ms: InstantMs | None = None
     """The same for readings of groups."""
-    bookies_left: int = 0
-    """The number of confirmed bookies in the reading that waits."""
-    members_left: int = 0
-    """The number of confirmed members of groups in the reading that waits."""
+    unused_1: int = 0
+    unused_2: int = 0
+    """Unused fields have the place of counts in states of older versions."""
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
     bookies_doubt: Doubt = Doubt()
@@ -126,8 +125,7 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """The namespaces with their affinity, each by its `encode_affinity`."""
     affinity_vanished_ms: InstantMs | None = None
     """Since when readings of the affinity wait for confirmation."""
-    affinity_left: int = 0
-    """The number of confirmed namespaces in the reading that waits."""
+    unused_3: int = 0
     modes_doubt: Doubt = Doubt()
     """By bookie: whether it is read-only."""
 

@@ -4,6 +4,7 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from policies.alerts import Condition
@@ -15,8 +16,11 @@ from policies.isolation.alerts.context import (
     ABOUT_NAMESPACES,
     DISAGREE,
     HEADROOM,
+    IDLE,
     INFEASIBLE,
     LEAK,
+    NO_GROUPS,
+    UNASSIGNED,
     UNCONFIRMED,
     UNREAD,
     IsolationAlertContext,
@@ -25,27 +29,44 @@ from policies.isolation.counterfactuals import find_next_verdict
 from policies.isolation.decisions import PlacementVerdict
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge.placements import PlacementJudgement
-from policies.isolation.messages import explain_placement, list_names
-from policies.isolation.state import NEVER, VANISHED, BookieClusterState, affinity_namespace, split_group_member
+from policies.isolation.messages import explain_placement, list_names, name_groups
+from policies.isolation.state import (
+    ALL_OTHERS,
+    NEVER,
+    VANISHED,
+    BookieClusterState,
+    affinity_namespace,
+    split_group_member,
+)
 from policies.units import counted, format_duration, millis_of
 
 __all__ = ["IsolationAlertContext", "conditions", "due_ms", "find_ends"]
 
 _READINGS = {
-    "bookies": "the registrations of its bookies",
-    "racks": "its bookie groups",
-    "affinity": "the affinity of its namespaces",
+    "bookies": "the registered bookies",
+    "racks": "the bookie groups",
+    "affinity": "the affinities of namespaces",
 }
 _NAME_OF_KEY: Mapping[str, Callable[[str], str]] = {
     "bookies": str,
     "racks": lambda key: split_group_member(key)[1],
     "affinity": affinity_namespace,
 }
+_ENTRIES: Mapping[str, tuple[Callable[[BookieClusterState], frozenset[str]], str]] = {
+    "bookies": (BookieClusterState.registered, "registered bookie"),
+    "racks": (BookieClusterState.group_members, "member"),
+    "affinity": (BookieClusterState.affinities, "namespace"),
+}
+"""By kind of reading: its confirmed entries while a reading waits, and the noun for one of them."""
 _SUCCESSORS = {
     UNCONFIRMED: (UNREAD, DISAGREE),
-    HEADROOM: (INFEASIBLE,),
+    HEADROOM: (INFEASIBLE, LEAK),
+    UNASSIGNED: (IDLE, NO_GROUPS),
+    IDLE: (UNASSIGNED, NO_GROUPS),
 }
 """The alerts that report the same thing after it has become worse, or other."""
+_OF_CLUSTER = frozenset({UNREAD, DISAGREE, NO_GROUPS})
+"""Alerts about a cluster as a whole, never about one of its bookies or namespaces."""
 
 
 def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -67,14 +88,17 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
 
 
 def find_ends(context: IsolationAlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
-    """Why open alerts end though what they report is not over: another alert takes their place."""
+    """Why open alerts end though what they report is not over: other alerts take their place."""
     keys, cluster = {condition.key for condition in held}, context.facts.cluster
+    reported_singly = {alert for alert, subject in keys if subject != cluster}
     found: dict[tuple[str, str], str] = {}
     for entry in context.book.entries:
+        if entry.subject == cluster and entry.alert in reported_singly:
+            found[entry.alert, cluster] = "is over as a whole: each that is left has an alert of its own"
         for alert in _SUCCESSORS.get(entry.alert, ()):
-            subject = next((each for each in (entry.subject, cluster) if (alert, each) in keys), None)
-            if subject is not None:
-                found[entry.alert, entry.subject] = f"is part of {alert} of {subject} now"
+            subject = cluster if alert in _OF_CLUSTER else entry.subject
+            if (alert, subject) in keys:
+                found[entry.alert, entry.subject] = f"has become {alert} of {subject}"
     return found
 
 
@@ -103,13 +127,13 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
     if not unread:
         return
     why = {name: status.outcome if status.outcome not in ("", "ok") else "silence" for name, status in unread.items()}
-    which = "; ".join(f"{_READINGS[name]} ({why[name]})" for name in unread)
+    which = " and ".join(f"{_READINGS[name]} ({why[name]})" for name in unread)
     yield context.condition(
         UNREAD,
         Severity.WARNING,
         next(iter(why.values())),
-        f"the collectors of {facts.cluster} have not read for {format_duration(validity)}: {which}; Headgate decides "
-        "nothing new on that",
+        f"{which} of {facts.cluster} have not been read for {format_duration(validity)} or longer: Headgate decides "
+        "nothing new that rests on them",
         labels={"readings": ",".join(unread)},
         evidence=tuple(status.tried_id for status in unread.values() if status.tried_id),
     )
@@ -124,7 +148,7 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
             UNCONFIRMED,
             Severity.WARNING,
             "unstable",
-            f"in the readings of {facts.cluster} {' and '.join(what for what, _ in unstable)}: each further change "
+            f"by the readings of {facts.cluster}, {' and '.join(what for what, _ in unstable)}: each further change "
             f"counts when the readings have shown it for {after}",
             evidence=tuple(tried_id for _, tried_id in unstable),
         )
@@ -134,20 +158,18 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
     for kind in since_ms:
         if since_ms[kind] is None or kind in facts.disputed:
             continue
-        whole, left = _count_confirmed(known, kind)
         status, new = known.statuses[kind], len(known.doubts[kind].new)
         if status.read_ms == NEVER:
             vanished.append((f"there is no node with {_READINGS[kind]}", status.tried_id))
             continue
         strangers = f", and {counted(new, 'unknown one')} came" if new else ""
-        are = "is" if left == 1 else "are"
-        vanished.append((f"{left} of {whole} {are} left{strangers}", status.tried_id))
+        vanished.append((f"{_count_left(known, kind)} left{strangers}", status.tried_id))
     if vanished:
         yield context.condition(
             UNCONFIRMED,
             Severity.WARNING,
             VANISHED,
-            f"by the last reading of {facts.cluster} {' and '.join(what for what, _ in vanished)}: the reading before "
+            f"by the last reading of {facts.cluster} {'; '.join(what for what, _ in vanished)}: the reading before "
             f"counts until another one, {after} later, confirms that",
             evidence=tuple(tried_id for _, tried_id in vanished),
         )
@@ -163,16 +185,22 @@ def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
             yield f"{_READINGS[kind]} have changed again and again ({listed})", facts.known.statuses[kind].tried_id
 
 
-def _count_confirmed(known: BookieClusterState, kind: str) -> tuple[str, int]:
-    """Count the confirmed entries of a kind of readings, in words, and those of them that the last reading had."""
-    match kind:
-        case "bookies":
-            return counted(len(known.registered()), "registered bookie"), known.bookies_left
-        case "racks":
-            members = {bookie for _, members in known.groups or () for bookie in members}
-            return f"{counted(len(members), 'member')} of its groups", known.members_left
-    namespaces = sum(len(cohort.namespaces) for cohort in known.cohorts)
-    return f"{counted(namespaces, 'namespace')} with an affinity", known.affinity_left
+def _count_left(known: BookieClusterState, kind: str) -> str:
+    """Count the confirmed entries that the last reading still has: ``1 of 3 members of its group vip is``."""
+    list_keys, what = _ENTRIES[kind]
+    doubt, name_of, keys = known.doubts[kind], _NAME_OF_KEY[kind], list_keys(known)
+    # A bookie that is in another group, and a namespace with another affinity, is not missing.
+    others = set(map(name_of, keys - doubt.missing_names() | doubt.new_names()))
+    missing = {key for key in doubt.missing_names() if name_of(key) not in others}
+    where = ""
+    if kind == "racks":
+        before, gone = (Counter(split_group_member(key)[0] for key in part) for part in (keys, missing))
+        groups = sorted(group for group in gone if 2 * gone[group] > before[group])
+        keys, missing = ({key for key in part if split_group_member(key)[0] in groups} for part in (keys, missing))
+        where = " of its groups" if len(groups) == len(before) else f" of its {name_groups(groups)}"
+    whole = set(map(name_of, keys)) - {ALL_OTHERS}
+    left = len(whole.difference(map(name_of, missing)))
+    return f"{left} of {counted(len(whole), what)}{where} {'is' if 1 in (left, len(whole)) else 'are'}"
 
 
 def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -185,7 +213,7 @@ def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
             DISAGREE,
             Severity.WARNING,
             "contradiction",
-            f"the collectors {names} disagree about {which} in {facts.cluster}: what was confirmed last counts until "
+            f"the collectors {names} disagree about {which} of {facts.cluster}: what was confirmed last counts until "
             f"they have agreed for {format_duration(facts.settings.validity)}",
             labels={"sources": ",".join(sources), "readings": ",".join(facts.disputed)},
             evidence=(facts.known.statuses[kind].tried_id,),
@@ -220,4 +248,4 @@ def _check_placement(judged: PlacementJudgement) -> Iterator[tuple[str, Severity
         is_last = find_next_verdict(judged) is PlacementVerdict.INFEASIBLE
         then = "can no longer place its data" if is_last else "must reach further"
         why = explain_placement(judged)
-        yield HEADROOM, Severity.WARNING, f"{then} when one more bookie is lost: it {why}"
+        yield HEADROOM, Severity.WARNING, f"{then} when one more of its bookies is lost; now it {why}"

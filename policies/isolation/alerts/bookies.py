@@ -16,9 +16,9 @@ from policies.isolation.alerts.context import (
     UNASSIGNED,
     IsolationAlertContext,
 )
-from policies.isolation.messages import NAMED_LIMIT, list_names
+from policies.isolation.messages import NAMED_LIMIT, list_names, name_groups
 from policies.isolation.state import NEVER, BookieState, Presence, QuarantineOrder
-from policies.units import counted, format_duration, millis_of
+from policies.units import counted, counted_with, format_duration, millis_of
 
 OVERDUE_MS = 60_000
 """A quarantine order that is not carried out by then is overdue."""
@@ -28,11 +28,14 @@ _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     """All conditions of bookies that hold now; the readings of registrations and groups must be fresh."""
     facts = context.facts
-    if facts.known.racks_status.read_ms == NEVER or any((facts.membership.groups or {}).values()):
+    asking = [name for j in context.judgement.kept if j.affinity.is_isolating for name in j.namespaces]
+    # A critical alert does not end because of one reading, which may be of another cluster.
+    membership = facts.kept.membership if asking else facts.membership
+    if facts.known.racks_status.read_ms == NEVER or membership.has_groups:
         yield from context.gather(UNASSIGNED, _check_unassigned(context))
         yield from context.gather(IDLE, _check_idle(context))
     elif facts.known.bookies:
-        yield _report_no_groups(context)
+        yield _report_no_groups(context, asking)
     yield from context.gather(MISSING, _check_missing(context))
     yield from context.gather(JOINED, _check_joined(context))
     if facts.settings.mode is Mode.ACTIVE:
@@ -53,19 +56,19 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     yield from (since_ms + OVERDUE_MS for _, since_ms in _find_pending(context))
 
 
-def _report_no_groups(context: IsolationAlertContext) -> Condition:
-    """Report that the cluster puts no bookie into a group; critical while namespaces ask for groups."""
+def _report_no_groups(context: IsolationAlertContext, names: list[str]) -> Condition:
+    """Report that the cluster puts no bookie into a group; critical while the namespaces `names` ask for groups."""
     facts = context.facts
-    names = [name for j in context.judgement.placements if j.affinity.is_isolating for name in j.namespaces]
-    any_bookie = f"any of its {counted(len(facts.membership.writable), 'writable bookie')}"
+    free = (
+        f"brokers exclude no bookie, and {counted_with(len(facts.membership.writable), 'bookie', 'is', 'are')} writable"
+    )
     if not names:
-        summary = f"{facts.cluster} puts no bookie into a group: namespaces place their data on {any_bookie}"
+        summary = f"{facts.cluster} puts no bookie into a group: {free}"
         return context.condition(NO_GROUPS, Severity.INFO, "no_groups", summary)
     first = nsmallest(NAMED_LIMIT, names)
     summary = (
-        f"{facts.cluster} puts no bookie into a group, and {counted(len(names), 'namespace')} that "
-        f"{'asks' if len(names) == 1 else 'ask'} for groups can place data on {any_bookie}: "
-        f"{list_names(first, len(names))}"
+        f"{facts.cluster} puts no bookie into a group, but {counted_with(len(names), 'namespace', 'asks', 'ask')} for "
+        f"groups ({list_names(first, len(names))}): {free}"
     )
     labels = {"namespaces": ",".join(first), "namespace_count": str(len(names))}
     return context.condition(NO_GROUPS, Severity.CRITICAL, "promised_groups", summary, labels=labels)
@@ -130,10 +133,10 @@ def _check_missing(context: IsolationAlertContext) -> Iterator[Condition]:
     assigned = ((b, _missing_since(b)) for b in facts.known.bookies if b.assigned)
     missing = [bookie for bookie, since_ms in assigned if since_ms is not None and since_ms <= oldest_ms]
     for bookie, groups in _add_groups(context, missing):
-        place = f"bookie {bookie.bookie} of {facts.cluster} is in {list_names(groups, len(groups))}"
+        place = f"bookie {bookie.bookie} of {facts.cluster} is in {name_groups(groups)}"
         reason, summary = "not_registered", f"{place}, but is not registered"
         if after:
-            summary = f"{place}, but has not been registered for {format_duration(after)}"
+            summary = f"{place}, but has not been registered for {format_duration(after)} or longer"
         if bookie.never_joined:
             reason, summary = "never_registered", f"{place}, put there in advance: it has never registered"
         labels = {"groups": ",".join(groups[:NAMED_LIMIT])}
@@ -147,8 +150,8 @@ def _check_joined(context: IsolationAlertContext) -> Iterator[Condition]:
     joined = [b for b in facts.known.bookies if b.assigned and (b.joined_in_place_ms or NEVER) > oldest_ms]
     for bookie, groups in _add_groups(context, joined):
         summary = (
-            f"bookie {bookie.bookie} of {facts.cluster} has joined for the first time, where it had been put in "
-            f"advance: in {list_names(groups, len(groups))}"
+            f"bookie {bookie.bookie} of {facts.cluster} has joined for the first time: it had been put into "
+            f"{name_groups(groups)} in advance"
         )
         labels = {"groups": ",".join(groups[:NAMED_LIMIT])}
         yield _report(context, JOINED, Severity.INFO, "assigned_in_advance", bookie.bookie, summary, labels)
@@ -172,7 +175,7 @@ def _check_overdue(context: IsolationAlertContext) -> Iterator[Condition]:
     facts, overdue = context.facts, format_duration(timedelta(milliseconds=OVERDUE_MS))
     for order, since_ms in _find_pending(context):
         if facts.now_ms >= since_ms + OVERDUE_MS and order.mode is Mode.ACTIVE:
-            since = f"was ordered into quarantine {overdue} ago or earlier, and is not there"
+            since = f"was ordered into quarantine {overdue} or longer ago, and is not there"
             summary = f"bookie {order.bookie} of {facts.cluster} {since}"
             yield _report(context, OVERDUE, Severity.WARNING, "not_carried_out", order.bookie, summary)
 

@@ -33,11 +33,11 @@ _SUMMARIES = {
     UNASSIGNED: "bookies of {} take data and are in no group",
     IDLE: "bookies of {} are read-only or not registered, and in no group",
     MISSING: "bookies of {} are in groups, but have not been registered for a while",
-    JOINED: "bookies of {} have joined for the first time, where they had been put in advance",
+    JOINED: "bookies of {} have joined for the first time: they had been put into groups in advance",
     OVERDUE: "bookies of {} were ordered into quarantine, and are not there",
     INFEASIBLE: "namespaces of {} cannot place their data",
     LEAK: "namespaces of {} can place data on bookies that the promise forbids",
-    HEADROOM: "namespaces of {} must reach further, or can no longer place their data, when one more bookie is lost",
+    HEADROOM: "namespaces of {} must reach further, or cannot place their data, when one more of their bookies is lost",
 }
 _SEVERITIES = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 
@@ -85,8 +85,10 @@ class IsolationAlertContext:
             if why
             else ""
         )
-        named = list_names(first, len(many), MOST_SINGLY)
-        summary = f"{len(many)} {_SUMMARIES[alert].format(cluster)}{exposed}: {named}"
+        named, what = list_names(first, len(many), MOST_SINGLY), _SUMMARIES[alert]
+        if inside := sum(condition.reason == "quarantined" for condition in many):
+            what = f"bookies of {{}} take data and have no group from an operator, {inside} of them in quarantine"
+        summary = f"{len(many)} {what.format(cluster)}{exposed}: {named}"
         return Condition(
             alert=alert,
             subject=cluster,

@@ -130,7 +130,7 @@ def _guard(
     bookie: str, taken: frozenset[str], facts: IsolationFacts, pictures: Sequence[tuple[Picture, _Needs]]
 ) -> tuple[QuarantineReason | None, str]:
     """Return the guard that forbids the quarantine of a bookie, or None; and the namespaces that it would starve."""
-    if not facts.membership.groups:
+    if not (facts.membership.has_groups and facts.confirmed.membership.has_groups):
         return QuarantineReason.NO_GROUPS, ""
     if not limit_quarantined(len(taken), facts.settings).holds:
         return QuarantineReason.MAX_QUARANTINED, ""

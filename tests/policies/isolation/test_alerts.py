@@ -196,10 +196,10 @@ def test_a_member_that_never_joined_is_missed_as_such_and_said_to_have_come() ->
     run = joined().see(racks(20, GROUPS | {"new": "bk99"})).until(90)
     missed = run.latest("group-member-missing")
     assert (missed.subject, missed.reason) == ("c1/bk99", "never_registered")
-    assert missed.summary == "bookie bk99 of c1 is in new, put there in advance: it has never registered"
+    assert missed.summary == "bookie bk99 of c1 is in group new, put there in advance: it has never registered"
     run.see(bookies(100, f"{ALL} bk11 bk99"))
     joined_alert = run.latest("bookie-joined-in-place")
-    assert joined_alert.summary.endswith("has joined for the first time, where it had been put in advance: in new")
+    assert joined_alert.summary.endswith("has joined for the first time: it had been put into group new in advance")
     run.until(300)
     assert run.said("bookie-joined-in-place") == [
         (100, "c1/bk99", "firing", "info"), (160, "c1/bk99", "resolved", "info"),

@@ -100,7 +100,7 @@ def flip(run: Run, start: int, end: int) -> Run:
 def test_what_changes_again_and_again_is_named_and_one_alert_lasts_until_it_is_stable() -> None:
     run = flip(settled(), 40, 100)
     assert run.latest("bookies-unconfirmed").summary == (
-        "in the readings of c1 the registrations of its bookies have changed again and again (bk1): each further "
+        "by the readings of c1, the registered bookies have changed again and again (bk1): each further "
         "change counts when the readings have shown it for 10s"
     )
     assert run.placement("acme/a").candidate_count == 10

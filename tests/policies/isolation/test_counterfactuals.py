@@ -23,17 +23,17 @@ def said(decision: Any) -> dict[str, str]:
         ),
         pytest.param(
             "bk1 bk2 bk6", to("default"), {}, "isolated",
-            {"infeasible": "1 more writable bookie of its 2 primary ones are lost"}, id="nowhere to go",
+            {"infeasible": "1 more writable bookie of its 2 primary ones is lost"}, id="nowhere to go",
         ),
         pytest.param(
             "bk1 bk2 free", to("default"), {}, "isolated",
-            {"leaks": "1 more writable bookie of its 2 primary ones are lost"}, id="only those without a group",
+            {"leaks": "1 more writable bookie of its 2 primary ones is lost"}, id="only those without a group",
         ),
         pytest.param(
             "bk1 bk6 bk7", to("default", "shared"), {}, "spills_to_secondary",
             {
                 "isolated": "its primary groups have 2 writable bookies or more, now 1",
-                "infeasible": "2 more writable bookies of the 3 it may use are lost",
+                "infeasible": "2 more writable bookies of the 3 of its groups are lost",
             },
             id="it spills",
         ),
@@ -41,7 +41,7 @@ def said(decision: Any) -> dict[str, str]:
             "bk1 free", to("default"), {}, "leaks",
             {
                 "isolated": "its primary groups have 2 writable bookies or more, now 1",
-                "infeasible": "1 more writable bookie of the 2 it may use are lost",
+                "infeasible": "1 more writable bookie of the 2 it may use is lost",
             },
             id="it leaks",
         ),
@@ -87,14 +87,11 @@ def test_after_the_losses_that_are_named_it_is_that_verdict(before: str, affinit
 @pytest.mark.parametrize(
     ("more", "reason", "expected"),
     [
-        ({}, "unassigned", {"withhold": "3 are in quarantine (now 0), or a namespace needs it"}),
+        ({}, "unassigned", {"withhold": "3 other bookies are in quarantine (now 0), or a namespace needs it"}),
         (
             {"max_quarantined": 0},
             "max_quarantined",
-            {
-                "quarantine": "fewer than 0 are in quarantine or on their way there (now 0), "
-                "or `max_quarantined` is more"
-            },
+            {"quarantine": "`max_quarantined` is more than 0"},
         ),
     ],
 )

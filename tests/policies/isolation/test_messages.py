@@ -67,7 +67,7 @@ def test_what_is_withheld_for_its_number_says_how_many_there_may_be(allowed: int
 
 def test_secondary_groups_alone_are_explained() -> None:
     assert placement_of("bk6 bk7 bk11", to("", "shared")).explanation == (
-        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group, and needs 2 bookies."
+        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group, and it needs 2 bookies."
     )
 
 
@@ -86,7 +86,7 @@ def test_a_leak_is_explained_by_its_numbers() -> None:
     [
         ("bk1", to("default shared"), 3, "its primary groups default, shared have 1 of 3 needed bookies writable"),
         ("bk1 bk2", "default", 1, "its primary group default has 2 writable bookies, and 1 is needed"),
-        ("bk6", to("", "shared"), 3, "it names no primary group, and needs 3 bookies, and its secondary group shared "
+        ("bk6", to("", "shared"), 3, "it names no primary group, and it needs 3 bookies, and its secondary group shared "
          "has 1"),
         ("bk1 bk6", to("default", "shared"), 3, "1 of 3 needed bookies writable, and its secondary group shared has 1 "
          "more"),
@@ -108,7 +108,7 @@ def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
     run.see(bookies(95, "bk1 bk6 bk7"))
     conditions = [each.when for decision in run.published for each in decision.otherwise]
     assert any("it registers again and is in no group" in when for when in conditions)
-    assert run.latest("group-member-missing").summary == "bookie bk2 of c1 is in default, but is not registered"
+    assert run.latest("group-member-missing").summary == "bookie bk2 of c1 is in group default, but is not registered"
     assert not [text for text in (*conditions, *(d.explanation for d in run.published)) if " 0s" in text]
 
 
@@ -119,7 +119,7 @@ def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
         (
             [bookies(20, "bk1 bk6 bk7"), bookies(30, "bk1 bk6 bk7")],
             "isolation-headroom",
-            "isolation-headroom of c1/acme/a is part of placement-infeasible of c1/acme/a now",
+            "isolation-headroom of c1/acme/a has become placement-infeasible of c1/acme/a",
         ),
     ],
     ids=["in a group", "a bookie is lost"],
@@ -136,7 +136,7 @@ def test_an_alert_whose_place_another_takes_is_not_said_to_be_over(then: Any, al
 def test_in_the_last_tier_one_more_loss_ends_the_placement(groups: dict[str, str], tier: str) -> None:
     names = {"acme/a": "g/s" if "s" in groups else "g"}
     run = Run(LONG).see(*everything(0, "bk1 bk2 bk6" if "s" in groups else "bk1 bk2", groups, names))
-    assert f"{tier} when one more bookie is lost" in run.latest("isolation-headroom").summary
+    assert f"{tier} when one more of its bookies is lost" in run.latest("isolation-headroom").summary
 
 
 def test_a_namespace_that_can_place_no_data_is_not_said_to_place_it_on_a_bookie() -> None:
@@ -147,4 +147,7 @@ def test_a_namespace_that_can_place_no_data_is_not_said_to_place_it_on_a_bookie(
 
 def test_one_namespace_asks_for_groups() -> None:
     run = Run(LONG).see(*everything(0, "bk1 bk2", {}, {"acme/a": "default"}))
-    assert "and 1 namespace that asks for groups can place data on" in run.latest("no-bookie-groups").summary
+    assert run.latest("no-bookie-groups").summary == (
+        "c1 puts no bookie into a group, but 1 namespace asks for groups (acme/a): brokers exclude no bookie, and 2 "
+        "bookies are writable"
+    )
