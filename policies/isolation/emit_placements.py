@@ -69,12 +69,17 @@ def emit_placements(
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.is_fresh:
         return EmittedPlacements((), published)
+    marks: dict[str, str] = {}
+    for judged in judgement.placements:
+        marks |= dict.fromkeys(judged.namespaces, _mark(judged, facts))
+    schedule = placement_schedule(facts.settings)
+    is_due = any(facts.now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
+    if not is_due and marks == {name: last.fingerprint for last in published for name in last.namespaces}:
+        return EmittedPlacements((), published)
     compared = list(_compare(judgement, facts, published))
     changed = [each.namespace for each in compared if each.changed]
     is_mass = len(changed) > MOST_SINGLY
     chosen = [each for each in compared if each.due or each.core_changed or (each.changed and not is_mass)]
-    if not changed and not chosen:
-        return EmittedPlacements((), published)
     chosen, later = _split(chosen)
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
@@ -105,7 +110,7 @@ def _compare(
     schedule = placement_schedule(facts.settings)
     due = {id(last): facts.now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published}
     for judged in judgement.placements:
-        mark = f"{judged.fingerprint}-{facts.settings.mode}"
+        mark = _mark(judged, facts)
         for name in judged.namespaces:
             last = known.pop(name, None)
             if last is None:
@@ -116,6 +121,11 @@ def _compare(
                 yield _Compared(name, judged, mark, last, changed, core_changed, due[id(last)])
     for name in sorted(known):
         yield _Compared(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
+
+
+def _mark(judged: PlacementJudgement, facts: IsolationFacts) -> str:
+    """Return the mark of a placement's content: its fingerprint and mode."""
+    return f"{judged.fingerprint}-{facts.settings.mode}"
 
 
 def _core(mark: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
     NEVER,
     BookieClusterState,
+    BookieState,
     Cohort,
     Presence,
     ReadingStatus,
@@ -49,6 +50,8 @@ class IsolationFacts:
     """The cluster by confirmed readings only: no quarantine is ordered that they forbid."""
     quarantined: frozenset[str]
     """The bookies in the quarantine group by the last or by confirmed readings, also those in another group, too."""
+    notable: tuple[BookieState, ...]
+    """The bookies that are not simply writable members of a group: few in a healthy cluster."""
     stale: dict[str, ReadingStatus]
     """The kinds of readings without a valid good one, by name."""
     disputed: dict[str, tuple[str, ...]]
@@ -103,6 +106,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         kept=_keep_missing(known, read),
         confirmed=confirmed,
         quarantined=read.membership.quarantined() | confirmed.membership.quarantined(),
+        notable=tuple(b for b in known.bookies if not (b.assigned and b.takes_data and b.joined_in_place_ms is None)),
         stale=stale,
         disputed={
             name: doubt.disputed_by for name, doubt in known.disputes() if doubt.is_disputed(now_ms, validity_ms)

@@ -82,6 +82,8 @@ def _fold_registrations(
         return replace(before, bookies_status=_with_attempt(status, seen, reading.outcome.value))
     if status.read_ms == NEVER and (waiting := _wait_for_absence(before.vanished_ms, seen, settings)) is not None:
         return replace(before, bookies_status=_with_attempt(status, seen, VANISHED), vanished_ms=waiting)
+    if _is_unchanged(before, reading):
+        return replace(before, bookies_status=_read_well(seen))
     names = frozenset(r.bookie for r in (*reading.writable, *reading.read_only))
     registered, is_first, doubt = before.registered(), status.read_ms == NEVER, _find_registration_doubt(before)
     found = _confirm(None if is_first else registered, doubt, names, seen, settings)
@@ -112,6 +114,18 @@ def _fold_registrations(
     if len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies)):
         return after
     return _assign_bookies(replace(after, bookies=bookies), seen.at_ms)
+
+
+def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
+    """Whether the reading lists what is known, and nothing is in doubt: most readings do, so this is cheap."""
+    doubts = (before.bookies_doubt, before.cookies_doubt, before.modes_doubt)
+    if before.bookies_status.read_ms == NEVER or not all(d.is_empty and not d.changes for d in doubts):
+        return False
+    for mode, registrations in ((Presence.WRITABLE, reading.writable), (Presence.READ_ONLY, reading.read_only)):
+        known = {(b.bookie, b.session, b.czxid, b.missing_ms) for b in before.bookies if b.presence is mode}
+        if known != {(r.bookie, r.session, r.czxid, None) for r in registrations}:
+            return False
+    return {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
 
 
 def _find_registration_doubt(cluster: BookieClusterState) -> Doubt:

@@ -46,7 +46,7 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     """When (milliseconds since the epoch) one of these may begin or end without a reading; some may be past."""
     settings = context.facts.settings
     grace_ms, missing_after_ms = millis_of(settings.grace), millis_of(settings.member_missing_after)
-    for bookie in context.facts.known.bookies:
+    for bookie in context.facts.notable:
         if bookie.assigned is False:
             yield bookie.since_ms + grace_ms
         elif bookie.assigned and (missing_ms := _missing_since(bookie)) is not None:
@@ -80,7 +80,7 @@ def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
     is_gathered = (UNASSIGNED, facts.cluster) in open_alerts
     severity, exposed, labels = _find_exposed(context)
     doubtful = facts.doubtful_bookies()
-    for bookie in facts.known.bookies:
+    for bookie in facts.notable:
         if bookie.presence is not Presence.WRITABLE or bookie.assigned is not False:
             continue
         is_open = is_gathered or (UNASSIGNED, f"{facts.cluster}/{bookie.bookie}") in open_alerts
@@ -120,7 +120,7 @@ def _check_idle(context: IsolationAlertContext) -> Iterator[Condition]:
     facts = context.facts
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
     for presence, how in ((Presence.READ_ONLY, "read-only"), (Presence.OFFLINE, "not registered")):
-        for bookie in facts.known.bookies:
+        for bookie in facts.notable:
             if bookie.presence is presence and bookie.assigned is False and bookie.since_ms <= oldest_ms:
                 where = _IN_QUARANTINE if bookie.bookie in facts.quarantined else "in no group"
                 summary = f"bookie {bookie.bookie} of {facts.cluster} is {how} and {where}"
@@ -130,7 +130,7 @@ def _check_idle(context: IsolationAlertContext) -> Iterator[Condition]:
 def _check_missing(context: IsolationAlertContext) -> Iterator[Condition]:
     facts, after = context.facts, context.facts.settings.member_missing_after
     oldest_ms = facts.now_ms - millis_of(after)
-    assigned = ((b, _missing_since(b)) for b in facts.known.bookies if b.assigned)
+    assigned = ((b, _missing_since(b)) for b in facts.notable if b.assigned)
     missing = [bookie for bookie, since_ms in assigned if since_ms is not None and since_ms <= oldest_ms]
     for bookie, groups in _add_groups(context, missing):
         place = f"bookie {bookie.bookie} of {facts.cluster} is in {name_groups(groups)}"
@@ -147,7 +147,7 @@ def _check_joined(context: IsolationAlertContext) -> Iterator[Condition]:
     """Bookies that joined a group that was waiting for them, for a while after; nobody has to act."""
     facts = context.facts
     oldest_ms = facts.now_ms - millis_of(facts.settings.member_missing_after)
-    joined = [b for b in facts.known.bookies if b.assigned and (b.joined_in_place_ms or NEVER) > oldest_ms]
+    joined = [b for b in facts.notable if b.assigned and (b.joined_in_place_ms or NEVER) > oldest_ms]
     for bookie, groups in _add_groups(context, joined):
         summary = (
             f"bookie {bookie.bookie} of {facts.cluster} has joined for the first time: it had been put into "
