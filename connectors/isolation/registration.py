@@ -1,6 +1,7 @@
 """The isolation policy's I/O: reads bookies, groups and affinity; puts unassigned bookies into quarantine."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -9,6 +10,7 @@ import connectors.isolation.pulsar_bookies
 import connectors.isolation.zookeeper_bookies
 from connectors.collection.probe import Probe
 from connectors.component import Component
+from connectors.isolation.broker_rules import check_rules
 from connectors.isolation.detail import DETAIL
 from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.isolation.quarantine import (
@@ -74,10 +76,13 @@ _INTERVALS = ("poll_interval", "affinity_interval")
 
 
 def _probes(context: ProbeContext) -> Iterator[Probe]:
-    if context.settings.quarantine is not Quarantine.ON:
-        return
     zookeeper, admin = context.clients.zookeeper(context.name), context.clients.pulsar(context.name)
     bookies = context.cluster.setting(WatchedBookies)
+    if admin is not None and any(context.cluster.setting(kind) is not None for kind in _WATCHED.values()):
+        check = partial(check_rules, admin, context.settings)
+        yield Probe(f"{context.name}: Pulsar", "the brokers' rules for bookies", check)
+    if context.settings.quarantine is not Quarantine.ON:
+        return
     if bookies is not None and zookeeper is not None:
         system, paths = f"{context.name}: ZooKeeper", (bookies.bookies_path,)
         yield from write_probes(system, zookeeper, paths, "quarantine must")

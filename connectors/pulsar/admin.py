@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
+from connectors.collection.read_errors import one_line
 from connectors.pulsar.connection import PulsarAdmin, is_member
 from connectors.pulsar.outcomes import AdminError
 from connectors.pulsar.rest import Names, RestClient
@@ -117,6 +118,10 @@ class AdminApi:
     def runtime_configuration(self) -> dict[str, str | None]:
         """Return the settings in force of the broker that answers, by their names in `broker.conf`; for superusers."""
         return self._rest.get(f"{_BROKERS}/configuration/runtime", _CONFIGURATION)
+
+    def version(self) -> str:
+        """Return the version of the broker that answers, such as `4.2.4`."""
+        return one_line(self._rest.send("GET", f"{_BROKERS}/version").text.strip().strip('"'))
 
     def owned_bundles(self, cluster: str, broker: str) -> tuple[str, ...]:
         """Return the bundles that a broker serves, as `tenant/namespace/range`; the broker itself answers."""

@@ -1,6 +1,6 @@
 """Reads the bookie affinity of namespaces through Pulsar's admin REST API."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -19,9 +19,13 @@ Told = TypeVar("Told")
 def read_broker_groups(admin: AdminApi) -> BrokerGroups | None:
     """Return the groups for namespaces without affinity, by one broker; None if they cannot be read."""
     try:
-        configuration = admin.runtime_configuration()
+        return parse_broker_groups(admin.runtime_configuration())
     except READ_ERRORS.expected:
         return None
+
+
+def parse_broker_groups(configuration: Mapping[str, str | None]) -> BrokerGroups:
+    """Return the groups for namespaces without affinity, by a broker's settings."""
     primary, secondary = (
         tuple(dict.fromkeys(group for group in (configuration.get(name) or "").split(",") if group))
         for name in ("bookkeeperClientIsolationGroups", "bookkeeperClientSecondaryIsolationGroups")

@@ -142,7 +142,7 @@ class AffinityTree:
         tenants = reader.read(reader.client.get_children_async, LOCAL_POLICIES)
         if tenants is None:
             detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
-            return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail)
+            return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
         affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{tenant}" for tenant in tenants])
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
         if broker_groups:

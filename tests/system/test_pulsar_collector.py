@@ -1,6 +1,7 @@
 """The admin REST of a real Pulsar, and the collector that reads bookies, groups and affinity through it."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection.poll_metrics import PollMetrics
+from connectors.isolation.broker_rules import check_rules
 from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
 from connectors.isolation.quarantine import AdminRacks
 from connectors.pulsar.admin import AdminApi
@@ -19,7 +21,9 @@ from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
+from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
+from policies.isolation.settings import RuleSet, Unaffine
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 from tests.system.pulsar import CLUSTER, PulsarCluster
@@ -252,3 +256,13 @@ def test_by_a_real_pulsars_rest_a_bookie_is_put_into_quarantine_too(cluster: Sta
             "default": {theirs: {"rack": "/r1"}},
             QUARANTINE_GROUP: {free: {"rack": QUARANTINE_RACK, "hostname": "127.0.0.1"}},
         }
+
+
+def test_the_rules_fit_the_broker_s_version_and_settings(admin: AdminApi) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", admin.version())
+    assert check_rules(admin, IsolationSettings()).outcome is Outcome.OK
+    found = check_rules(admin, IsolationSettings(rules=RuleSet.LEGACY, unaffine=Unaffine.UNGROUPED))
+    assert [line.split(" (")[0] for line in found.remedies] == [
+        "policies.isolation.rules: current",
+        "policies.isolation.unaffine: any",
+    ]

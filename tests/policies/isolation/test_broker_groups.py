@@ -3,8 +3,8 @@
 import pytest
 
 from policies.bookie_readings import NamespaceAffinity
-from policies.observations import Observation
-from tests.policies.isolation.scenario import LONG, ON, Run, affinity, bookies, isolation, racks, to
+from policies.observations import Observation, Outcome
+from tests.policies.isolation.scenario import LONG, ON, Run, affinity, bookies, isolation, placement_of, racks, to
 
 NAMESPACES: dict[str, NamespaceAffinity | str] = {"acme/own": "shared", "acme/free": to()}
 GROUPS = {"default": "bk1 bk2", "shared": "bk6 bk7"}
@@ -59,3 +59,36 @@ def test_brokers_that_keep_them_to_bookies_without_a_group_do_not_use_them() -> 
 def test_a_mistyped_setting_is_an_error() -> None:
     with pytest.raises(ValueError, match="primry"):
         isolation(broker_groups={"primry": ["default"]})
+
+
+@pytest.mark.parametrize("broker_groups", ["default", None], ids=["read", "not read"])
+def test_without_the_node_of_local_policies_they_still_hold(broker_groups: str | None) -> None:
+    run = Run(LONG, ON, grace="0s").see(*read(0, "bk1 bk6 bk7 bk11", "default"))
+    for second in (20, 40, 60):
+        absent = affinity(second, {}, Outcome.ABSENT, broker_groups=broker_groups)
+        run.see(bookies(second, "bk1 bk6 bk7 bk11"), racks(second, GROUPS), absent)
+    assert {v[1:] for v in run.verdicts()} == {("bk11", "withhold", "would_be_infeasible")}
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        (
+            {"secondary": ["default"]},
+            "acme/a keeps to 2 bookies of its brokers' secondary group default: it has no affinity, its brokers name "
+            "no primary group, and it needs 2 bookies.",
+        ),
+        (
+            {"primary": ["shared"], "secondary": ["default"]},
+            "acme/a reaches beyond its brokers' primary groups to 2 bookies of its brokers' secondary group default: "
+            "it has no affinity, and its brokers' primary group shared has 1 of 2 needed bookies writable.",
+        ),
+        (
+            {"primary": ["default"]},
+            "acme/a keeps to its brokers' groups: it has no affinity, and its brokers' primary group default has 2 "
+            "writable bookies, and 2 are needed.",
+        ),
+    ],
+)
+def test_sentences_name_the_brokers_groups_as_theirs(groups: dict[str, list[str]], sentence: str) -> None:
+    assert placement_of("bk1 bk2 bk6", to(), GROUPS, broker_groups=groups).explanation == sentence

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -111,6 +112,73 @@ def test_an_absent_node_is_believed_when_a_second_reading_confirms_it() -> None:
     run.see(racks(10, None, outcome=Outcome.ABSENT))
     assert run.placement("acme/a").reason == "no_groups"
     assert run.firing() == {("no-bookie-groups", "c1"): "critical"}
+
+
+QUARANTINED = {**GROUPS, "headgate-quarantine": "bk21 bk22 bk23"}
+
+
+def test_a_reading_of_groups_in_a_cluster_without_any_orders_no_quarantine_and_ends_no_critical_note() -> None:
+    run = Run(LONG, ON, grace="0s")
+    for second in range(0, 70, 10):
+        run.see(*everything(second, MEMBERS, {}, NAMESPACES))
+    run.see(racks(70, {"default": OTHERS})).until(79).see(racks(80, {})).until(120)
+    assert {verdict for _, verdict in orders(run)} == {"withhold"}
+    assert run.said("no-bookie-groups") == [(0, "c1", "firing", "critical")]
+
+
+def test_the_first_group_of_a_cluster_orders_quarantines_when_a_second_reading_shows_it() -> None:
+    run = Run(LONG, ON, grace="0s").see(*everything(0, MEMBERS, {}, NAMESPACES))
+    run.see(racks(70, {"default": "bk1 bk2"})).until(79)
+    assert {verdict for _, verdict in orders(run)} == {"withhold"}
+    run.see(racks(80, {"default": "bk1 bk2"}))
+    assert "quarantine" in {verdict for _, verdict in orders(run)}
+
+
+def test_namespaces_of_one_reading_make_the_note_of_no_groups_critical_when_another_shows_them() -> None:
+    run = Run(LONG)
+    for second in range(0, 70, 10):
+        run.see(*everything(second, MEMBERS, {}, {}))
+    run.see(affinity(70, {f"x/{n}": "default" for n in range(5)})).until(75).see(affinity(76, {})).until(100)
+    assert criticals(run) == set()
+
+
+def test_one_reading_without_the_quarantine_group_makes_no_room_in_it() -> None:
+    run = Run(LONG, ON)
+    for second in range(0, 70, 10):
+        run.see(*everything(second, f"{MEMBERS} bk11 bk21 bk22 bk23", QUARANTINED, NAMESPACES))
+    run.see(racks(70, GROUPS)).until(75).see(racks(76, QUARANTINED)).until(120)
+    assert orders(run) == [("bk11", "withhold")]
+
+
+def test_a_bookie_is_ordered_into_quarantine_again_when_a_second_reading_shows_that_it_left() -> None:
+    run = settled(f"{MEMBERS} bk11", **LONG)
+    for second in range(70, 200, 10):
+        run.see(racks(second, {**GROUPS, "headgate-quarantine": "bk11"}))
+    run.see(racks(200, GROUPS)).until(209)
+    assert orders(run) == [("bk11", "quarantine")]
+    assert run.said("quarantine-overdue") == []
+    run.see(racks(210, GROUPS))
+    assert orders(run) == [("bk11", "quarantine")] * 2
+
+
+def test_one_reading_in_which_a_read_only_member_is_writable_lifts_no_guard() -> None:
+    run = Run(LONG, ON)
+    groups = {"default": "bk1 bk2"}
+    for second in range(0, 70, 10):
+        run.see(bookies(second, "bk1 bk11", "bk2"), racks(second, groups), affinity(second, NAMESPACES))
+    run.see(bookies(70, "bk1 bk2 bk11")).until(75).see(bookies(76, "bk1 bk11", "bk2")).until(100)
+    assert orders(run) == [("bk11", "withhold")]
+    run.see(bookies(100, "bk1 bk2 bk11")).see(bookies(110, "bk1 bk2 bk11"))
+    assert orders(run)[-1] == ("bk11", "quarantine")
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_order_of_collectors_in_one_instant_makes_nobody_join_in_place(order: tuple[int, ...]) -> None:
+    run = settled()
+    seen = everything(70, f"{MEMBERS} bk11", {"default": f"{MEMBERS} bk11"}, NAMESPACES)
+    run.feed(seen[place] for place in order).until(120)
+    assert orders(run) == []
+    assert run.said("bookie-joined-in-place") == []
 
 
 def contradicting(until: int, ours: Observation, theirs: Observation) -> Run:

@@ -1,10 +1,18 @@
 """What would have to change for another verdict on a namespace or a bookie; and that it then is that verdict."""
 
+from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from policies.isolation.counterfactuals import find_next_verdict
 from policies.isolation.decisions import PlacementVerdict, QuarantineVerdict
+from policies.isolation.judge.placements import PlacementJudgement, judge_placement
+from policies.isolation.membership import BookieMembership
+from policies.isolation.settings import IsolationSettings, RuleSet
+from policies.isolation.state import Cohort
 from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, bookies, everything, joined, placement_of, to
 
 THREE = {"default": "bk1 bk2 bk3", "shared": "bk6 bk7"}
@@ -111,3 +119,30 @@ def test_only_verdicts_there_are_are_named() -> None:
     run = joined().see(*everything(70, BASE, GROUPS, NAMESPACES)).until(100)
     assert {v for p in run.placements() for v in said(p)} <= {*PlacementVerdict}
     assert {v for q in run.quarantines() for v in said(q)} <= {*QuarantineVerdict}
+
+
+RANKS = ("isolated", "spills_to_secondary", "leaks", "infeasible")
+BK = [f"bk{n}" for n in range(6)]
+some = st.frozensets(st.sampled_from(BK))
+rule_sets = st.sampled_from(list(RuleSet))
+
+
+@given(some, some, some, st.booleans(), st.booleans(), st.integers(1, 3), rule_sets, rule_sets)
+def test_the_next_verdict_is_the_worst_that_the_named_losses_can_cause(
+    writable: frozenset[str], primary: frozenset[str], secondary: frozenset[str],
+    names_primary: bool, names_secondary: bool, size: int, rules: RuleSet, promise: RuleSet,
+) -> None:  # fmt: skip
+    cohort = Cohort(("p",) if names_primary else (), ("s",) if names_secondary else (), None, size, ("t/a",))
+    settings = IsolationSettings(rules=rules, promise=promise)
+
+    def judge(left: frozenset[str]) -> PlacementJudgement:
+        return judge_placement(cohort, BookieMembership(left, {"p": primary, "s": secondary}), settings)
+
+    judged = judge(writable)
+    if judged.verdict not in RANKS[:3]:
+        return
+    placed = judged.placed
+    losable = placed.primary.members if placed.tier == "primary" else placed.candidates
+    losses = combinations(sorted(losable), placed.headroom)
+    worst = max((judge(writable - set(lost)).verdict for lost in losses), key=RANKS.index)
+    assert find_next_verdict(judged) is worst

@@ -86,8 +86,8 @@ def test_a_leak_is_explained_by_its_numbers() -> None:
     [
         ("bk1", to("default shared"), 3, "its primary groups default, shared have 1 of 3 needed bookies writable"),
         ("bk1 bk2", "default", 1, "its primary group default has 2 writable bookies, and 1 is needed"),
-        ("bk6", to("", "shared"), 3, "it names no primary group, and it needs 3 bookies, and its secondary group shared "
-         "has 1"),
+        ("bk6", to("", "shared"), 3, "it names no primary group, and it needs 3 bookies, and its secondary group "
+         "shared has 1"),
         ("bk1 bk6", to("default", "shared"), 3, "1 of 3 needed bookies writable, and its secondary group shared has 1 "
          "more"),
     ],
@@ -151,3 +151,47 @@ def test_one_namespace_asks_for_groups() -> None:
         "c1 puts no bookie into a group, but 1 namespace asks for groups (acme/a): brokers exclude no bookie, and 2 "
         "bookies are writable"
     )
+
+
+def test_the_one_alert_of_many_is_not_said_to_be_over_while_some_are_left() -> None:
+    strangers = " ".join(f"bk{n}" for n in range(100, 120))
+    run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} {strangers}", GROUPS, {}))
+    run.see(bookies(20, f"{BASE} bk100 bk101")).see(bookies(30, f"{BASE} bk100 bk101"))
+    ended = [a.summary for a in run.alerts if (a.alert, a.subject, a.status) == ("unassigned-bookie", "c1", "resolved")]
+    assert ended == ["unassigned-bookie of c1 is over as a whole: each that is left has an alert of its own"]
+
+
+def test_many_in_quarantine_are_said_to_be_there() -> None:
+    strangers = " ".join(f"bk{n}" for n in range(100, 112))
+    run = Run(LONG, grace="0s").see(
+        *everything(0, f"{BASE} {strangers}", {**GROUPS, "headgate-quarantine": strangers}, {})
+    )
+    assert run.latest("unassigned-bookie").summary.startswith(
+        "12 bookies of c1 take data and have no group from an operator, 12 of them in quarantine: bk100, "
+    )
+
+
+def test_a_group_that_vanished_is_named() -> None:
+    run = Run(LONG).see(*everything(0, BASE, GROUPS, {})).see(racks(20, {**GROUPS, "default": ""}))
+    assert run.latest("bookies-unconfirmed").summary.startswith(
+        "by the last reading of c1 0 of 2 members of its group default are left: "
+    )
+
+
+def test_what_is_withheld_counts_those_on_their_way() -> None:
+    withheld = joined("bk11 bk12", max_quarantined=1).until(60).quarantines("bk12")[-1]
+    assert withheld.otherwise[0].when == (
+        "fewer than 1 are in quarantine or on their way (now 1), or `max_quarantined` is more than 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("then", "alert", "end"),
+    [
+        ([bookies(20, BASE, "bk11")], "unassigned-bookie", "has become unassigned-bookie-idle of c1/bk11"),
+        ([racks(20, {}), racks(30, {})], "unassigned-bookie", "has become no-bookie-groups of c1"),
+    ],
+)
+def test_an_alert_names_the_one_that_takes_its_place(then: Any, alert: str, end: str) -> None:
+    run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} bk11", GROUPS, {})).feed(then)
+    assert run.latest(alert).summary == f"{alert} of c1/bk11 {end}"

@@ -1,0 +1,61 @@
+"""The doctor's check whether `policies.isolation` describes the brokers: by their version and their settings."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from connectors.collection.probe import ProbeResult
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.affinity import parse_broker_groups
+from connectors.pulsar.outcomes import READ_ERRORS
+from connectors.pulsar.probes import failed_probe
+from policies.isolation import IsolationSettings
+from policies.isolation.settings import RuleSet, Unaffine
+from policies.observations import Outcome
+
+_OVERLAPS_RIGHT_SINCE = {(3, 0): 12, (3, 3): 7, (4, 0): 5}
+"""By release line: the first patch with pull request 24091. From 4.1 on all have it; other lines never got it."""
+
+
+def check_rules(admin: AdminApi, settings: IsolationSettings) -> ProbeResult:
+    """Compare the settings with the broker that answers."""
+    try:
+        version, configuration = admin.version(), admin.runtime_configuration()
+    except READ_ERRORS.expected as error:
+        return failed_probe(admin.settings, error, "read the brokers' settings")
+    found = f"version {version}; policies.isolation.rules is {settings.rules.value}"
+    remedies = (*_compare_rules(version, settings.rules), *_compare_settings(configuration, settings))
+    return ProbeResult(Outcome.ERROR if remedies else Outcome.OK, found, remedies)
+
+
+def _compare_rules(version: str, rules: RuleSet) -> Iterator[str]:
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,9}))?", version)
+    if numbers is None:
+        return
+    major, minor, patch = (int(number or 0) for number in numbers.groups())
+    fitting = RuleSet.LEGACY if (major, minor) < (2, 11) else RuleSet.CURRENT
+    if rules is not fitting:
+        why = (
+            "no released Pulsar has the strict rules"
+            if rules is RuleSet.STRICT
+            else f"these are the rules of {version}"
+        )
+        yield f"policies.isolation.rules: {fitting.value} ({why})"
+    elif fitting is RuleSet.CURRENT and (major, minor) < (4, 1):
+        first = _OVERLAPS_RIGHT_SINCE.get((major, minor))
+        if first is None or patch < first:
+            yield (
+                "upgrade the brokers to 3.0.12, 3.3.7, 4.0.5 or later: before, they choose other bookies where groups "
+                "overlap, so placements of such groups may be wrong"
+            )
+
+
+def _compare_settings(configuration: Mapping[str, str | None], settings: IsolationSettings) -> Iterator[str]:
+    is_strict = (configuration.get("strictBookieAffinityEnabled") or "").lower() == "true"
+    fitting = Unaffine.UNGROUPED if is_strict else Unaffine.ANY
+    if settings.unaffine is not fitting:
+        yield f"policies.isolation.unaffine: {fitting.value} (strictBookieAffinityEnabled is {str(is_strict).lower()})"
+    own, theirs = settings.broker_groups, parse_broker_groups(configuration)
+    if own and (set(own.primary), set(own.secondary)) != (set(theirs.primary), set(theirs.secondary)):
+        primary, secondary = (", ".join(groups) for groups in (theirs.primary, theirs.secondary))
+        fitting_groups = f"{{primary: [{primary}], secondary: [{secondary}]}}"
+        yield f"policies.isolation.broker_groups: {fitting_groups} (as the broker has)"
