@@ -191,12 +191,12 @@ def _count_left(known: BookieClusterState, kind: str) -> str:
     doubt, name_of, keys = known.doubts[kind], _NAME_OF_KEY[kind], list_keys(known)
     # A bookie that is in another group, and a namespace with another affinity, is not missing.
     others = set(map(name_of, keys - doubt.missing_names() | doubt.new_names()))
-    missing = {key for key in doubt.missing_names() if name_of(key) not in others}
+    missing = frozenset(key for key in doubt.missing_names() if name_of(key) not in others)
     where = ""
     if kind == "racks":
         before, gone = (Counter(split_group_member(key)[0] for key in part) for part in (keys, missing))
         groups = sorted(group for group in gone if 2 * gone[group] > before[group])
-        keys, missing = ({key for key in part if split_group_member(key)[0] in groups} for part in (keys, missing))
+        keys = frozenset(key for key in keys if split_group_member(key)[0] in groups)
         where = " of its groups" if len(groups) == len(before) else f" of its {name_groups(groups)}"
     whole = set(map(name_of, keys)) - {ALL_OTHERS}
     left = len(whole.difference(map(name_of, missing)))
