@@ -1,11 +1,11 @@
 """A sudden stop on a real broker: the wait that producers get, and how soon they write again when space is back.
 
 One broker on a small real disk with a quota in force for every client; a librdkafka and a Java producer that use all
-of it, with their libraries' own time-outs. Once they have passed the limit they are stopped, at one of the looks that
-are taken each five seconds; a minute later the disk is freed. Three ways to stop, each on a new broker: Strimzi's
-released plugin, Headgate's quota actuator with `max_told_wait: none` (a quota is set at once), and with the default
-of 30 s (it goes down in steps). The looks of the latter two are this program's, so that they differ in nothing but
-the stop; what Headgate's own way adds to a look is in docs/side-by-side.md. Takes eight minutes, needs root (tmpfs)::
+of it, with their libraries' own time-outs. They fill the disk up to its hard limit; a minute later it is freed. Four
+ways to stop them, each on a new broker: Strimzi's released plugin; Headgate with `max_told_wait: none` (a quota is set
+at once); with the default of 30 s (it goes down in steps, and the dead time is anticipated); and the same with
+`anticipate: false`. Headgate is its policy and its quota actuator here, and this program reads the disk each five
+seconds. docs/side-by-side.md has the time that Spark and Kafka add. Takes ten minutes, needs root (tmpfs)::
 
     python -m bench.told_wait
 """
@@ -20,7 +20,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -35,20 +36,25 @@ from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
-from policies.decisions import Mode
 from policies.free_space.orders import FactorOrder
-from policies.throttle import ThrottleSettings
+from policies.observations import Observation, Outcome
+from policies.throttle import LogDirs, ThrottleFactor, ThrottlePolicy, ThrottleSettings
 from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
+from policies.throttle.readings import VolumeReading
+from policies.throttle.state import ThrottleState
 from tests.system.disks import small_disk, why_not_mountable
 
 MEGABYTE, RECORD = 10**6, 10_000
 BASE = 4 * MEGABYTE
 TOPIC, CLUSTER = "filled", "payments"
 EVERYBODY = Entity(client_id="default")
-FULL, AT_MOST_SECONDS = 0.8, 75.0
+FULL, AT_MOST_SECONDS, CROSS_SECONDS = 0.8, 75.0, 60.0
 DISK_MEBIBYTES, MARGIN, LOOK_SECONDS = 800, 0.1, 5
 LIMIT = DISK_MEBIBYTES * 1024 * 1024 - 240 * MEGABYTE
 """Free bytes, reached after half a minute at the full rate, when Kafka's window has been full for long."""
+ROOM = 150 * MEGABYTE
+"""Free bytes above the limit after which the disk counts as freed."""
 PLUGIN = "plugin"
 PROGRAM = Path(__file__).parent / "ThrottledProducer.java"
 
@@ -144,42 +150,58 @@ def _ignore(*_: object) -> None:
     """This program reads Kafka itself."""
 
 
-class Actuator:
-    """The quota actuator's worker for this broker, on a thread."""
+class Loop:
+    """The policy, and the quota actuator's worker for this broker, on threads. The disk is read every five seconds.
 
-    def __init__(self, servers: str, max_told_wait: str) -> None:
-        settings = QuotaSettings.model_validate(
-            {"entities": [{"client_id": "default"}], "max_told_wait": max_told_wait, "verify_interval": "1s"}
+    Args:
+        way: the `max_told_wait`; with ``+plain`` the dead time is not anticipated.
+    """
+
+    def __init__(self, servers: str, disk: "Disk", way: str) -> None:
+        max_told_wait, _, plain = way.partition("+")
+        quotas = QuotaSettings.model_validate({"entities": [{"client_id": "default"}], "max_told_wait": max_told_wait})
+        wait, floor = quotas.max_told_wait, quotas.floor_bytes_per_second
+        seconds = full_rate_seconds(BASE, floor, wait.total_seconds() if wait else None, DEFAULT_WINDOW_SECONDS)
+        hard = {"available_bytes_below": LIMIT}
+        throttle = ThrottleSettings.model_validate(
+            {"hard": hard, "recovery_margin": MARGIN, "stop_time": f"{seconds:.1f}s", "anticipate": not plain}
         )
-        watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), settings, ThrottleSettings())
+        watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), quotas, throttle)
         metrics = QuotaMetrics(CollectorRegistry())
         self._worker = QuotaWorker(watched, QuotaOutlets(_ignore, _ignore, _ignore), metrics)
+        self._policy, self._disk = ThrottlePolicy(CLUSTER, throttle), disk
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._worker.run, args=(self._stop,))
-        self._sequence = 0
+        self._threads = [
+            threading.Thread(target=self._worker.run, args=(self._stop,)),
+            threading.Thread(target=self._look),
+        ]
 
-    def __enter__(self) -> "Actuator":
-        self._thread.start()
+    def __enter__(self) -> "Loop":
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._worker.wake()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def order(self, factor: float) -> float:
-        """Decide; return the time."""
-        self._sequence += 1
-        now = datetime.now(UTC)
-        until = now + timedelta(hours=1)
-        self._worker.receive(
-            FactorOrder(CLUSTER, CLUSTER, "bench", self._sequence, factor, Mode.ACTIVE, now, until), now
-        )
-        return time.monotonic()
+    def _look(self) -> None:
+        state: ThrottleState | None = None
+        while not self._stop.wait(LOOK_SECONDS):
+            now, free = datetime.now(UTC), self._disk.free
+            volume = VolumeReading(log_dir="/logs", total_bytes=DISK_MEBIBYTES * 1024 * 1024, usable_bytes=free)
+            reading = LogDirs(cluster=CLUSTER, outcome=Outcome.OK, broker=1, volumes=(volume,))
+            step = self._policy.step(state, [Observation(now.isoformat(), now, reading)], now)
+            state = step.state
+            for decision in step.decisions:
+                if isinstance(decision, ThrottleFactor):
+                    self._worker.receive(FactorOrder.build(decision), now)
 
 
 class Disk:
-    """The broker's disk, and its readings every five seconds."""
+    """The broker's disk."""
 
     def __init__(self, path: Path, admin: AdminClient) -> None:
         self._path, self._admin = path, admin
@@ -190,9 +212,12 @@ class Disk:
         stat = os.statvfs(self._path)
         return stat.f_bavail * stat.f_frsize
 
-    def await_free(self, *, above: int | None = None, below: int | None = None) -> float:
-        """When (monotonic) it was read."""
+    def await_free(self, *, above: int | None = None, below: int | None = None, within_seconds: float = inf) -> float:
+        """Return when (monotonic) it has as much free, or at the end of the time."""
+        until = time.monotonic() + within_seconds
         while not (self.free > above if above is not None else self.free <= (below or 0)):
+            if time.monotonic() >= until:
+                break
             time.sleep(0.05)
         return time.monotonic()
 
@@ -203,30 +228,18 @@ class Disk:
         self._admin.incremental_alter_configs([resource])[resource].result()
 
 
-def await_look(began: float) -> None:
-    """Wait for the next reading, which comes every five seconds."""
-    time.sleep(LOOK_SECONDS - (time.monotonic() - began) % LOOK_SECONDS)
-
-
 def run(way: str, servers: str, jars: tuple[Path, ...], disk: Disk, hold_seconds: float) -> Iterator[str]:
     """Run one stop and one release with both producers; return a row of the table for each."""
-    began = time.monotonic()
     with ExitStack() as stack:
         clients = (stack.enter_context(librdkafka(servers)), stack.enter_context(java(servers, jars)))
-        actuator = None if way == PLUGIN else stack.enter_context(Actuator(servers, way))
-        crossed = disk.await_free(below=LIMIT)
-        for client in clients:
-            client.told_seconds = 0.0
-        if actuator is not None:
-            await_look(began)
-            actuator.order(0.0)
-        time.sleep(max(0.0, crossed + LOOK_SECONDS + hold_seconds - time.monotonic()))
+        if way != PLUGIN:
+            stack.enter_context(Loop(servers, disk, way))
+        crossed = disk.await_free(below=LIMIT, within_seconds=CROSS_SECONDS)
+        freed_at = crossed + LOOK_SECONDS + hold_seconds
+        time.sleep(max(0.0, freed_at - time.monotonic()))
         freed, least = time.monotonic(), disk.free
         disk.empty()
-        back = disk.await_free(above=int(LIMIT * (1 + MARGIN)))
-        if actuator is not None:
-            await_look(began)
-            actuator.order(1.0)
+        back = disk.await_free(above=LIMIT + ROOM, within_seconds=CROSS_SECONDS)
         while time.monotonic() < back + AT_MOST_SECONDS and None in [client.back_after(back) for client in clients]:
             time.sleep(1)
         for client in clients:
@@ -278,7 +291,7 @@ def main() -> None:
     """Run all variants, one after the other."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     arguments.add_argument("--hold", type=float, default=60.0, metavar="SECONDS", help="how long they are stopped")
-    arguments.add_argument("--ways", nargs="*", default=[PLUGIN, "none", "30s"], help=f"{PLUGIN}, or a max_told_wait")
+    arguments.add_argument("--ways", nargs="*", default=[PLUGIN, "none", "30s", "30s+plain"], help=Loop.__doc__)
     given = arguments.parse_args()
     if why := why_not_mountable():
         raise SystemExit(why)
@@ -286,7 +299,7 @@ def main() -> None:
     with_plugin = (*jars, *ensure_jars("quotas-plugin", default_cache_dir()))
     print(
         "| stopped by | producer | longest wait told, s | written from the limit to the opening, MB "
-        "| of both below the limit, MB | space back → full rate, s |\n" + "|---" * 6 + "|"
+        "| past the limit, both together, MB | space back → full rate, s |\n" + "|---" * 6 + "|"
     )
     for way in given.ways:
         with tempfile.TemporaryDirectory() as folder, broker(way, Path(folder), with_plugin) as (servers, disk):

@@ -1,13 +1,12 @@
-"""Whether a throttle has the expected effect: the limiting volume's growth, compared with what the quotas let through.
+"""Whether a throttle has the expected effect: the limiting volumes' growth, compared with what the quotas let through.
 
 The quotas let through at most (the sum over all entities) x (brokers), and a volume holds at most one replica of each
-partition. So the limiting volume grows no faster, unless something escapes. Growth beyond twice that, in two quota
-windows one after the other, is an alert.
+partition. So no limiting volume grows faster, unless something escapes. Growth beyond twice that, in two quota windows
+one after the other, is an alert.
 """
 
-from collections.abc import Iterator, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 
 from policies.alerts import Condition
 from policies.decisions import Severity
@@ -16,7 +15,7 @@ from policies.observations import Observation
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
-from policies.throttle.state import EffectState, name_volume
+from policies.throttle.state import EffectState, VolumeGrowth, VolumeKey, name_volume
 from policies.throttle.usage import describe_growth
 from policies.units import counted, human_bytes, human_rate, human_seconds, name_some
 
@@ -28,51 +27,52 @@ UNKNOWN_ORIGINAL = "quota-original-unknown"
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
 _WINDOWS = 2
+_MOST_FOLLOWED = 20
+"""The most limiting volumes whose growth is followed: the tightest."""
 
 
-def follow_effect(
-    state: EffectState,
-    observations: Sequence[Observation],
-    limiting: VolumeVerdict | None,
-    now_ms: int,
-    validity_ms: int,
+def follow_quotas(
+    state: EffectState, observations: Sequence[Observation], now_ms: int, validity_ms: int
 ) -> tuple[EffectState, QuotaState | None]:
-    """Return the next state, and the actuator's last reading if it is valid.
-
-    Args:
-        state: before this step.
-        observations: those of this step.
-        limiting: the volume that decides the factor; None if none does.
-        now_ms: the time of this step.
-        validity_ms: how long a reading counts.
-    """
+    """Return the next state, and the actuator's last reading if it is valid at `now_ms`."""
     for seen in observations:
         if isinstance(seen.reading, QuotaState) and (seen.at_ms, seen.id) > (state.at_ms, state.id):
-            state = replace(state, at_ms=seen.at_ms, id=seen.id, reading=seen.reading.model_dump_json())
+            state = EffectState(seen.at_ms, seen.id, seen.reading.model_dump_json())
     if state.at_ms == NEVER or now_ms >= state.at_ms + validity_ms:
         return EffectState(), None
-    quotas = QuotaState.model_validate_json(state.reading)
-    return _follow_growth(state, quotas, limiting), quotas
+    return state, QuotaState.model_validate_json(state.reading)
 
 
-def _follow_growth(state: EffectState, quotas: QuotaState, limiting: VolumeVerdict | None) -> EffectState:
-    is_judged = quotas.is_settled and quotas.set_count > 0 and quotas.factor is not None and quotas.factor < 1.0
-    if limiting is None or not is_judged or limiting.freshness is not Freshness.FRESH:
-        return EffectState(state.at_ms, state.id, state.reading)
-    read_ms, free = limiting.state.read_ms, limiting.state.usable_bytes
-    if state.volume != limiting.key or read_ms < state.from_ms:
-        return EffectState(state.at_ms, state.id, state.reading, limiting.key, read_ms, free)
-    seconds = (read_ms - state.from_ms) / 1000
+def follow_growth(
+    before: Iterable[VolumeGrowth], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
+) -> tuple[VolumeGrowth, ...]:
+    """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
+    if quotas is None or not quotas.is_settled or not quotas.set_count or quotas.factor in (None, 1.0):
+        return ()
+    known = {growth.volume: growth for growth in before}
+    fresh = (volume for volume in limiting.values() if volume.freshness is Freshness.FRESH)
+    followed = nsmallest(_MOST_FOLLOWED, fresh, key=lambda volume: volume.tightness)
+    return tuple(_measure_growth(known.get(v.key), v, quotas) for v in sorted(followed, key=lambda v: v.key))
+
+
+def _measure_growth(before: VolumeGrowth | None, volume: VolumeVerdict, quotas: QuotaState) -> VolumeGrowth:
+    read_ms, free = volume.state.read_ms, volume.state.usable_bytes
+    if before is None or read_ms < before.from_ms:
+        return VolumeGrowth(volume.key, read_ms, free)
+    seconds = (read_ms - before.from_ms) / 1000
     if seconds < quotas.window_seconds:
-        return state
-    growth = (state.from_bytes - free) / seconds
-    is_expected = growth <= _TOLERATED * quotas.let_through_bytes_per_second
-    exceeded = 0 if is_expected else min(state.exceeded + 1, _WINDOWS)
-    return replace(state, from_ms=read_ms, from_bytes=free, exceeded=exceeded, bytes_per_second=growth)
+        return before
+    rate = (before.from_bytes - free) / seconds
+    is_expected = rate <= _TOLERATED * quotas.let_through_bytes_per_second
+    return VolumeGrowth(volume.key, read_ms, free, 0 if is_expected else min(before.exceeded + 1, _WINDOWS), rate)
 
 
 def find_effect_conditions(
-    cluster: str, state: EffectState, quotas: QuotaState | None, usage: VolumeUsage | None
+    cluster: str,
+    state: EffectState,
+    quotas: QuotaState | None,
+    growths: Iterable[VolumeGrowth],
+    find_usage: Callable[[VolumeKey], VolumeUsage | None],
 ) -> Iterator[Condition]:
     """Find the alert conditions of the quotas of a cluster.
 
@@ -80,7 +80,8 @@ def find_effect_conditions(
         cluster: its name.
         state: after this step.
         quotas: the actuator's last reading.
-        usage: of the limiting volume.
+        growths: of the limiting volumes.
+        find_usage: returns the usage of a volume.
     """
     if quotas is None:
         return
@@ -103,15 +104,16 @@ def find_effect_conditions(
         summary += f"tells the original: set it, or keep it with headgate act --release --forget '{each.entity}'"
         subject = f"{cluster}/{each.entity}"
         yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
-    if state.exceeded >= _WINDOWS and state.volume is not None:
-        where = name_volume(state.volume)
+    growing = [growth for growth in growths if growth.exceeded >= _WINDOWS]
+    if growing and quotas.factor is not None:
+        fastest = max(growing, key=lambda growth: growth.bytes_per_second)
+        more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
         summary = (
-            f"{cluster} is slowed to {quotas.factor:.2f}, but {where} fills by {human_rate(state.bytes_per_second)} "
+            f"{cluster} is slowed to {quotas.factor:.2f}, but {name_volume(fastest.volume)} fills by "
+            f"{human_rate(fastest.bytes_per_second)}{more} where its quotas let through "
+            f"{human_rate(quotas.let_through_bytes_per_second)}: {_find_cause(quotas, find_usage(fastest.volume))}"
         )
-        summary += f"where its quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
-        yield Condition(
-            WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary + _find_cause(quotas, usage), labels
-        )
+        yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
 
 
 def _find_cause(quotas: QuotaState, usage: VolumeUsage | None) -> str:

@@ -28,8 +28,8 @@ from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.messages import explain
 from policies.throttle.state import LastPublishedFactor
-from policies.throttle.usage import find_usage, list_usage
-from policies.units import format_instant, from_millis, millis_of
+from policies.throttle.usage import list_usage
+from policies.units import format_instant, from_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,10 @@ def _find_filling(verdict: ClusterVerdict) -> FilledBy | None:
     about = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
     if about is None:
         return None
-    number, log_dir = about.key
-    broker = brokers.brokers[number].facts.state
-    usage = find_usage(broker, log_dir, brokers.now_ms, millis_of(brokers.settings.validity))
+    broker, usage = brokers.brokers[about.key[0]].facts.state, brokers.find_usage(about.key)
     if usage is None or broker.usage is None:
         return None
-    return FilledBy(**dict(usage), broker=number, read_at=from_millis(broker.usage.at_ms))
+    return FilledBy(**dict(usage), broker=broker.broker, read_at=from_millis(broker.usage.at_ms))
 
 
 def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:

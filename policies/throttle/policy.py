@@ -15,15 +15,13 @@ from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
-from policies.throttle.effect import find_effect_conditions, follow_effect
+from policies.throttle.effect import find_effect_conditions, follow_growth, follow_quotas
 from policies.throttle.emit import emit
 from policies.throttle.fold import fold
-from policies.throttle.judge.brokers import BrokerVerdict, BrokerVerdicts, judge_brokers
+from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
-from policies.throttle.readings import VolumeUsage
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import LastPublishedFactor, ThrottleState, VolumeKey, encode_state
-from policies.throttle.usage import find_usage
+from policies.throttle.state import LastPublishedFactor, ThrottleState, encode_state
 from policies.units import from_millis, millis_of, to_millis
 
 NAME = "throttle"
@@ -71,8 +69,9 @@ class ThrottlePolicy:
         of_cluster = find_cluster_conditions(
             self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
         )
-        effect, quotas = follow_effect(before.effect, kept, verdict.decisive, brokers.now_ms, self._validity_ms)
-        of_quotas = find_effect_conditions(self._cluster, effect, quotas, self._find_usage(brokers, effect.volume))
+        effect, quotas = follow_quotas(before.effect, kept, brokers.now_ms, self._validity_ms)
+        growths = follow_growth(before.growths, quotas, verdict.limiting() if quotas else {})
+        of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, brokers.find_usage)
         of_brokers = (condition for broker in brokers.brokers.values() for condition in broker.conditions)
         conditions = (*of_brokers, *of_cluster, *of_quotas)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
@@ -84,18 +83,13 @@ class ThrottlePolicy:
             alerts=book,
             forgotten=verdict.forgotten,
             effect=effect,
+            growths=growths,
         )
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = _wake_at(verdict, after, emitted.last_published, review_at)
         encoded = encode_state(after, (broker.encoded for broker in brokers.brokers.values()))
         return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded, refused)
-
-    def _find_usage(self, brokers: BrokerVerdicts, volume: VolumeKey | None) -> VolumeUsage | None:
-        broker = brokers.brokers.get(volume[0]) if volume is not None else None
-        if broker is None or volume is None:
-            return None
-        return find_usage(broker.facts.state, volume[1], brokers.now_ms, self._validity_ms)
 
     def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
         """A copy in another process starts without verdicts."""

@@ -58,7 +58,7 @@ _ALERTS = (
     AlertKind(
         effect.WITHOUT_EFFECT,
         (Severity.CRITICAL,),
-        "The limiting volume grows more than twice as fast as the quotas let through, for two quota windows.",
+        "A limiting volume grows more than twice as fast as the quotas let through, for two quota windows.",
     ),
     AlertKind(
         effect.UNKNOWN_ORIGINAL,

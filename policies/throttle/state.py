@@ -108,16 +108,20 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
 
 
 class EffectState(Struct, array_like=True, frozen=True):
-    """The quota actuator's last reading, and the growth of the limiting volume since its quotas are in force."""
+    """The quota actuator's last reading."""
 
     at_ms: InstantMs = NEVER
     id: str = ""
     reading: str = ""
     """The `QuotaState` as JSON."""
-    volume: VolumeKey | None = None
-    """The limiting volume."""
-    from_ms: InstantMs = NEVER
-    from_bytes: int = 0
+
+
+class VolumeGrowth(Struct, array_like=True, frozen=True):
+    """The growth of a limiting volume since the quotas of a throttle are in force."""
+
+    volume: VolumeKey
+    from_ms: InstantMs
+    from_bytes: int
     """Free bytes at the beginning of the present window."""
     exceeded: int = 0
     """The number of windows, one after the other, in which the volume grew too fast."""
@@ -135,11 +139,11 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
     effect: EffectState = EffectState()
+    growths: tuple[VolumeGrowth, ...] = ()
 
 
 def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
     """Encode a state whose brokers are encoded already."""
     cluster = (state.cluster.membership, tuple(brokers), state.cluster.ever_read)
-    return encode(
-        (state.started_ms, state.gate, cluster, state.last_published, state.alerts, state.forgotten, state.effect)
-    )
+    rest = (state.last_published, state.alerts, state.forgotten, state.effect, state.growths)
+    return encode((state.started_ms, state.gate, cluster, *rest))

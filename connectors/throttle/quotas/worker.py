@@ -118,7 +118,7 @@ class QuotaWorker(Worker[FactorOrder]):
         self._brokers: Mapping[int, BrokerQuotaSettings] | None = None
         self._brokers_read_at = 0.0
         self._factors: set[float] = set()
-        """Factors of decisions from before this start, which an earlier process may have carried out."""
+        """Factors of decisions, which an earlier process may have carried out, too: full disks have equal factors."""
         self._plans: Mapping[Entity, QuotaPlan] = {}
         """The plans of the last look."""
         self._problem: str | None = None
@@ -131,8 +131,7 @@ class QuotaWorker(Worker[FactorOrder]):
     def recall(self, decision: FactorOrder, appended_at: datetime) -> None:
         """Process a decision from before this start."""
         super().recall(decision, appended_at)
-        if len(self._factors) < _MOST_FACTORS:
-            self._factors |= {decision.factor, self._watched.throttle.choose_expired(decision.factor)}
+        self._remember_factor(decision)
 
     def preflight(self) -> None:
         """Check whether the settings fit the cluster. A cluster that does not answer is checked later.
@@ -200,8 +199,13 @@ class QuotaWorker(Worker[FactorOrder]):
 
     # --- incoming decisions
 
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002
+    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
+        self._remember_factor(decision)
         self._measured_from = appended_at
+
+    def _remember_factor(self, decision: FactorOrder) -> None:
+        if len(self._factors) < _MOST_FACTORS:
+            self._factors |= {decision.factor, self._watched.throttle.choose_expired(decision.factor)}
 
     def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         self._reports.report_fenced(decision, in_force, self._clock.now())

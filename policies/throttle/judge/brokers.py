@@ -19,8 +19,10 @@ from policies.free_space.volumes import Freshness
 from policies.throttle.alerts import FILLS_SOON, AlertKey, find_broker_conditions
 from policies.throttle.facts import BrokerFacts, facts
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms, judge_volumes
+from policies.throttle.readings import VolumeUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey
+from policies.throttle.usage import find_usage
 from policies.units import millis_of, to_millis
 
 Key = TypeVar("Key")
@@ -103,6 +105,14 @@ class BrokerVerdicts:
     def has_read(self) -> bool:
         """Return whether any volume that counts was ever read."""
         return any(volume.freshness is not Freshness.NEVER_READ for volume in self.volumes())
+
+    def find_usage(self, volume: VolumeKey) -> VolumeUsage | None:
+        """Return what fills a volume, by its broker's last valid reading of replica sizes."""
+        number, log_dir = volume
+        broker = self.brokers.get(number)
+        if broker is None:
+            return None
+        return find_usage(broker.facts.state, log_dir, self.now_ms, millis_of(self.settings.validity))
 
     def next_ms(self) -> int | None:
         """Return when time alone changes the verdict on a broker."""

@@ -60,6 +60,16 @@ def test_it_ends_when_the_growth_does() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *calm)
 
 
+@pytest.mark.parametrize("growing", [(1, "/data/b"), (2, "/data/a")], ids=["another dir", "another broker"])
+def test_each_limiting_volume_is_followed_and_not_only_the_one_that_decides(growing: tuple[int, str]) -> None:
+    seen = [quotas(0)]
+    for t in range(0, 61, 5):
+        free = {(b, d): 300 for b in (1, 2) for d in ("/data/a", "/data/b")} | {growing: FREE - 6 * t}
+        seen += [log_dirs(t, b, {d: free[b, d] for d in ("/data/a", "/data/b")}) for b in (1, 2)]
+    summary = firing(*seen)[WITHOUT_EFFECT].summary
+    assert f"broker {growing[0]} {growing[1]} fills by 6 B/s where its quotas let through 2 B/s" in summary
+
+
 def usage(**more: Any) -> Observation:
     fields = {"log_dir": "/data/a", "kafka_bytes": 1, "kafka_bytes_per_second": 1.0, "other_bytes": 1,
               "other_bytes_per_second": 0.0, "other_share": 0.0, "topics": (), **more}  # fmt: skip

@@ -212,6 +212,15 @@ def test_a_quota_that_may_be_ours_without_a_record_is_no_original_until_an_opera
     assert (bench.kafka.rates, bench.events[-1]["outcome"]) == ({ANY: found}, "unchanged")
 
 
+def test_a_quota_that_equals_the_first_decision_of_a_loop_without_history_is_no_original(bench: Bench) -> None:
+    """An earlier loop under another topic prefix decided the same, and its record was deleted."""
+    bench.kafka.rates[ANY] = 500_000
+    assert bench.reconcile(order(0.5)) == [("refused", "unknown_original")]
+    bench.reconcile(order(1.0, 2))
+    assert bench.kafka.rates == {ANY: 500_000}
+    assert bench.states[-1].unknown[0].entity == str(ANY)
+
+
 def test_among_many_quotas_the_unknown_originals_are_named_in_the_reading(bench: Bench) -> None:
     bench.kafka.rates |= {Entity(f"user-{number}"): 9_000_000 for number in range(2 * MOST_NAMED)}
     bench.kafka.rates[ANY] = 65_536
