@@ -5,6 +5,7 @@ values that the plugin refuses (rule 13).
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,6 +49,8 @@ _INTERVAL = "storage.check-interval"
 _SOURCE = "storage.volume.source"
 _EXCLUDED = "excluded.principal.name.list"
 _PRODUCE = "produce"
+_BETWEEN_PRINCIPALS = re.compile(r";|,(?!\s*\w+=)")
+"""The plugin separates principals by semicolons: a distinguished name such as ``CN=kafka,O=io.strimzi`` has commas."""
 _USED_BYTES = ("storage.soft", "storage.hard")
 _OF_DRAFT = (_SOURCE, "fallback.throttle.factor", "storage.perVolumeLimit.")
 _OF_RELEASE = ("storage.per.volume.limit.", "throttle.factor.")
@@ -143,7 +146,7 @@ def _read_interval(plugin: Mapping[str, str]) -> str:
 
 
 def _list_excluded(plugin: Mapping[str, str]) -> list[str]:
-    names = plugin.get(_EXCLUDED, "").replace(";", ",").split(",")
+    names = _BETWEEN_PRINCIPALS.split(plugin.get(_EXCLUDED, ""))
     return [name.strip().removeprefix("User:") for name in names if name.strip()]
 
 
@@ -178,6 +181,8 @@ def _refuse_settings(model: type[BaseModel], block: Mapping[str, Any]) -> Iterat
 def _refuse_source(plugin: Mapping[str, str]) -> Iterator[str]:
     """Yield contradictions between the source of volumes and the kind of limits."""
     source = plugin.get(_SOURCE, "local" if _is_draft(plugin) else "").lower()
+    if source not in ("local", "cluster", ""):
+        yield f"{_PLUGIN}{_SOURCE}={plugin[_SOURCE]}: must be local or cluster"
     if source == "local" and any(key in plugin for key in _LIMITS):
         given = "" if _SOURCE in plugin else " (the draft's default, because it is not set)"
         yield (
@@ -234,11 +239,13 @@ def _notes(properties: Mapping[str, str], plugin: Mapping[str, str]) -> Iterator
     if properties.get(_CLASS):
         yield f"Remove {_CLASS} from the brokers before quotas are applied: with it, Kafka ignores its own quotas."
     yield _LOOP_KAFKA
-    if _EXCLUDED in plugin:
+    if _list_excluded(plugin):
         yield (
             f"{_EXCLUDED} became `quotas.exclude`, so Headgate carries decisions out with Kafka's quotas. Give each of "
             "these users a quota of its own first, and each of the other clients a `base` that holds at factor 1.0."
         )
+    else:
+        yield f"Headgate publishes decisions only: add `quotas` to clusters.{_CLUSTER} to have them carried out."
     if plugin.get(_INTERVAL) == "0":
         yield "The plugin's check was switched off (check-interval 0); Headgate reads every 60s."
     for key, reason in _WITHOUT_COUNTERPART.items():

@@ -100,6 +100,7 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
         pytest.param(
             [f"{DRAFT}.availableBytesBelow.soft=1", f"{DRAFT}.availableBytesBelow.hard=2"], "must lie above", id="order"
         ),
+        pytest.param([f"{P}storage.volume.source=both"], "both: must be local or cluster", id="unknown source"),
         pytest.param([f"{DRAFT}.availableBytesBelow.hard=2"], r"source=local \(the draft's default", id="no source"),
         pytest.param([CLUSTER, f"{P}storage.hard=5"], r"storage\.hard is refused", id="used bytes of a cluster"),
         pytest.param([CLUSTER, f"{P}storage.soft=5"], r"storage\.soft is refused", id="soft used bytes of a cluster"),
@@ -115,6 +116,12 @@ def test_what_the_plugin_refuses_is_refused(lines: list[str], said: str) -> None
     with pytest.raises(UserError, match=said) as refused:
         import_properties("\n".join(lines).encode(), "server.properties")
     assert str(refused.value).startswith("server.properties: ")
+
+
+@pytest.mark.parametrize("value", ["User:CN=kafka,O=io.strimzi;User:alice", "User:CN=kafka,O=io.strimzi, User:alice"])
+def test_a_distinguished_name_is_one_excluded_user(value: str) -> None:
+    imported = import_properties(f"{LIMIT}.bytes=1\n{P}excluded.principal.name.list={value}".encode(), "f")
+    assert imported.settings["clusters"]["imported"]["quotas"]["exclude"] == ["CN=kafka,O=io.strimzi", "alice"]
 
 
 def test_every_refusal_shows_at_once() -> None:
