@@ -197,7 +197,7 @@ class Loop:
             state = step.state
             for decision in step.decisions:
                 if isinstance(decision, ThrottleFactor):
-                    self._worker.receive(FactorOrder.build(decision), now)
+                    self._worker.receive(FactorOrder.build(decision, decision.factor, decision.valid_until), now)
 
 
 class Disk:

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
-from typing import Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -36,29 +35,7 @@ _BROKER = re.compile(r"[0-9]{1,9}")
 _log = structlog.get_logger(__name__)
 
 
-class CordonApi(Protocol):
-    """See `CordonClient`. All but `close` raise one of its `FAILURES` if there is no usable answer."""
-
-    def read_cordons(self, cluster: str) -> Mapping[VolumeKey, bool]:
-        """Return whether each readable volume is cordoned."""
-
-    def read_records(self) -> set[VolumeKey]:
-        """Return the volumes that Headgate has cordoned."""
-
-    def find_obstacle(self, broker: int) -> str | None:
-        """Return why a log dir of a broker must not be cordoned."""
-
-    def record(self, volume: VolumeKey, *, is_held: bool) -> None:
-        """Write or remove the record of a cordon."""
-
-    def cordon(self, volume: VolumeKey, *, is_cordoned: bool) -> None:
-        """Cordon a log dir, or open it."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-def connect(kafka: WatchedKafka) -> CordonApi:
+def connect(kafka: WatchedKafka) -> CordonClient:
     """Return a client of a real cluster."""
     return CordonClient(kafka, kafka.timeout_seconds)
 
@@ -96,7 +73,7 @@ class CordonWorker(Worker[Alert]):
         metrics: CordonMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        connect: Callable[[WatchedKafka], CordonApi] = connect,
+        connect: Callable[[WatchedKafka], CordonClient] = connect,
     ) -> None:
         super().__init__(watched.cluster, clock)
         self.watched = watched
@@ -164,14 +141,14 @@ class CordonWorker(Worker[Alert]):
                 client.record(volume, is_held=False)
                 yield f"{self._cluster}: {name_volume(volume)} is not cordoned any more."
 
-    def _plan(self, client: CordonApi) -> list[CordonStep]:
+    def _plan(self, client: CordonClient) -> list[CordonStep]:
         wanted = {volume: _is_wanted(alert) for volume, alert in self._alerts.items()}
         cordoned, recorded = client.read_cordons(self._cluster), client.read_records()
         steps = list(plan_cordons(wanted, recorded, cordoned, self._confirmed, self._opened_by_hand))
         self._confirmed = {volume for volume in recorded if cordoned.get(volume)}
         return steps
 
-    def _carry_out(self, client: CordonApi, step: CordonStep) -> bool:
+    def _carry_out(self, client: CordonClient, step: CordonStep) -> bool:
         """Carry one step out, and report it. Returns whether it need not be retried soon."""
         if not self.may_act() or self._changes.wait_seconds() > 0:
             return False

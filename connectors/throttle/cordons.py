@@ -1,6 +1,6 @@
 """Cordons of log dirs (KIP-1066, Kafka 4.3): which volumes at a limit still get new partitions, and the remedy."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from shlex import quote
 
@@ -12,7 +12,6 @@ from connectors.kafka.quotas import FAILURES
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
 from policies.throttle import LogDirs, ThrottleSettings
-from policies.throttle.readings import VolumeReading
 from policies.throttle.state import name_volume
 from policies.units import counted
 
@@ -37,8 +36,13 @@ def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) ->
 
 def judge_cordons(servers: str, readings: Mapping[int, LogDirs], limit: Limit | None) -> ProbeResult:
     """Return the result for readings of brokers, with one command for each broker that needs one."""
-    filling = {broker: list(_list_filling(reading, limit)) for broker, reading in sorted(readings.items())}
-    open_ = [(b, volume.log_dir) for b, volumes in filling.items() for volume in volumes if not volume.cordoned]
+    open_ = [
+        (broker, volume.log_dir)
+        for broker, reading in sorted(readings.items())
+        for volume in reading.volumes
+        if limit is not None and volume.readable and not volume.cordoned
+        if limit.reached(volume.usable_bytes, volume.total_bytes)
+    ]
     if not open_:
         count = sum(volume.cordoned for reading in readings.values() for volume in reading.volumes)
         return ProbeResult(Outcome.OK, f"{counted(count, 'volume')} cordoned; none at a limit gets new partitions")
@@ -54,9 +58,3 @@ def judge_cordons(servers: str, readings: Mapping[int, LogDirs], limit: Limit | 
     return ProbeResult(
         Outcome.ERROR, f"{name_volume(open_[0])} is at its limit and still gets new partitions{more}", tuple(remedies)
     )
-
-
-def _list_filling(reading: LogDirs, limit: Limit | None) -> Iterator[VolumeReading]:
-    for volume in reading.volumes:
-        if limit is not None and volume.readable and limit.reached(volume.usable_bytes, volume.total_bytes):
-            yield volume

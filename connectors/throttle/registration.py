@@ -14,7 +14,7 @@ from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
-from connectors.kafka.quotas import FAILURES, BrokerQuotas, QuotaClient
+from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.kafka.replica_sizes import ReplicaSizesReader
 from connectors.registration import (
     ActuatorContext,
@@ -138,7 +138,9 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
         more = f" and {len(coverage.escaping) - _MOST_NAMED} more" if len(coverage.escaping) > _MOST_NAMED else ""
         detail = f"{counted(len(coverage.escaping), 'quota')} more specific than `entities` escape: {', '.join(shown)}"
         return ProbeResult(Outcome.ERROR, detail + more, (_ESCAPE_REMEDY[quotas.cover],))
-    unknown = [str(e) for e in _find_unknown(quotas, seen)]
+    floor = int(quotas.floor_bytes_per_second)
+    unrecorded = [spec for spec in quotas.entities if spec.entity not in seen.originals]
+    unknown = [str(s.entity) for s in unrecorded if may_be_ours(seen.rates.get(s.entity), s.base, floor, ())]
     if unknown:
         forget = tuple(f"headgate act --release --forget '{entity}'" for entity in unknown)
         detail = f"{', '.join(unknown)}: at the floor, and no record tells the original quota; keep it, or set another"
@@ -147,14 +149,6 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
         f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
     )
     return ProbeResult(Outcome.OK, f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}")
-
-
-def _find_unknown(quotas: QuotaSettings, seen: BrokerQuotas) -> Iterator[Entity]:
-    """Yield the entities whose quota Headgate may have set, although no record is left."""
-    floor = int(quotas.floor_bytes_per_second)
-    for spec in quotas.entities:
-        if spec.entity not in seen.originals and may_be_ours(seen.rates.get(spec.entity), spec.base, floor, ()):
-            yield spec.entity
 
 
 _MOST_NAMED = 5

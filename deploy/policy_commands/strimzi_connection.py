@@ -24,8 +24,9 @@ UNKNOWN_SERVERS = "CHANGE-ME:9092"
 
 def import_connection(admin: Mapping[str, str]) -> dict[str, Any]:
     """Return the block `kafka` of a watched cluster, from the admin client's properties without their prefix."""
-    servers = ",".join(_strip_protocol(server) for server in admin.get(_SERVERS, UNKNOWN_SERVERS).split(","))
-    connection: dict[str, Any] = {"bootstrap_servers": servers}
+    servers = admin.get(_SERVERS, UNKNOWN_SERVERS).split(",")
+    # Java's clients accept SASL_SSL://host:port.
+    connection: dict[str, Any] = {"bootstrap_servers": ",".join(s.strip().rpartition("://")[2] for s in servers)}
     protocol = admin.get(_PROTOCOL, _PROTOCOLS[0]).upper()
     if protocol.endswith("SSL"):
         connection["tls"] = _import_tls(admin)
@@ -71,11 +72,6 @@ def explain_connection(admin: Mapping[str, str], environment: str) -> Iterator[s
     for key in sorted(admin):
         if not key.startswith(_USED):
             yield f"kafka.admin.{key}: left out; Headgate's client has no such setting."
-
-
-def _strip_protocol(server: str) -> str:
-    """Java's clients accept ``SASL_SSL://host:port``."""
-    return server.strip().rpartition("://")[2]
 
 
 def _import_tls(admin: Mapping[str, str]) -> dict[str, Any]:

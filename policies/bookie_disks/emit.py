@@ -1,9 +1,7 @@
 """Publishes a decision about a group if it differs from the one in force or its heartbeat is due, or perhaps a note."""
 
-from dataclasses import dataclass
 from datetime import datetime
-
-from msgspec.structs import replace
+from functools import partial
 
 from policies.bookie_disks.counterfactuals import counterfactuals
 from policies.bookie_disks.decisions import (
@@ -17,60 +15,23 @@ from policies.bookie_disks.judge.bookies import BookieVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.messages import explain, explain_end
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import GroupState, LastPublishedThrottle
+from policies.bookie_disks.state import DirKey, GroupState
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.repeats import is_misleading, repeat_schedule
+from policies.free_space.repeats import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
 from policies.free_space.volumes import NEVER, Freshness
 from policies.printable import printable_line
 from policies.publication import Publication
 from policies.units import format_instant, from_millis, to_millis
 
 
-@dataclass(frozen=True, slots=True)
-class EmittedGroup:
-    """The result of this stage for one group."""
-
-    last: LastPublishedThrottle
-    decision: BookieThrottle | None = None
-    """To publish."""
-    note: BookieThrottle | None = None
-    """A verdict that changed nothing, when it first appears; for the audit topic only."""
-
-
-def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> EmittedGroup:
+def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Emitted[DirKey, BookieThrottle]:
     """Compare the verdict with the decision in force."""
-    now_ms, settings, last = to_millis(verdict.now), verdict.settings, before.last if before else None
-    name, schedule, limiting = verdict.move.verdict.value, repeat_schedule(settings), verdict.limiting
-    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.stance)
-    seconds = verdict.seconds_to_full
-    full_ms = None if seconds is None else now_ms + round(1000 * seconds)
-    in_force, due_ms = None, None
-    if last is not None:
-        in_force = (last.factor, last.reason, last.limiting, last.mode)
-        must_replace = is_misleading(last.full_ms, full_ms, now_ms, settings)
-        due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
-    publication = Publication(now_ms, last.sequence if last else 0)
-    if last is None or publication.is_needed(content, in_force, due_ms):
-        sequence = publication.next(is_first=last is None)
-        noted = last.noted if last is not None and content == in_force else ()
-        published = LastPublishedThrottle(
-            sequence=sequence,
-            at_ms=now_ms,
-            factor=verdict.move.gate.factor,
-            reason=verdict.reason.value,
-            limiting=limiting,
-            noted=tuple(sorted({*noted, name})),
-            full_ms=full_ms,
-            mode=issuer.stance,
-            repeat_at_ms=schedule.due_ms(now_ms),
-        )
-        return EmittedGroup(published, decision=_make_decision(verdict, last, issuer, sequence))
-    if name in last.noted:
-        return EmittedGroup(last)
-    note = _make_decision(verdict, last, issuer, last.sequence, "noted", name)
-    return EmittedGroup(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
+    last = before.last if before else None
+    content = FactorContent(verdict.move, verdict.reason.value, verdict.limiting, verdict.seconds_to_full)
+    make = partial(_make_decision, verdict, last, issuer)
+    return emit_factor(content, last, to_millis(verdict.now), verdict.settings, issuer, make)
 
 
 def emit_end(group: GroupState, now: datetime, issuer: Issuer) -> BookieThrottle:
@@ -95,7 +56,7 @@ def emit_end(group: GroupState, now: datetime, issuer: Issuer) -> BookieThrottle
 
 
 def _make_decision(
-    verdict: GroupVerdict, last: LastPublishedThrottle | None, issuer: Issuer, sequence: int, *marks: str
+    verdict: GroupVerdict, last: LastPublished[DirKey] | None, issuer: Issuer, sequence: int, *marks: str
 ) -> BookieThrottle:
     group, ranked, settings = verdict.group, verdict.ranked, verdict.settings
     bare = BookieThrottle(

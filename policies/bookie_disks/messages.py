@@ -18,7 +18,7 @@ def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
     if decision.seconds_to_full is not None and verdict.decisive is not None:
         why += f"; full in {human_seconds(decision.seconds_to_full)} at the present rate"
     has_actuator = verdict.settings.has_actuator
-    return explain_factor(decision, where, why, freely="may go on freely", has_actuator=has_actuator)
+    return explain_factor(decision, decision.factor, where, why, freely="may go on freely", has_actuator=has_actuator)
 
 
 def explain_end(cluster: str, group: str) -> str:

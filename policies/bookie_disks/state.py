@@ -11,6 +11,7 @@ from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
 from policies.free_space.gate import Gate
+from policies.free_space.repeats import LastPublished
 from policies.free_space.volumes import NEVER, VolumeState
 from policies.units import InstantMs
 
@@ -106,28 +107,12 @@ class BookieDisksCluster(Struct, array_like=True, frozen=True):
     """The last attempt that failed before any bookie could be named, and its outcome."""
 
 
-class LastPublishedThrottle(Struct, array_like=True, frozen=True):
-    """The last decision about a group, as far as the next one depends on it."""
-
-    sequence: int
-    at_ms: InstantMs
-    factor: float
-    reason: str
-    limiting: DirKey | None
-    noted: tuple[str, ...] = ()
-    """Verdicts in the audit topic since the factor, its reason or the limiting dir last changed."""
-    full_ms: InstantMs | None = None
-    mode: str = ""
-    repeat_at_ms: InstantMs | None = None
-    """The latest time of its repeat; other settings never postpone it."""
-
-
 class GroupState(Struct, array_like=True, frozen=True):
     """A placement group that has been decided on."""
 
     name: str
     gate: Gate[DirKey]
-    last: LastPublishedThrottle
+    last: LastPublished[DirKey]
 
 
 class BookieDisksState(Struct, array_like=True, frozen=True, weakref=True):

@@ -2,37 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from policies.closed_enum import ClosedEnum
-from policies.decisions import Mode
+from policies.decisions import Decision, Mode
 from policies.free_space.settings import FreeSpaceSettings
 
 ReasonT = TypeVar("ReasonT", bound=ClosedEnum)
 """The reasons of one actuator. All have `decided`, `stale`, `shadow` and `released`."""
-
-
-class _FactorDecision(Protocol):
-    """The fields of a decision that an actuator needs."""
-
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def decision_id(self) -> str: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def factor(self) -> float: ...
-    @property
-    def mode(self) -> Mode: ...
-    @property
-    def decided_at(self) -> datetime: ...
-    @property
-    def valid_until(self) -> datetime | None: ...
-    @property
-    def frozen_until(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True)
@@ -70,19 +47,10 @@ class FactorOrder:
     """The end of a pause that keeps the limits as they are set; None: it is not paused, or only watches anyway."""
 
     @classmethod
-    def build(cls, decision: _FactorDecision) -> "FactorOrder":
+    def build(cls, decision: Decision, factor: float, expires_at: datetime | None) -> "FactorOrder":
         """Turn a decision into an order."""
-        return cls(
-            decision.cluster,
-            decision.subject,
-            decision.decision_id,
-            decision.sequence,
-            decision.factor,
-            decision.mode,
-            decision.decided_at,
-            decision.valid_until,
-            decision.frozen_until,
-        )
+        about = (decision.cluster, decision.subject, decision.decision_id, decision.sequence)
+        return cls(*about, factor, decision.mode, decision.decided_at, expires_at, decision.frozen_until)
 
     def is_stale(self, now: datetime) -> bool:
         """Return whether it should have had a successor by now."""

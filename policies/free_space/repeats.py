@@ -1,8 +1,19 @@
-"""When the decision on a factor is repeated, and when its time to full is worth another decision."""
+"""Whether a verdict on a factor is published: if it is new, if its time to full is misleading, or as a repeat."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from policies.decisions import Decision, Issuer
+from policies.free_space.gate import GateMove, Key
 from policies.free_space.settings import FreeSpaceSettings
-from policies.publication import RepeatSchedule
-from policies.units import millis_of
+from policies.publication import Publication, RepeatSchedule
+from policies.units import InstantMs, millis_of
+
+DecisionT = TypeVar("DecisionT", bound=Decision)
 
 _MISLEADING = 2
 """A published time to full that is wrong by more than this factor is replaced."""
@@ -34,3 +45,89 @@ def is_full_soon(seconds: float, settings: FreeSpaceSettings, *, is_firing: bool
     """Return whether a volume that is full in some seconds is an alert; one that fires ends by a margin only."""
     margin = _STILL_SOON if is_firing else 1.0
     return seconds < settings.time_to_full_alert.total_seconds() * margin
+
+
+class LastPublished(Struct, Generic[Key], array_like=True, frozen=True):
+    """The last decision about one subject, as far as the next one depends on it."""
+
+    sequence: int
+    at_ms: InstantMs
+    factor: float
+    reason: str
+    limiting: Key | None
+    noted: tuple[str, ...] = ()
+    """Verdicts in the audit topic since the factor, its reason or the limiting volume last changed."""
+    full_ms: InstantMs | None = None
+    """The published time at which a volume is full."""
+    mode: str = ""
+    """The published mode; empty if an earlier version wrote this."""
+    repeat_at_ms: InstantMs | None = None
+    """The latest time of its repeat; other settings never postpone it. None if an earlier version wrote this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted(Generic[Key, DecisionT]):
+    """The result of this stage for one subject."""
+
+    last: LastPublished[Key]
+    decision: DecisionT | None = None
+    """To publish."""
+    note: DecisionT | None = None
+    """A verdict that changed nothing, when it first appears; for the audit topic only."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactorContent(Generic[Key]):
+    """The content of a verdict by which it differs from the decision in force."""
+
+    move: GateMove[Key]
+    reason: str
+    limiting: Key | None
+    seconds_to_full: float | None
+
+
+def emit_factor(
+    content: FactorContent[Key],
+    last: LastPublished[Key] | None,
+    now_ms: int,
+    settings: FreeSpaceSettings,
+    issuer: Issuer,
+    make: Callable[..., DecisionT],
+) -> Emitted[Key, DecisionT]:
+    """Compare a verdict with the decision in force.
+
+    Args:
+        content: of the verdict.
+        last: the decision in force.
+        now_ms: the time of this step.
+        settings: those in force.
+        issuer: the policy and its mode.
+        make: makes the decision of a sequence number, with marks for its id.
+    """
+    schedule, name, factor = repeat_schedule(settings), content.move.verdict.value, content.move.gate.factor
+    full_ms = None if content.seconds_to_full is None else now_ms + round(1000 * content.seconds_to_full)
+    now, in_force, due_ms = (factor, content.reason, content.limiting, issuer.stance), None, None
+    if last is not None:
+        in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.stance)
+        must_replace = is_misleading(last.full_ms, full_ms, now_ms, settings)
+        due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
+    publication = Publication(now_ms, last.sequence if last else 0)
+    noted = last.noted if last is not None and now == in_force else ()
+    if last is None or publication.is_needed(now, in_force, due_ms):
+        sequence = publication.next(is_first=last is None)
+        published = LastPublished(
+            sequence=sequence,
+            at_ms=now_ms,
+            factor=factor,
+            reason=content.reason,
+            limiting=content.limiting,
+            noted=tuple(sorted({*noted, name})),
+            full_ms=full_ms,
+            mode=issuer.stance,
+            repeat_at_ms=schedule.due_ms(now_ms),
+        )
+        return Emitted(published, decision=make(sequence))
+    if name in last.noted:
+        return Emitted(last)
+    noted_now = replace(last, noted=tuple(sorted({*last.noted, name})))
+    return Emitted(noted_now, note=make(last.sequence, "noted", name))

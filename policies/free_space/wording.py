@@ -1,45 +1,36 @@
 """The words that the decisions of all free-space policies share."""
 
-from datetime import datetime
-from typing import Protocol
-
 from policies.actuator_events import ReportResult
 from policies.closed_enum import ClosedEnum
-from policies.decisions import Mode
+from policies.decisions import Decision, Mode
 from policies.free_space.dead_time import Projection
 from policies.units import human_bytes, human_seconds
 
 
-class FactorDecision(Protocol):
-    """A decision with a factor."""
-
-    @property
-    def factor(self) -> float:
-        """The factor in force from now on."""
-
-    @property
-    def mode(self) -> Mode:
-        """Whether it is to be carried out."""
-
-    @property
-    def frozen_until(self) -> datetime | None:
-        """Until when an operator has paused its policy."""
-
-
-def explain_factor(decision: FactorDecision, writers: str, why: str, *, freely: str, has_actuator: bool | None) -> str:
+def explain_factor(
+    decision: Decision, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
+) -> str:
     """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
 
     Args:
         decision: the decision.
+        factor: the decided one.
         writers: the subject of the sentence.
         why: the reason, from the numbers that decided.
         freely: the request at factor 1.0.
         has_actuator: whether an actuator is set; None if that is not known.
     """
-    request = freely if decision.factor == 1.0 else f"should be slowed to {render_factor(decision.factor)}"
-    if decision.factor == 0.0:
-        request = "should be stopped"
-    return f"{writers} {request}: {why}{_explain_inaction(decision, has_actuator)}."
+    if factor == 1.0:
+        return f"{writers} {freely}: {why}."
+    inaction = ""
+    if decision.frozen_until is not None:
+        inaction = "; the policy is paused, what is set stays as it is"
+    elif decision.mode is Mode.SHADOW:
+        inaction = "; this is shadow mode, nothing is carried out"
+    elif has_actuator is False:
+        inaction = "; no actuator is set for this cluster"
+    request = f"slowed to {render_factor(factor)}" if factor else "stopped"
+    return f"{writers} should be {request}: {why}{inaction}."
 
 
 def render_factor(factor: float) -> str:
@@ -48,16 +39,6 @@ def render_factor(factor: float) -> str:
     if digits == "0.00" and factor > 0.0:
         return "less than 0.01"
     return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
-
-
-def _explain_inaction(decision: FactorDecision, has_actuator: bool | None) -> str:
-    if decision.factor == 1.0:
-        return ""
-    if decision.frozen_until is not None:
-        return "; the policy is paused, what is set stays as it is"
-    if decision.mode is Mode.SHADOW:
-        return "; this is shadow mode, nothing is carried out"
-    return "; no actuator is set for this cluster" if has_actuator is False else ""
 
 
 def describe_ahead(ahead: Projection | None) -> str:

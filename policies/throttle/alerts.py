@@ -137,14 +137,14 @@ def list_firing(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]
 
 def _find_limits_reached(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
     hard, soft, total = context.settings.hard, context.settings.soft, volume.state.total_bytes
-    if hard and _is_below(context, BELOW_HARD, volume, hard):
-        limit = human_bytes(hard.in_bytes(total))
-        summary = f"{context.describe_free(volume)}, hard limit {limit}{context.describe_growth(volume)}"
-        yield context.make(BELOW_HARD, Severity.CRITICAL, "hard_limit", volume, summary)
-    if soft and _is_below(context, BELOW_SOFT, volume, soft):
-        limit = human_bytes(soft.in_bytes(total))
-        summary = f"{context.describe_free(volume)}, soft limit {limit}{context.describe_growth(volume)}"
-        yield context.make(BELOW_SOFT, Severity.WARNING, "soft_limit", volume, summary)
+    for alert, severity, hit, limit in (
+        (BELOW_HARD, Severity.CRITICAL, LimitHit.HARD, hard),
+        (BELOW_SOFT, Severity.WARNING, LimitHit.SOFT, soft),
+    ):
+        if limit and _is_below(context, alert, volume, limit):
+            level = f"{hit.value} limit {human_bytes(limit.in_bytes(total))}"
+            summary = f"{context.describe_free(volume)}, {level}{context.describe_growth(volume)}"
+            yield context.make(alert, severity, f"{hit.value}_limit", volume, summary)
     if hard and soft and soft.crosses(hard, total):
         begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
         if begins or context.is_firing(LIMITS_CROSS, volume):

@@ -1,19 +1,15 @@
 """Publishes a decision if it differs from the one in force or its heartbeat is due, or else perhaps a note."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from heapq import nsmallest
-
-from msgspec.structs import replace
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.repeats import is_misleading, repeat_schedule
+from policies.free_space.repeats import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.printable import printable_line
-from policies.publication import Publication
 from policies.throttle.counterfactuals import counterfactuals
 from policies.throttle.decisions import (
     FilledBy,
@@ -27,61 +23,27 @@ from policies.throttle.judge.brokers import BrokerVerdicts
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.messages import explain
-from policies.throttle.state import LastPublishedFactor
+from policies.throttle.state import VolumeKey
 from policies.throttle.usage import list_usage
 from policies.units import format_instant, from_millis
 
 
-@dataclass(frozen=True, slots=True)
-class EmittedFactor:
-    """The result of this stage."""
-
-    last_published: LastPublishedFactor
-    decision: ThrottleFactor | None = None
-    """To publish."""
-    note: ThrottleFactor | None = None
-    """A verdict that changed nothing, when it first appears; for the audit topic only."""
-
-
-def emit(verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer) -> EmittedFactor:
+def emit(
+    verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer
+) -> Emitted[VolumeKey, ThrottleFactor]:
     """Compare the verdict with the decision in force."""
-    now_ms, settings, name = verdict.brokers.now_ms, verdict.brokers.settings, verdict.move.verdict.value
-    schedule = repeat_schedule(settings)
     limiting = verdict.decisive.key if verdict.decisive else None
-    content = (verdict.move.gate.factor, verdict.reason.value, limiting, issuer.stance)
-    full_ms = None if verdict.soonest_full is None else now_ms + round(1000 * verdict.soonest_full[1])
-    in_force, due_ms = None, None
-    if last is not None:
-        in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.stance)
-        must_replace = is_misleading(last.full_ms, full_ms, now_ms, settings)
-        due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
-    publication = Publication(now_ms, last.sequence if last else 0)
-    if last is None or publication.is_needed(content, in_force, due_ms):
-        sequence = publication.next(is_first=last is None)
-        noted = last.noted if last is not None and content == in_force else ()
-        published = LastPublishedFactor(
-            sequence=sequence,
-            at_ms=now_ms,
-            factor=verdict.move.gate.factor,
-            reason=verdict.reason.value,
-            limiting=limiting,
-            noted=tuple(sorted({*noted, name})),
-            full_ms=full_ms,
-            mode=issuer.stance,
-            repeat_at_ms=schedule.due_ms(now_ms),
-        )
-        return EmittedFactor(published, decision=_make_decision(verdict, last, issuer, sequence))
-    if name in last.noted:
-        return EmittedFactor(last)
-    note = _make_decision(verdict, last, issuer, last.sequence, "noted", name)
-    return EmittedFactor(replace(last, noted=tuple(sorted({*last.noted, name}))), note=note)
+    seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
+    content = FactorContent(verdict.move, verdict.reason.value, limiting, seconds_to_full)
+    brokers, make = verdict.brokers, partial(_make_decision, verdict, last, issuer)
+    return emit_factor(content, last, brokers.now_ms, brokers.settings, issuer, make)
 
 
 def _make_decision(
-    verdict: ClusterVerdict, last: LastPublishedFactor | None, issuer: Issuer, sequence: int, *marks: str
+    verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer, sequence: int, *marks: str
 ) -> ThrottleFactor:
     brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
-    filled_by = _find_filling(verdict)
+    filled_by, volumes = _find_filling(verdict), Counter(volume.freshness for volume in brokers.volumes())
     bare = ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
         verdict=verdict.move.verdict,
@@ -93,8 +55,8 @@ def _make_decision(
         previous_factor=last.factor if last else None,
         raw_factor=verdict.raw.factor,
         limiting=_describe_limiting(verdict.decisive, brokers) if verdict.decisive else None,
-        volumes=_count_volumes(volume.freshness for volume in brokers.volumes()),
-        brokers=_count_brokers(broker.facts.freshness for broker in brokers.brokers.values()),
+        volumes=VolumeCounts(**_count(volumes), never_read=volumes[Freshness.NEVER_READ]),
+        brokers=FreshnessCounts(**_count(Counter(broker.facts.freshness for broker in brokers.brokers.values()))),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         filled_by=filled_by,
@@ -125,15 +87,13 @@ def _find_filling(verdict: ClusterVerdict) -> FilledBy | None:
 
 def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
     """Name the readings that decided: those of the limiting volumes, or else the newest attempts."""
+    brokers = verdict.brokers
     first = [verdict.decisive] if verdict.decisive else []
-    limiting = sorted(verdict.brokers.limiting(), key=lambda v: v.tightness)
-    ids = [v.read_id for v in (*first, *limiting)] or _find_newest(verdict.brokers)
+    ids = [v.read_id for v in (*first, *sorted(brokers.limiting(), key=lambda v: v.tightness))]
+    if not ids:
+        tried = (broker.facts.state for broker in brokers.brokers.values())
+        ids = [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
     return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
-
-
-def _find_newest(brokers: BrokerVerdicts) -> list[str]:
-    tried = (broker.facts.state for broker in brokers.brokers.values() if broker.facts.state.tried_id)
-    return [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
 
 
 def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> LimitingVolume | None:
@@ -158,16 +118,9 @@ def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> Limi
     )
 
 
-def _count_brokers(freshness: Iterable[Freshness]) -> FreshnessCounts:
-    found = Counter(freshness)
-    return FreshnessCounts(
-        counted=found[Freshness.FRESH], stale=found[Freshness.STALE], departed=found[Freshness.DEPARTED]
-    )
-
-
-def _count_volumes(freshness: Iterable[Freshness]) -> VolumeCounts:
-    found = Counter(freshness)
-    return VolumeCounts(**dict(_count_brokers(found.elements())), never_read=found[Freshness.NEVER_READ])
+def _count(found: Counter[Freshness]) -> dict[str, int]:
+    fields = {"counted": Freshness.FRESH, "stale": Freshness.STALE, "departed": Freshness.DEPARTED}
+    return {field: found[freshness] for field, freshness in fields.items()}
 
 
 def _read_at(volume: VolumeVerdict) -> datetime | None:

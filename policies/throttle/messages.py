@@ -1,6 +1,6 @@
 """The explanation of a throttle decision, from the values that decided."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from policies.free_space.volumes import Freshness
 from policies.free_space.wording import describe_ahead, explain_factor, render_factor
@@ -12,42 +12,34 @@ from policies.throttle.state import name_volume
 from policies.throttle.usage import describe_growth
 from policies.units import format_duration, human_bytes, human_seconds
 
+_ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
+
 
 def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     settings = verdict.brokers.settings
     about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
-    details = _explain_full(decision, about) + _explain_filling(decision, about) + _explain_cordon(decision)
-    why = _explain_reason(decision, about, settings) + details
+    why = "; ".join((_explain_reason(decision, about, settings), *_explain_details(decision, about)))
     writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
-    return explain_factor(decision, writers, why, freely="may write freely", has_actuator=has_actuator)
+    return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
 
 
-def _explain_full(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
-    """Name the volume that is full first, unless the sentence is about it already."""
-    full = decision.soonest_full
-    if full is None:
-        return ""
-    key = (full.broker, full.log_dir)
-    named = decision.limiting is not None or decision.reason in (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
-    which = "" if named and about and about.key == key else f"{name_volume(key)} is "
-    return f"; {which}full in {human_seconds(full.seconds)} at the present rate"
+def _explain_details(decision: ThrottleFactor, about: VolumeVerdict | None) -> Iterator[str]:
+    """Yield which volume is full first, which topics fill it, and whether it is cordoned.
 
-
-def _explain_filling(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
-    """Name the two topics that fill the volume most, or that other files than Kafka's fill it."""
-    filling = decision.filled_by
-    growth = describe_growth(filling)
-    if filling is None or not growth:
-        return ""
-    key = (filling.broker, filling.log_dir)
-    which = "" if about is not None and about.key == key else f"{name_volume(key)} is "
-    return f"; {which}{growth}"
-
-
-def _explain_cordon(decision: ThrottleFactor) -> str:
-    is_cordoned = decision.limiting is not None and decision.limiting.cordoned
-    return "; it is cordoned, so it gets no new partitions" if is_cordoned else ""
+    A volume is not named again if the sentence is about it already.
+    """
+    full, filling, limiting = decision.soonest_full, decision.filled_by, decision.limiting
+    if full is not None:
+        key = (full.broker, full.log_dir)
+        is_about_a_volume = limiting is not None or decision.reason in _ABOUT_THE_FULLEST
+        which = "" if is_about_a_volume and about and about.key == key else f"{name_volume(key)} is "
+        yield f"{which}full in {human_seconds(full.seconds)} at the present rate"
+    if filling is not None and (growth := describe_growth(filling)):
+        key = (filling.broker, filling.log_dir)
+        yield growth if about is not None and about.key == key else f"{name_volume(key)} is {growth}"
+    if limiting is not None and limiting.cordoned:
+        yield "it is cordoned, so it gets no new partitions"
 
 
 def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:

@@ -10,7 +10,7 @@ from weakref import ref
 
 from policies.alerts import Sender, review
 from policies.free_space.gate import Gate
-from policies.free_space.repeats import repeat_schedule
+from policies.free_space.repeats import LastPublished, repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
@@ -21,7 +21,7 @@ from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import LastPublishedFactor, ThrottleState, encode_state
+from policies.throttle.state import ThrottleState, VolumeKey, encode_state
 from policies.units import from_millis, millis_of, to_millis
 
 NAME = "throttle"
@@ -79,7 +79,7 @@ class ThrottlePolicy:
             started_ms=before.started_ms,
             gate=verdict.move.gate,
             cluster=brokers.known,
-            last_published=emitted.last_published,
+            last_published=emitted.last,
             alerts=book,
             forgotten=verdict.forgotten,
             effect=effect,
@@ -87,7 +87,7 @@ class ThrottlePolicy:
         )
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
-        wake_at = _wake_at(verdict, after, emitted.last_published, review_at)
+        wake_at = _wake_at(verdict, after, emitted.last, review_at)
         encoded = encode_state(after, (broker.encoded for broker in brokers.brokers.values()))
         return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded, refused)
 
@@ -101,7 +101,7 @@ class ThrottlePolicy:
 
 
 def _wake_at(
-    verdict: ClusterVerdict, after: ThrottleState, published: LastPublishedFactor, review_at: datetime | None
+    verdict: ClusterVerdict, after: ThrottleState, published: LastPublished[VolumeKey], review_at: datetime | None
 ) -> datetime:
     """Find the next instant at which time alone may change something; the heartbeat is always one."""
     brokers, settings = verdict.brokers, verdict.brokers.settings

@@ -118,8 +118,11 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     if it.is_unknown and it.record is None:
         return QuotaPlan(QuotaVerdict.REFUSE, QuotaReason.UNKNOWN_ORIGINAL, it.found, it.found, None)
     baseline, by_hand = _find_baseline(it)
-    base = _find_base(it, baseline)
-    asked = baseline if it.wanted.factor >= 1.0 else _slow_down(it.wanted.factor, base, baseline, it.floor)
+    # The base of the settings, or else the original quota, or else the recorded base of a held entity.
+    base = it.base if it.base is not None else baseline
+    if base is None and it.record is not None and it.record.held:
+        base = it.record.base
+    asked = _slow_down(it, base, baseline)
     stepped = _step_down(it, asked, baseline)
     target = stepped if it.wanted.applies else baseline
     refusal = _find_refusal(it, base, throttles=asked != baseline or base is None)
@@ -127,9 +130,9 @@ def plan(it: QuotaSituation) -> QuotaPlan:
         return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
-    planned = _plan_operation(
-        it, target, QuotaRecord(target != baseline, baseline, base, _list_rates(it, target, baseline)), by_hand
-    )
+    before = it.record.rates if it.record is not None else ()
+    rates = tuple(dict.fromkeys(rate for rate in (target, *before) if rate is not None and rate != baseline))
+    planned = _plan_operation(it, target, QuotaRecord(target != baseline, baseline, base, rates), by_hand)
     if planned.verdict is QuotaVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
         planned = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
     _check(it, planned, baseline)
@@ -148,27 +151,15 @@ def _find_baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     """Return the quota to put back in the end, and whether somebody else has just changed it."""
     if it.record is None or not it.record.held:
         return it.found, False
-    return (it.found, True) if _is_foreign(it) else (it.record.baseline, False)
+    is_ours = it.found == it.record.baseline or it.found in it.record.rates
+    return (it.record.baseline, False) if is_ours else (it.found, True)
 
 
-def _is_foreign(it: QuotaSituation) -> bool:
-    """Whether the found value is neither the original nor a rate of ours."""
-    if it.record is None or not it.record.held or it.found == it.record.baseline:
-        return False
-    return it.found is None or it.found not in it.record.rates
-
-
-def _find_base(it: QuotaSituation, baseline: Rate) -> int | None:
-    """Return the base of the settings, or else the original quota, or else the recorded base of a held entity."""
-    if it.base is not None:
-        return it.base
-    return baseline if baseline is not None or it.record is None or not it.record.held else it.record.base
-
-
-def _slow_down(factor: float, base: int | None, baseline: Rate, floor: int) -> Rate:
-    if base is None:
+def _slow_down(it: QuotaSituation, base: int | None, baseline: Rate) -> Rate:
+    """Return the rate for the wanted factor: never below the floor, never looser than the original."""
+    if base is None or it.wanted.factor >= 1.0:
         return baseline
-    rate = max(int(base * factor), floor)
+    rate = max(int(base * it.wanted.factor), it.floor)
     return rate if baseline is None else min(rate, baseline)
 
 
@@ -210,12 +201,6 @@ def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_ha
         reason = QuotaReason.TIGHTER
     remembered = record if it.record is not None and it.record.held else it.record
     return QuotaPlan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
-
-
-def _list_rates(it: QuotaSituation, target: Rate, baseline: Rate) -> tuple[int, ...]:
-    """List our rates that a broker may show from now on, the latest first."""
-    before = it.record.rates if it.record is not None else ()
-    return tuple(dict.fromkeys(rate for rate in (target, *before) if rate is not None and rate != baseline))
 
 
 def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:

@@ -7,7 +7,7 @@ here slows down exactly those clients that have no more specific quota.
 
 from collections.abc import Iterable
 from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -17,8 +17,6 @@ from policies.units import PositiveDuration, Size, parse_duration
 
 DEFAULT = "default"
 """The name that stands for all users, or client ids, without a quota of their own."""
-
-_PRINCIPAL_TYPE = "User:"
 
 
 @plain_dataclass(frozen=True, slots=True, order=True)
@@ -55,13 +53,9 @@ class QuotaEntity:
         return Entity(self.user, self.client_id)
 
 
-def _strip_type(principals: tuple[str, ...]) -> tuple[str, ...]:
-    """Accept ``User:alice``, as in Kafka's ACLs and the Strimzi plugin, for the user alice."""
-    return tuple(principal.removeprefix(_PRINCIPAL_TYPE) for principal in principals)
-
-
-def _parse_none(value: Any) -> Any:
-    return None if value == "none" else value
+Excluded = Annotated[Name, AfterValidator(lambda principal: principal.removeprefix("User:"))]
+"""A user: ``alice``, or ``User:alice`` as in Kafka's ACLs and the Strimzi plugin."""
+_OrNone = BeforeValidator(lambda value: None if value == "none" else value)
 
 
 class Cover(ClosedEnum):
@@ -86,7 +80,7 @@ class QuotaSettings(BaseModel):
         "specific than an entity is scaled, too, with its own present value as base, and is put back. `listed`: only "
         "`entities` are touched, and clients with more specific quotas escape.",
     )
-    exclude: Annotated[tuple[Name, ...], AfterValidator(_strip_type)] = Field(
+    exclude: tuple[Excluded, ...] = Field(
         default=(),
         description="Users whose quotas are never changed. If an entity would slow such a user down, the user needs a "
         "quota of their own in Kafka; otherwise throttling does not begin.",
@@ -100,7 +94,7 @@ class QuotaSettings(BaseModel):
         default=ByteSize(64 * 1024),
         description="The lowest quota. The lower it is, the longer Kafka makes producers wait after a sudden stop.",
     )
-    max_told_wait: Annotated[PositiveDuration | None, BeforeValidator(_parse_none)] = Field(
+    max_told_wait: Annotated[PositiveDuration | None, _OrNone] = Field(
         default=parse_duration("30s"),
         description="The longest wait that a lower quota may impose on a producer. Kafka makes it wait until its bytes "
         "in the brokers' quota window fit the new quota, so a quota goes down in steps. `none`: at once, however long "

@@ -12,6 +12,7 @@ from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
 from policies.free_space.gate import Gate
+from policies.free_space.repeats import LastPublished
 from policies.free_space.volumes import NEVER, VolumeState
 from policies.units import InstantMs
 
@@ -76,24 +77,6 @@ class KafkaClusterState(Struct, array_like=True, frozen=True):
     ever_read: bool = False
 
 
-class LastPublishedFactor(Struct, array_like=True, frozen=True):
-    """The last decision, as far as the next one depends on it."""
-
-    sequence: int
-    at_ms: InstantMs
-    factor: float
-    reason: str
-    limiting: VolumeKey | None
-    noted: tuple[str, ...] = ()
-    """Verdicts in the audit topic since the factor, its reason or the limiting volume last changed."""
-    full_ms: InstantMs | None = None
-    """The published time at which a volume is full."""
-    mode: str = ""
-    """The published mode; empty if an earlier version wrote this."""
-    repeat_at_ms: InstantMs | None = None
-    """The latest time of its repeat; other settings never postpone it. None if an earlier version wrote this."""
-
-
 class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
     """A departed volume that limited the cluster, and when it was forgotten."""
 
@@ -135,7 +118,7 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     started_ms: InstantMs
     gate: Gate[VolumeKey]
     cluster: KafkaClusterState = KafkaClusterState()
-    last_published: LastPublishedFactor | None = None
+    last_published: LastPublished[VolumeKey] | None = None
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
     effect: EffectState = EffectState()

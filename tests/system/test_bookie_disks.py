@@ -190,7 +190,7 @@ class Headgate:
         for decision in step.decisions:
             if isinstance(decision, BookieThrottle):
                 self.last = decision
-                self.worker.receive(FactorOrder.build(decision), now)
+                self.worker.receive(FactorOrder.build(decision, decision.factor, decision.valid_until), now)
         self.worker.reconcile(Event())
         assert self.last is not None
         return self.last.factor

@@ -33,7 +33,7 @@ class PublishActuator(Actuator[FactorOrder]):
 
     def _read_decision(self, record: Record) -> FactorOrder | None:
         decision = read_data(self._decisions, record)
-        return None if decision is None else FactorOrder.build(decision)
+        return None if decision is None else FactorOrder.build(decision, decision.factor, decision.valid_until)
 
     def _histories(self) -> dict[str, timedelta | None]:
         return {**super()._histories(), self._bookies: _AFFINITY_HISTORY}

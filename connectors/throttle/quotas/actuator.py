@@ -56,7 +56,7 @@ class QuotaActuator(Actuator[FactorOrder]):
 
     def _read_decision(self, record: Record) -> FactorOrder | None:
         decision = read_data(self._decisions, record)
-        return None if decision is None else FactorOrder.build(decision)
+        return None if decision is None else FactorOrder.build(decision, decision.factor, decision.valid_until)
 
     def _histories(self) -> dict[str, timedelta | None]:
         return {**super()._histories(), self._applied: None}

@@ -1,37 +1,12 @@
 """The client of a watched cluster's quotas, over a connection that is renewed when necessary."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from policies.throttle.quota_originals import Original, Rate
-from policies.throttle.quota_settings import Entity
+from connectors.kafka.quotas import QuotaClient
 
 
-class QuotaApi(Protocol):
-    """See `QuotaClient`. All but `close` raise one of its `FAILURES` if there is no usable answer."""
-
-    def describe(self) -> Sequence[KafkaBroker]:
-        """Return the registered brokers."""
-
-    def read(self) -> BrokerQuotas:
-        """Read all quotas from one broker, from another one each time."""
-
-    def alter(
-        self, rates: Mapping[Entity, Rate], originals: Mapping[Entity, Original | None]
-    ) -> Mapping[Entity, Exception]:
-        """Set or remove rates, with the records of the originals. Returns the refused entities with the reasons."""
-
-    def broker_settings(self) -> Mapping[int, BrokerQuotaSettings]:
-        """Return how each broker that answers enforces quotas."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-def connect(kafka: WatchedKafka) -> QuotaApi:
+def connect(kafka: WatchedKafka) -> QuotaClient:
     """Return a client of a real cluster."""
     return QuotaClient(kafka, kafka.timeout_seconds)
 
@@ -44,15 +19,15 @@ class QuotaConnection:
         connect: makes a client.
     """
 
-    def __init__(self, kafka: WatchedKafka, connect: Callable[[WatchedKafka], QuotaApi]) -> None:
+    def __init__(self, kafka: WatchedKafka, connect: Callable[[WatchedKafka], QuotaClient]) -> None:
         self._kafka = kafka
         self._connect = connect
-        self._client: QuotaApi | None = None
+        self._client: QuotaClient | None = None
         self._fingerprint = ""
         self.brokers = 0
         """The number of brokers in service when this connection was made."""
 
-    def client(self) -> QuotaApi:
+    def client(self) -> QuotaClient:
         """Return a client; a new one has just had an answer. Raises one of the client's `FAILURES`."""
         fingerprint = self._kafka.fingerprint()
         if fingerprint != self._fingerprint:

@@ -153,8 +153,9 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None, is_confirmed)
         if outcome is QuotaOutcome.REFUSED:
             content = (outcome, plan.reason, plan.rate)
-        if plan.acts:
-            self._write_applied(entity, plan, context)
+        if plan.acts and plan.record is not None:
+            applied = AppliedQuota.build(self._cluster, entity, plan.record, context.order)
+            self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
         if self._is_new(entity, content) or outcome is QuotaOutcome.APPLIED:
             unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
             detail = _UNKNOWN_REMEDY.format(entity) if unknown else None
@@ -164,12 +165,6 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         """Report that an operator has declared a quota to be the original."""
         plan = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.CHANGED_BY_HAND, rate, rate, None)
         self._emit(entity, plan, QuotaOutcome.UNCHANGED, AttemptContext(None, None, 1, at))
-
-    def _write_applied(self, entity: Entity, plan: QuotaPlan, context: AttemptContext) -> None:
-        """Publish the record of an entity whose quota was changed."""
-        if plan.record is not None:
-            applied = AppliedQuota.build(self._cluster, entity, plan.record, context.order)
-            self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
 
     def report_failure(
         self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str

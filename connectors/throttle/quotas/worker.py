@@ -12,10 +12,9 @@ from tenacity import retry_if_exception_type, stop_after_attempt
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
-from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings
-from connectors.throttle.quotas.client import QuotaApi, QuotaConnection, connect
-from connectors.throttle.quotas.found import describe_quotas
-from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read_broker_settings
+from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
+from connectors.throttle.quotas.client import QuotaConnection, connect
+from connectors.throttle.quotas.found import Obstacles, describe_quotas, find_obstacles, read_broker_settings
 from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
 from policies.errors import UserError
@@ -101,7 +100,7 @@ class QuotaWorker(Worker[FactorOrder]):
         metrics: QuotaMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        connect: Callable[[WatchedKafka], QuotaApi] = connect,
+        connect: Callable[[WatchedKafka], QuotaClient] = connect,
     ) -> None:
         super().__init__(watched.cluster, clock)
         self._watched = watched
@@ -139,6 +138,8 @@ class QuotaWorker(Worker[FactorOrder]):
         Raises:
             UserError: they do not fit; all problems, one per line.
         """
+        if self._watched.settings is None:
+            return
         try:
             problems = list(self._find_problems(self._connection.client()))
         except UserError:
@@ -152,12 +153,10 @@ class QuotaWorker(Worker[FactorOrder]):
             place = f"clusters.{self._cluster}.quotas"
             raise UserError("\n".join(f"{place}: {problem}." for problem in problems))
 
-    def _find_problems(self, client: QuotaApi) -> Iterator[str]:
-        if self._watched.settings is None:
-            return
+    def _find_problems(self, client: QuotaClient) -> Iterator[str]:
         self._read_brokers(client)
         seen, stop = client.read(), WantedQuota(0.0, QuotaReason.DECIDED)
-        obstacles = self._find_obstacles(seen)
+        obstacles, _ = self._judge_settings(seen)
         yield from obstacles.explain()
         remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
         for entity in self._own.bases:
@@ -174,7 +173,11 @@ class QuotaWorker(Worker[FactorOrder]):
         self._releasing = True
         try:
             if forget is not None:
-                self._forget(forget)
+                client = self._connection.client()
+                rate = client.read().rates.get(forget)
+                if refused := client.alter({}, {forget: None if rate is None else Original(rate, rate)}):
+                    raise AlterError(refused, {})
+                self._reports.report_forgotten(forget, rate, self._clock.now())
             self._try(stop)
         except _RETRIED as error:
             self._problem = detail_of(error)
@@ -185,14 +188,6 @@ class QuotaWorker(Worker[FactorOrder]):
         if self._problem is not None:
             restored, left = {}, {"all quotas": self._problem}
         return Released(restored, left)
-
-    def _forget(self, entity: Entity) -> None:
-        client = self._connection.client()
-        rate = client.read().rates.get(entity)
-        original = None if rate is None else Original(rate, rate)
-        if refused := client.alter({}, {entity: original}):
-            raise AlterError(refused, {})
-        self._reports.report_forgotten(entity, rate, self._clock.now())
 
     def _close(self) -> None:
         self._connection.close()
@@ -272,11 +267,11 @@ class QuotaWorker(Worker[FactorOrder]):
             if self._must_read_brokers(wanted):
                 self._read_brokers(client)
             seen = client.read()
-            coverage = self._find_coverage(seen)
+            obstacles, coverage = self._judge_settings(seen)
             targets = self._targets(wanted, seen, coverage)
             for entity in targets:
                 self._own.confirm(entity, seen, self._connection.brokers, self._clock.monotonic())
-            plans = self._plan(targets, seen)
+            plans = {e: plan(self._situation(e, factor, seen, obstacles)) for e, factor in targets.items()}
             if self._must_wait(plans, wanted):
                 return
             self._carry_out(client, plans, AttemptContext(self._order, wanted, number, self._clock.now()))
@@ -285,14 +280,6 @@ class QuotaWorker(Worker[FactorOrder]):
             raise
         self._plans = plans
         self._reports.show_escapes(coverage.escaping)
-        self._observe(wanted, plans, seen, coverage)
-        self._conclude(wanted, acted=any(planned.acts for planned in plans.values()))
-        self._schedule_next_look(plans)
-
-    def _observe(
-        self, wanted: WantedQuota | None, plans: Mapping[Entity, QuotaPlan], seen: BrokerQuotas, coverage: Coverage
-    ) -> None:
-        settings = self._watched.settings
         state = describe_quotas(
             self._cluster,
             wanted,
@@ -300,10 +287,12 @@ class QuotaWorker(Worker[FactorOrder]):
             {entity: seen.rates.get(entity) for entity in coverage.escaping},
             self._own,
             brokers=self._connection.brokers,
-            callback_brokers=self._find_obstacles(seen).callbacks,
-            excluded_users=settings.exclude if settings is not None else (),
+            callback_brokers=obstacles.callbacks,
+            excluded_users=self._watched.settings.exclude if self._watched.settings is not None else (),
         )
         self._reports.observe(state, self._clock.now())
+        self._conclude(wanted, acted=any(planned.acts for planned in plans.values()))
+        self._schedule_next_look(plans)
 
     def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
@@ -312,7 +301,7 @@ class QuotaWorker(Worker[FactorOrder]):
         pause = _BROKERS_AGAIN_SECONDS if _throttles(wanted) else self._verify_seconds
         return self._brokers is None or self._clock.monotonic() - self._brokers_read_at >= pause
 
-    def _read_brokers(self, client: QuotaApi) -> None:
+    def _read_brokers(self, client: QuotaClient) -> None:
         self._brokers_read_at = self._clock.monotonic()
         try:
             self._brokers = read_broker_settings(client)
@@ -323,15 +312,13 @@ class QuotaWorker(Worker[FactorOrder]):
         windows = (each.window_seconds for each in self._brokers.values())
         self._own.window_seconds = max(windows, default=self._own.window_seconds)
 
-    def _find_obstacles(self, seen: BrokerQuotas) -> Obstacles:
-        if self._watched.settings is None or self._releasing:
-            return Obstacles()
-        return find_obstacles(self._watched.settings, seen.rates.keys(), self._brokers or {})
-
-    def _find_coverage(self, seen: BrokerQuotas) -> Coverage:
-        if self._watched.settings is None or self._releasing:
-            return Coverage()
-        return find_coverage(self._watched.settings, self._own.without_ours(seen))
+    def _judge_settings(self, seen: BrokerQuotas) -> tuple[Obstacles, Coverage]:
+        """Compare the settings with all quotas; while quotas are only put back, nothing is in the way."""
+        settings = self._watched.settings
+        if settings is None or self._releasing:
+            return Obstacles(), Coverage()
+        obstacles = find_obstacles(settings, seen.rates.keys(), self._brokers or {})
+        return obstacles, find_coverage(settings, self._own.without_ours(seen))
 
     def _targets(self, wanted: WantedQuota | None, seen: BrokerQuotas, coverage: Coverage) -> dict[Entity, WantedQuota]:
         """Return the factor of each entity. All other entities that Headgate holds get their original quota back."""
@@ -344,10 +331,6 @@ class QuotaWorker(Worker[FactorOrder]):
             return {e: _RELEASED for e in held if e not in self._own.bases and e not in coverage.scaled}
         scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
         return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
-
-    def _plan(self, targets: Mapping[Entity, WantedQuota], seen: BrokerQuotas) -> dict[Entity, QuotaPlan]:
-        obstacles = self._find_obstacles(seen)
-        return {entity: plan(self._situation(entity, wanted, seen, obstacles)) for entity, wanted in targets.items()}
 
     def _look_again(self, in_seconds: float, carried_out: WantedQuota | None) -> None:
         self._look_at, self._carried_out = self._clock.monotonic() + in_seconds, carried_out
@@ -393,7 +376,7 @@ class QuotaWorker(Worker[FactorOrder]):
             least=step.least if step else None,
         )
 
-    def _carry_out(self, client: QuotaApi, plans: Mapping[Entity, QuotaPlan], context: AttemptContext) -> None:
+    def _carry_out(self, client: QuotaClient, plans: Mapping[Entity, QuotaPlan], context: AttemptContext) -> None:
         changes = {entity: planned for entity, planned in plans.items() if planned.acts}
         refused: dict[Entity, Exception] = {}
         if changes:

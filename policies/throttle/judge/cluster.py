@@ -61,15 +61,20 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
         before: the state before this step, with the gate, the last decision and the forgotten volumes.
     """
     raw = _judge_raw(brokers, before)
-    moved = _move(brokers, raw, before)
-    is_blocked = moved.hold is Hold.RECOVERY_MARGIN
+    moved, decisive = _move(brokers, raw, before), raw.decisive
+    if moved.hold is Hold.RECOVERY_MARGIN:
+        blocking = brokers.pick_volumes(set(moved.gate.stopped_by)).values()
+        decisive = min(blocking, key=lambda v: v.tightness, default=None)
+    filling = (broker.soonest_full for broker in brokers.brokers.values() if broker.soonest_full is not None)
+    soonest = min(filling, key=order_filling, default=None)
+    seconds = None if soonest is None else seconds_left(soonest.state, brokers.now_ms)
     return ClusterVerdict(
         brokers=brokers,
         raw=raw,
         move=moved,
         reason=ThrottleReason(moved.hold.value) if moved.hold else raw.reason,
-        decisive=_find_blocking(brokers, moved.gate) if is_blocked else raw.decisive,
-        soonest_full=_find_soonest_full(brokers),
+        decisive=decisive,
+        soonest_full=None if soonest is None or seconds is None else (soonest, seconds),
         forgotten=_update_forgotten(brokers, before.forgotten),
     )
 
@@ -120,13 +125,6 @@ def _find_tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVe
     return incumbent if incumbent is not None and incumbent.factor == tightest.factor else tightest
 
 
-def _find_soonest_full(brokers: BrokerVerdicts) -> tuple[VolumeVerdict, float] | None:
-    filling = (broker.soonest_full for broker in brokers.brokers.values() if broker.soonest_full is not None)
-    soonest = min(filling, key=order_filling, default=None)
-    seconds = None if soonest is None else seconds_left(soonest.state, brokers.now_ms)
-    return None if soonest is None or seconds is None else (soonest, seconds)
-
-
 def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> GateMove[VolumeKey]:
     settings = brokers.settings
     at_hard = {volume.key for volume in brokers.limiting() if volume.hit is LimitHit.HARD}
@@ -144,12 +142,6 @@ def _is_within_margin(volume: VolumeVerdict | None, settings: ThrottleSettings) 
     if settings.hard is None or volume is None:
         return False
     return settings.hard.reached(volume.judged_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
-
-
-def _find_blocking(brokers: BrokerVerdicts, gate: Gate[VolumeKey]) -> VolumeVerdict | None:
-    """Find the tightest of the volumes that keep a stopped cluster stopped."""
-    blocking = brokers.pick_volumes(set(gate.stopped_by)).values()
-    return min(blocking, key=lambda v: v.tightness, default=None)
 
 
 def _update_forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]) -> tuple[ForgottenVolume, ...]:

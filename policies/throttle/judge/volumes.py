@@ -74,7 +74,8 @@ def _judge(
     if volume.overdue_ms is not None:
         # Rule 12: never read is not absent. Once it departs, there is nothing to remember of it.
         is_counting = volume.departed_ms is None and now_ms >= volume.overdue_ms
-        return _make_never_read(volume, settings.fallback) if is_counting else None
+        known = (volume.key, volume.read_id, volume.state, freshness, None, None, volume.overdue_ms)
+        return VolumeVerdict(*known, LimitHit.NONE, settings.fallback) if is_counting else None
     ahead = project(volume.state, volume.full_ms, interval_ms, settings)
     hit, factor = assess(
         ahead.usable_bytes if ahead else state.usable_bytes, state.total_bytes, settings.hard, settings.soft
@@ -84,8 +85,3 @@ def _judge(
         factor = min(settings.fallback, factor)
     key, departed_ms = volume.key, volume.departed_ms
     return VolumeVerdict(key, volume.read_id, state, freshness, departed_ms, volume.full_ms, None, hit, factor, ahead)
-
-
-def _make_never_read(volume: VolumeFacts, factor: float) -> VolumeVerdict:
-    known = (volume.key, volume.read_id, volume.state, volume.freshness)
-    return VolumeVerdict(*known, None, None, volume.overdue_ms, LimitHit.NONE, factor)

@@ -11,6 +11,7 @@ from kafka.errors import KafkaTimeoutError
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
+from connectors.kafka.cordons import CordonClient
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
 from policies.decisions import Alert, AlertStatus, Mode
@@ -25,8 +26,8 @@ from tests.policies.scenario import HARD, SOFT_AND_HARD, throttle
 V, W = (1, "/a"), (1, "/b")
 
 
-@dataclass
-class Kafka:
+@dataclass(eq=False)
+class Kafka(CordonClient):
     """A cluster of one broker with two log dirs."""
 
     cordoned: set[tuple[int, str]] = field(default_factory=set)
@@ -41,13 +42,13 @@ class Kafka:
             raise KafkaTimeoutError
         self.acts.append(text)
 
-    def read_cordons(self, _: str) -> dict[tuple[int, str], bool]:
+    def read_cordons(self, cluster: str) -> dict[tuple[int, str], bool]:
         return {volume: volume in self.cordoned for volume in (V, W)}
 
     def read_records(self) -> set[tuple[int, str]]:
         return set(self.records)
 
-    def find_obstacle(self, _: int) -> str | None:
+    def find_obstacle(self, broker: int) -> str | None:
         return self.obstacle
 
     def record(self, volume: tuple[int, str], *, is_held: bool) -> None:

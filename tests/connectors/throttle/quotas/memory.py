@@ -7,8 +7,7 @@ from typing import Any
 
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
-from connectors.throttle.quotas.client import QuotaApi
+from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from policies.decisions import Mode
 from policies.free_space.orders import FactorOrder
 from policies.throttle.quota_events import AppliedQuota
@@ -54,7 +53,7 @@ class Kafka:
     """The number of open clients."""
     _past: list[tuple[float, BrokerQuotas]] = field(default_factory=list)
 
-    def connect(self, kafka: WatchedKafka) -> QuotaApi:
+    def connect(self, kafka: WatchedKafka) -> QuotaClient:
         assert kafka is KAFKA
         self.clients += 1
         return KafkaClient(self)
@@ -78,14 +77,14 @@ class Kafka:
         return replace(next(missed, present), broker=broker)
 
 
-class KafkaClient:
+class KafkaClient(QuotaClient):
     """One connection."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
-    def describe(self) -> list[KafkaBroker]:
-        return [KafkaBroker(number, "h", 9092, None, fenced=False) for number in sorted(self._kafka.brokers)]
+    def describe(self) -> tuple[KafkaBroker, ...]:
+        return tuple(KafkaBroker(number, "h", 9092, None, fenced=False) for number in sorted(self._kafka.brokers))
 
     def read(self) -> BrokerQuotas:
         kafka = self._kafka
@@ -97,9 +96,9 @@ class KafkaClient:
         return kafka.shown_by(kafka.asked[-1])
 
     def alter(
-        self, rates: Mapping[Entity, int | None], originals: Mapping[Entity, Original | None]
-    ) -> Mapping[Entity, Exception]:
-        kafka = self._kafka
+        self, rates: Mapping[Entity, int | None], originals: Mapping[Entity, Original | None] | None = None
+    ) -> dict[Entity, Exception]:
+        kafka, originals = self._kafka, originals or {}
         kafka.acts.append(dict(rates))
         kafka.keep_past()
         for entity in {*rates, *originals} - kafka.refuses.keys():
@@ -114,7 +113,7 @@ class KafkaClient:
             raise kafka.loses.pop(0)
         return {entity: error for entity, error in kafka.refuses.items() if entity in rates}
 
-    def broker_settings(self) -> Mapping[int, BrokerQuotaSettings]:
+    def broker_settings(self) -> dict[int, BrokerQuotaSettings]:
         return self._kafka.brokers
 
     def close(self) -> None:

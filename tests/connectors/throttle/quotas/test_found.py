@@ -6,7 +6,7 @@ from pydantic import ByteSize
 from structlog.testing import capture_logs
 
 from connectors.kafka.quotas import BrokerQuotaSettings
-from connectors.throttle.quotas.obstacles import Obstacles, find_obstacles, read_broker_settings
+from connectors.throttle.quotas.found import Obstacles, find_obstacles, read_broker_settings
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.quota_settings import Entity, QuotaEntity, QuotaSettings
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, Kafka, KafkaClient
