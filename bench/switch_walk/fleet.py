@@ -149,6 +149,10 @@ class Fleet(World):
         ours = self.kept.directive if self.kept else self.state.directive
         return self.foreign if self.foreign and self.foreign.epoch >= (ours.epoch if ours else 0) else ours
 
+    def directive_shown(self) -> Directive | None:
+        """Return the newest directive in the registry."""
+        return self.in_force()
+
     def where(self) -> str:
         """The cluster to which a broker writes that follows the directive."""
         directive, known = self.in_force(), self.kept or self.state

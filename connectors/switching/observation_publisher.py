@@ -8,7 +8,7 @@ import structlog
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.registry import Registry, RegistryError, RegistryView
 from policies.observations import Outcome, Reading
-from policies.switching.readings import SwitchRegistry
+from policies.switching.readings import SwitchInventory, SwitchRegistry
 
 _REPUBLISH_SECONDS = 15.0
 
@@ -74,13 +74,15 @@ class ObservationPublisher:
     def publish_inventory(self, source: str, target: str, *, moved_too: bool = False) -> bool:
         """Publish all references. Returns whether all could be read."""
         complete, valid_ms = True, self._inventory_valid_ms
+        epoch = self._view.directive.epoch if self._view and self._view.directive else 0 if self._view else None
         for reading in self._reader.inventory(
             self._bootstrap(), source, target, valid_ms=valid_ms, moved_too=moved_too
         ):
             if reading.outcome is not Outcome.OK:
                 _log.warning("the inventory cannot be read", cluster=self._cluster, detail=reading.detail)
                 complete = False
-            self._publish(reading)
+            is_manifest = isinstance(reading, SwitchInventory)
+            self._publish(reading.model_copy(update={"epoch": epoch}) if is_manifest else reading)
         return complete
 
     def _read_registry(self) -> SwitchRegistry:

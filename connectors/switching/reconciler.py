@@ -87,6 +87,7 @@ class SwitchReconciler:
         self._lease: HeldLease | None = None
         self._record: SwitchRecord | None = None
         self._registry_pending: dict[str, SwitchDecision] = {}
+        self._inventory_order: SwitchDecision | None = None
         self._is_proposed_written = False
         self._kept: SwitchProgress | None = None
         self._kept_at = _NEVER
@@ -136,6 +137,7 @@ class SwitchReconciler:
             self._write_registry()
             self._keep_progress()
             self._dependencies.results.resend_due()
+            self._take_ordered_inventory(readings)
             self._take_due_inventory(readings)
 
     # --- the lease
@@ -172,6 +174,7 @@ class SwitchReconciler:
         _log.info("switch lease", cluster=self._cluster, token=lease.token if lease else None)
         self._lease = lease
         self._registry_pending.clear()
+        self._inventory_order = None
         self._is_proposed_written = False
         self._ledger_queue = LedgerOrderQueue()
         self._dependencies.results.clear()
@@ -194,6 +197,14 @@ class SwitchReconciler:
         self._inventory_at = time.monotonic()
         publish = partial(self._dependencies.observations.publish_inventory, source, target, moved_too=moved_too)
         readings.submit(self._run_guarded, "inventory", publish)
+
+    def _take_ordered_inventory(self, readings: Executor) -> None:
+        """Take it once the registry is written and read again: under the directive before, it does not count."""
+        order = self._inventory_order
+        if order is not None and not self._registry_pending and self._polled_at != _NEVER:
+            self._inventory_order = None
+            moved_too = bool(order.args.get("moved_too"))
+            self._submit_inventory(readings, order.source or "", order.target or "", moved_too=moved_too)
 
     # --- orders
 
@@ -250,8 +261,7 @@ class SwitchReconciler:
                 self._run_guarded, "precheck", lambda: self._dependencies.observations.publish_precheck(source, target)
             )
         elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
-            moved_too = bool(order.args.get("moved_too"))
-            self._submit_inventory(readings, order.source or "", order.target or "", moved_too=moved_too)
+            self._inventory_order = order
 
     def _write_registry(self) -> None:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""

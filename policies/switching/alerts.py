@@ -110,10 +110,15 @@ def _judge_ids(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     generator = facts.generator(active) if active else None
     if active is None or generator is None or facts.state.directive is None:
         return
-    seen = facts.state.cluster(active)
-    if seen is not None and seen.lower_moved_ms > facts.state.directed_ms:
+    # Until a switch is live, brokers may still write to the cluster that they leave, with the clients that they have.
+    since_ms = {active: facts.state.directed_ms}
+    if switch is not None and switch.stage in LIVE:
+        since_ms |= {name: switch.live_ms for name in (switch.source, switch.home) if name != active}
+    read = (seen for name in since_ms if (seen := facts.state.cluster(name)) is not None)
+    seen = next((each for each in read if each.lower_moved_ms > since_ms[each.name]), None)
+    if seen is not None:
         summary = (
-            f"a client of {active} of {cluster} still takes ids below its present HOB, seen at "
+            f"a client of {seen.name} of {cluster} still takes ids below its present HOB, seen at "
             f"{_format_instant(seen.lower_moved_ms)}: restart the brokers that did not open a new client"
         )
         yield _raise(cluster, IDS_BEHIND, Severity.CRITICAL, "old_client", summary)

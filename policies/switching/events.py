@@ -175,6 +175,8 @@ class InventorySeen:
     valid_ms: int = 1_200_000
     moved_too: bool = False
     """Whether ledgers of references in the target were looked up, too."""
+    epoch: int | None = None
+    """The epoch of the directive that ZooKeeper had before the reading; None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)

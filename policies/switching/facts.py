@@ -140,6 +140,8 @@ class SwitchFacts:
         reports = [self.report(b) for b in brokers]
         if directive is None or directive.target == name or seen is None or not brokers:
             return False
+        if not self.is_since_directive(seen.epoch):
+            return False
         return all(
             r is not None and r.acked_epoch == directive.epoch and name not in r.writes and seen.read_ms > moved_ms(r)
             for r in reports
@@ -208,8 +210,11 @@ class SwitchFacts:
 
     @property
     def inventory_is_old(self) -> bool:
-        """Whether there is no inventory since the clean-up began."""
-        return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.cleanup_ms
+        """Whether there is no inventory since the clean-up began, or none since the directive in force."""
+        inventory = self.state.inventory
+        if inventory is None or inventory.at_ms <= self.switch.cleanup_ms:
+            return True
+        return inventory.epoch is not None and not self.is_since_directive(inventory.epoch)
 
     @property
     def awaits_unplanned(self) -> bool:

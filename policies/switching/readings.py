@@ -375,6 +375,10 @@ class SwitchInventory(Reading):
     moved_too: bool = Field(
         default=False, description="Whether ledgers of references in the target were looked up there, too."
     )
+    epoch: Epoch | None = Field(
+        default=None,
+        description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read.",
+    )
 
     def subject(self) -> str:
         """``<cluster>/<inventory>``."""

@@ -252,6 +252,8 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     """The ledgers that stay in their cluster."""
     valid_ms: int = 1_200_000
     """How long it permits what deletes or forgets: two intervals of inventories."""
+    epoch: int | None = None
+    """The epoch of the directive that ZooKeeper had before the reading; None in states of older versions."""
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):
@@ -375,6 +377,7 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     """Ledgers that stay in their cluster, as the manifest counts them."""
     valid_ms: int = 1_200_000
     moved_too: bool = False
+    epoch: int | None = None
 
 
 class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):

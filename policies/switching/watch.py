@@ -6,8 +6,9 @@ Every live broker is watched in every stage: a broker that has not reported has 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.facts import SwitchFacts
-from policies.switching.state import BrokerReport, SwitchStage
+from policies.switching.state import BrokerReport, Directive, SwitchStage
 from policies.units import name_some
 
 LIVE = frozenset(
@@ -56,12 +57,25 @@ def deviations(facts: SwitchFacts) -> Iterator[Deviation]:
             yield _describe_late(name, report, since_ms, directive.epoch)
         elif facts.is_recent(members.at_ms) and not facts.is_recent(report.at_ms):
             yield Deviation(name, "is not heard of", max(since_ms, report.at_ms), reported=False)
-        elif report.client_epoch is not None and report.client_epoch < directive.epoch:
-            why = f"writes through a client that it opened at epoch {report.client_epoch}, before the directive"
+        elif why := _describe_client(report, directive, state.cluster(directive.target)):
             yield Deviation(name, why, max(since_ms, report.since_ms), reported=True)
         elif elsewhere := sorted(set(report.writes) - {directive.target}):
             why = f"writes to {', '.join(elsewhere)}"
             yield Deviation(name, why, max(since_ms, report.strayed_ms), reported=True, follows=True)
+
+
+def _describe_client(report: BrokerReport, directive: Directive, target: ClusterSnapshot | None) -> str:
+    """Describe a client that may remember a lower ``HOB``; empty if it was opened at the directive.
+
+    An agent that does not report when it opened its client is believed only while the target was never advanced.
+    """
+    if report.client_epoch is None:
+        if target is None or target.raised_epoch < 0:
+            return ""
+        return f"does not report when it opened its client of {directive.target}, which was advanced"
+    if report.client_epoch >= directive.epoch:
+        return ""
+    return f"writes through a client that it opened at epoch {report.client_epoch}, before the directive"
 
 
 def _describe_late(name: str, report: BrokerReport | None, since_ms: int, epoch: int) -> Deviation:

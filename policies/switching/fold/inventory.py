@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from policies.observations import Observation, Outcome
 from policies.switching.events import InventorySeen, to_ledger
+from policies.switching.fold.registry import find_epoch
 from policies.switching.ledgers import Ledger
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.references import ANY_CLUSTER, Reference, StayingLedgers, find_owner, with_ledger
@@ -47,6 +48,7 @@ def assemble(
             began_ms=seen.at_ms - reading.took_ms,
             valid_ms=reading.valid_ms,
             moved_too=reading.moved_too,
+            epoch=reading.epoch,
             staying=tuple(
                 StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in reading.staying
             ),
@@ -79,13 +81,15 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen:
     references = tuple(r for references, _ in parts for r in references)
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
     return InventorySeen(
-        references, known.began_ms, known.target, existing, known.staying, known.valid_ms, known.moved_too
+        references, known.began_ms, known.target, existing, known.staying, known.valid_ms, known.moved_too, known.epoch
     )
 
 
 def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:
-    """Keep a summary of the inventory; None if it is no newer than the last one."""
-    if state.inventory is not None and seen.at_ms <= state.inventory.at_ms:
+    """Keep a summary of the inventory; None if it is no newer than the last one, or than the directive in force."""
+    epoch = find_epoch(state, seen.epoch, seen.at_ms)
+    is_early = state.directive is not None and epoch < state.directive.epoch
+    if is_early or (state.inventory is not None and seen.at_ms <= state.inventory.at_ms):
         return None
     switch, bootstrap = state.switch, state.bootstrap
     owners = Counter(find_owner(r, bootstrap) or ANY_CLUSTER for r in with_ledger(seen.references))
@@ -104,6 +108,7 @@ def fold_inventory(state: SwitchingState, seen: InventorySeen) -> SwitchingState
         max(outside, default=NEVER),
         seen.staying,
         seen.valid_ms,
+        epoch,
     )
     return replace(state, inventory=summary)
 

@@ -54,7 +54,8 @@ def is_unused(facts: SwitchFacts, name: str) -> Refusal:
 def no_broker_uses(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal:
     """Every live broker just reported, not before an instant, that it neither reads nor writes a cluster.
 
-    Before the first directive no broker needs an agent; then a report that names the cluster still counts.
+    A report on an earlier directive proves nothing. Before the first directive no broker needs an agent; then a report
+    that names the cluster still counts.
     """
     reports = {b.name: b for b in facts.state.brokers}
     for report in reports.values():
@@ -64,7 +65,11 @@ def no_broker_uses(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal
         return None
     if not facts.live_brokers:
         return "it is not known which brokers are alive"
-    heard = {b.name for b in reports.values() if facts.is_recent(b.at_ms) and b.at_ms >= since_ms}
+    heard = {
+        b.name for b in reports.values()
+        if facts.is_recent(b.at_ms) and b.at_ms >= since_ms
+        and facts.is_since_directive(max(b.acked_epoch, b.failed_epoch))
+    }  # fmt: skip
     silent = [b for b in facts.live_brokers if b not in heard]
     return f"{name_some(silent)} did not report just now that it does not read it" if silent else None
 
@@ -203,14 +208,19 @@ def cannot_return(facts: SwitchFacts, home: str) -> Refusal:
     return why if why and find_hob_beyond(facts, away, home) is None else None
 
 
-def ids_of_target_are_read(facts: SwitchFacts) -> Refusal:
-    """The ids of the cluster that brokers were sent to were read just now, since ZooKeeper has that directive."""
-    name = facts.state.active() or facts.switch.target
-    seen = facts.state.cluster(name)
+def ids_are_read(facts: SwitchFacts, home: str) -> Refusal:
+    """The ids of the cluster that brokers were sent to, and of the one to return to, were just read.
+
+    The former must have been read since ZooKeeper has the directive in force. An earlier reading of the latter is only
+    stricter, because its next id grows.
+    """
+    away = facts.state.active() or facts.switch.target
+    seen, back = facts.state.cluster(away), facts.state.cluster(home)
     is_read = seen is not None and seen.generator is not None and facts.is_since_directive(seen.epoch)
-    if seen is not None and is_read and facts.is_recent(seen.read_ms):
-        return None
-    return f"what {name} gave since brokers were directed there is not read yet"
+    if seen is None or not is_read or not facts.is_recent(seen.read_ms):
+        return f"what {away} gave since brokers were directed there is not read yet"
+    is_known = back is not None and facts.now_ms < back.read_ms + 2 * facts.limits.ack_timeout_ms
+    return None if is_known else f"the id generator of {home} was not read just now"
 
 
 def nothing_contests(facts: SwitchFacts) -> Refusal:
@@ -265,7 +275,7 @@ def read_since_acks(facts: SwitchFacts) -> Refusal:
     last_ms = max(map(moved_ms, facts.acked), default=facts.switch.started_ms)
     for name in dict.fromkeys((facts.switch.source, facts.switch.target, facts.switch.home)):
         seen = facts.state.cluster(name)
-        if seen is None or seen.read_ms <= last_ms:
+        if seen is None or seen.read_ms <= last_ms or not facts.is_since_directive(seen.epoch):
             return f"the id generator of {name} was not read since the last ack"
     return None
 
@@ -380,6 +390,8 @@ def is_unread(facts: SwitchFacts, name: str) -> Refusal:
         return f"{name} is active"
     if switch is not None and (inventory is None or inventory.at_ms < since_ms):
         return "no inventory since the switch ended"
+    if inventory is not None and inventory.epoch is not None and not facts.is_since_directive(inventory.epoch):
+        return "no inventory since brokers were last directed"
     return _has_no_references(facts, name) or no_broker_uses(facts, name, since_ms)
 
 

@@ -58,7 +58,9 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
             yield PutTask(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
         else:
             yield OrderLedger(task, reason)
-    if needs_inventory(facts) or facts.plan.count_ordered(SwitchAction.INVENTORY):
+    # An inventory under the directive before does not count any more.
+    is_void = redirected and facts.switch.stage is SwitchStage.CLEANUP
+    if is_void or needs_inventory(facts) or facts.plan.count_ordered(SwitchAction.INVENTORY):
         yield TakeInventory()
     if facts.switch.awaiting in _STATUSES:
         yield WriteStatus(None, reason)

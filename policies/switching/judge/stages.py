@@ -84,7 +84,7 @@ def _find_reason_to_undo(facts: SwitchFacts) -> str:
     a broker that cannot make its client, however, has nowhere to write.
     """
     stage = facts.switch.stage
-    if not facts.limits.automatic_rollback or stage not in _UNDOABLE or guards.ids_of_target_are_read(facts):
+    if not facts.limits.automatic_rollback or stage not in _UNDOABLE or guards.ids_are_read(facts, facts.switch.home):
         return ""
     is_live = stage is not SwitchStage.TRIGGERED
     late = tuple(d for d in awaited(facts) if (d.cannot or not is_live) and facts.now_ms >= _due_ms(facts, d))
@@ -249,7 +249,7 @@ def _send_home(facts: SwitchFacts) -> Iterator[Change]:
 
 
 def _find_obstacle_to_return(facts: SwitchFacts) -> str:
-    return guards.ids_of_target_are_read(facts) or guards.way_back_is_beyond(facts, facts.switch.home) or ""
+    return guards.ids_are_read(facts, facts.switch.home) or guards.way_back_is_beyond(facts, facts.switch.home) or ""
 
 
 def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
@@ -258,7 +258,8 @@ def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
     Brokers open a new client once they are directed there: one that stayed open remembers the former ``HOB``.
     """
     home, away = facts.switch.home, facts.state.active() or facts.switch.target
-    if not guards.ids_of_target_are_read(facts) and (hob := guards.find_hob_beyond(facts, away, home)) is not None:
+    hob = None if guards.ids_are_read(facts, home) else guards.find_hob_beyond(facts, away, home)
+    if hob is not None:
         why = f"{home} is being advanced to {hob_name(hob)}, beyond all ids that brokers may have got ({why})"
         yield from _advance_ids(facts, home, hob)
     yield from _block(facts, why, f"brokers do not go back to {home} yet: {why}")

@@ -107,7 +107,7 @@ def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iter
         sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"
         yield from roll_back(facts, sentence, _ABORTED, attribution_only=True)
         return
-    unread = guards.ids_of_target_are_read(facts)
+    unread = guards.ids_are_read(facts, live.home)
     if not unread and (why := guards.cannot_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back to {live.home} yet: {why}")
         return

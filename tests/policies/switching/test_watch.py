@@ -277,8 +277,10 @@ def test_what_was_to_be_deleted_waits_until_brokers_follow_the_directive_after_s
     world.orders.clear()
     said = world.tell(command("resume", "r"))
     assert SwitchVerdict.DELETE_OLD not in [s.verdict for s in said], "nobody follows epoch 8 yet"
-    said = world.later().tell(world.members_event(), *(world.follow(b) for b in world.brokers))
-    assert SwitchVerdict.DELETE_OLD in [s.verdict for s in said]
+    world.later().tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    assert SwitchVerdict.DELETE_OLD not in [o.verdict for o in world.orders], "no inventory under epoch 8 yet"
+    world.work(SwitchVerdict.TAKE_INVENTORY)
+    assert SwitchVerdict.DELETE_OLD in [o.verdict for o in world.orders]
     world.work()
     assert world.is_at(S.DONE)
 

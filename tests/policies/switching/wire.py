@@ -137,7 +137,7 @@ def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
     ]  # fmt: skip
     manifest = SwitchInventory(
         **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
-        took_ms=now_ms - event.at_ms, moved_too=event.moved_too,
+        took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=event.epoch,
     )  # fmt: skip
     return [*readings, manifest]
 

@@ -37,6 +37,7 @@ from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import (
     UNDONE,
+    Directive,
     LedgerStage,
     LedgerTask,
     OrchestratorLease,
@@ -232,7 +233,7 @@ class World:
     def broker_event(self, broker: str, *, failed: bool = False, epoch: int | None = None, **more: Any) -> BrokerSeen:
         self.sequences[broker] = self.sequences.get(broker, 0) + 1
         acked = self.acked.get(broker, 0) if epoch is None else epoch
-        values = {"writes": (self.brokers[broker],), "reads": ()} | more
+        values = {"writes": (self.brokers[broker],), "reads": (), "client_epoch": acked} | more
         return BrokerSeen(broker, self.sequences[broker], acked, failed, at_ms=self.now_ms, **values)
 
     def follow(self, broker: str) -> BrokerSeen:
@@ -265,7 +266,14 @@ class World:
         target = target or (self.state.switch.target if self.state.switch else "new")
         ids = {r.ledger_id for r in self.refs.values()} & self.clusters[target].ledgers.keys()
         existing = {i: self.facts(target, i) for i in ids}
-        return InventorySeen(self.references(), self.now_ms, target, existing, moved_too=True)
+        shown = self.directive_shown()
+        return InventorySeen(
+            self.references(), self.now_ms, target, existing, moved_too=True, epoch=shown.epoch if shown else 0
+        )
+
+    def directive_shown(self) -> Directive | None:
+        """The directive that ZooKeeper shows."""
+        return self.state.directive
 
     def facts(self, cluster: str, ledger_id: int) -> Ledger:
         held = self.clusters[cluster].ledgers[ledger_id]

@@ -378,7 +378,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "cannot_return": [no_way_back_at_all],
     "no_broker_uses": [forgets_what_a_broker_reads],
     "way_back_is_beyond": [brokers_back_too_early, rejected_although_somebody_moved],
-    "ids_of_target_are_read": [sent_back_on_an_old_reading],
+    "ids_are_read": [sent_back_on_an_old_reading],
     "none_writes_to_old": [goes_live(with_writes)],
     "read_since_acks": [goes_live(with_old_readings)],
     "order_holds": [goes_live(with_broken_order)],
