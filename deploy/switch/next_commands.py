@@ -15,8 +15,8 @@ _UNDER_WAY = (S.TRIGGERED, *REVERSIBLE, S.CLEANUP, S.ROLLBACK)
 
 
 def how_to_advance(record: SwitchRecord) -> str:
-    """Return how to advance an id generator, if a halt or block asks for it; else empty."""
-    behind = dict(_ADVANCE.findall(f"{record.halted or ''}; {record.blocked or ''}"))
+    """Return how to advance an id generator, if a halt asks for it; else empty. Headgate itself ends a block."""
+    behind = dict(_ADVANCE.findall(record.halted))
     each = (f"create <ledgers root>/idgen-long/{hob} in the ZooKeeper of {name}" for name, hob in behind.items())
     return f"{' and '.join(each)}, then let all clients that write there reconnect" if behind else ""
 
@@ -43,8 +43,9 @@ def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:
 
 
 def _commands_to_end(record: SwitchRecord, now: datetime) -> Iterator[str]:
-    at = record.verdict
-    if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not record.halted:
+    at, brokers = record.verdict, record.brokers
+    stands = record.halted or record.paused or record.recovering or brokers.awaited or brokers.astray
+    if at is S.HOLD and record.cleanup_from is not None and now >= record.cleanup_from and not stands:
         yield f"`cleanup` (lists what to delete in {record.source}; `--execute` deletes it)"
     if at is S.HOLD:
         yield f"`end` (leaves hold, and keeps the ledgers in {record.source}; `--delete` deletes them at once)"

@@ -108,7 +108,12 @@ def record_counterfactuals(record: SwitchRecord) -> tuple[Otherwise, ...]:
         "rollback_until": format_instant(until) if until else "its window ends",
         "cleanup_from": format_instant(cleanup) if cleanup else "the end of `cleanup_after`",
     }
-    following = (Otherwise(stage.value, when.format_map(names)) for stage, when in _NEXT[record.verdict])
+    is_final = until is not None and until <= record.decided_at
+    following = (
+        Otherwise(stage.value, when.format_map(names))
+        for stage, when in _NEXT[record.verdict]
+        if not (is_final and stage is SwitchStage.ROLLBACK and "rollback_until" in when)
+    )
     return (*(Otherwise(_ADVANCE, when) for when in _find_holds(record)), *following)
 
 

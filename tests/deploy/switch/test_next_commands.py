@@ -100,6 +100,20 @@ def test_a_paused_switch_is_resumed_first_and_not_paused_again() -> None:
     assert offered(reached(S.BUILD, command("pause", "p"))) == ["resume", "rollback", "rollback --with-brokers"]
 
 
+def test_a_cleanup_is_offered_only_where_it_is_accepted() -> None:
+    world = reached(S.HOLD, days=16)
+    world.tell(world.broker_event("b2", writes=("new", "old")))
+    assert offered(world) == ["end", "pause"]
+
+
+def test_who_sends_brokers_back_is_not_told_to_advance_what_headgate_advances() -> None:
+    world = reached(S.TRIGGERED)
+    world.tell(world.cluster_event("new"), command("abort", "a"))
+    record = world.records()[-1]
+    assert "is being advanced to HOB-0000000002" in record.blocked
+    assert how_to_advance(record) == ""
+
+
 def test_who_is_to_advance_a_generator_is_told_how() -> None:
     world = reached(S.HOLD)
     assert how_to_advance(world.records()[-1]) == ""

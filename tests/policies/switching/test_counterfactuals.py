@@ -52,6 +52,11 @@ def test_of_a_switch_each_way_it_may_go_is_named(stage: str, expected: dict[str,
     assert {each.verdict: each.when for each in record_counterfactuals(record)} == expected
 
 
+def test_after_its_window_no_rollback_is_named() -> None:
+    late = {"verdict": SwitchStage.HOLD, "decided_at": RECORD.rollback_until}
+    assert [each.verdict for each in record_counterfactuals(RECORD.model_copy(update=late))] == ["cleanup"]
+
+
 @pytest.mark.parametrize("stage", SwitchStage)
 def test_of_each_stage_something_is_named_without_a_gap(stage: SwitchStage) -> None:
     for found in (

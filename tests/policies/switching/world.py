@@ -233,7 +233,7 @@ class World:
     def broker_event(self, broker: str, *, failed: bool = False, epoch: int | None = None, **more: Any) -> BrokerSeen:
         self.sequences[broker] = self.sequences.get(broker, 0) + 1
         acked = self.acked.get(broker, 0) if epoch is None else epoch
-        values = {"writes": (self.brokers[broker],), "reads": (), "client_epoch": acked} | more
+        values: dict[str, Any] = {"writes": (self.brokers[broker],), "reads": (), "client_epoch": acked} | more
         return BrokerSeen(broker, self.sequences[broker], acked, failed, at_ms=self.now_ms, **values)
 
     def follow(self, broker: str) -> BrokerSeen:
