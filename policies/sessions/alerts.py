@@ -4,7 +4,7 @@ Missing data neither raises nor resolves an alert: while the readings of a condi
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -13,10 +13,9 @@ from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fleet import has_failed
-from policies.sessions.judge.members import describe_flapping
+from policies.sessions.judge.members import describe_attempts, describe_flapping
 from policies.sessions.liveness import Certainty, ReadingPair
 from policies.sessions.readings import bundle_of
-from policies.sessions.settings import DEFAULT_TIMEOUT_MS
 from policies.sessions.state import NEVER, NodeRecord
 from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
 
@@ -86,11 +85,13 @@ def conditions(context: AlertContext) -> Iterator[Condition]:
                 yield entry.as_unknown()
 
 
-def find_ends(context: AlertContext) -> dict[tuple[str, str], str]:
-    """Why open alerts end though what they report is not over: by alert and subject."""
+def find_ends(context: AlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
+    """Why open alerts end though what they report is not over: by alert and subject; `held` are the conditions now."""
     facts, cluster = context.facts, context.cluster
     together = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
-    found: dict[tuple[str, str], str] = {}
+    singly = {condition.alert for condition in held if condition.subject != cluster}
+    end_of_many = "ends: the few that are left have alerts of their own"
+    found = {(alert, cluster): end_of_many for alert in singly & _MANY.keys()}
     if together:
         found[LOST, cluster] = f"is part of {FLEET_WIDE} of {cluster}/{together[0]} now"
     for entry in context.book.entries:
@@ -243,13 +244,15 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
     is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
     is_sure = member.certainty is Certainty.SURE or _is_open(context, EXHAUSTED, member.name)
     if track.is_lost and member.is_exhausted and is_sure and not is_ordered and not is_fleet_wide:
-        attempts = counted(member.member.attempts, "failed attempt")
         begun = _describe_instant(member.begun_ms)
-        what = f"has not reconnected since {begun} ({attempts}), and no shutdown was ordered"
+        what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
-    if track.unsettled or member.liveness.is_unstable:
+    is_restless = member.liveness.restless_until_ms is not None
+    if track.unsettled or member.liveness.is_unstable or is_restless:
         settle = human_seconds(facts.settings.settle.total_seconds())
         what = f"was registered and unregistered in turn within {settle}, or collectors disagree about it"
+        if is_restless:
+            what = f"refused connections and answered in turn within {settle}, or collectors disagree about it"
         if track.unsettled:
             what = describe_flapping(track, settle)
         yield _report_member(context, FLAPPING, Severity.WARNING, "unsettled", member, what)
@@ -290,7 +293,8 @@ def _check_claims(context: AlertContext) -> Iterator[Condition]:
         if len(names) < 2:
             continue
         node = facts.nodes.get(path)
-        if not (_is_open(context, DOUBLE, bundle_of(path)) or _is_fresh(node, facts)):
+        timeout_ms = min(facts.members[name].member.timeout_ms for name in names)
+        if not (_is_open(context, DOUBLE, bundle_of(path)) or _is_fresh(node, timeout_ms, facts)):
             continue
         names.sort()
         holder = "it has no node"
@@ -304,11 +308,11 @@ def _check_claims(context: AlertContext) -> Iterator[Condition]:
         )  # fmt: skip
 
 
-def _is_fresh(node: NodeRecord | None, facts: Facts) -> bool:
+def _is_fresh(node: NodeRecord | None, timeout_ms: int, facts: Facts) -> bool:
     """Whether a node was read so recently that a critical alert may begin on it."""
     if node is None:
         return False
-    pair = ReadingPair(node.read_ms, node.before_ms, NEVER, DEFAULT_TIMEOUT_MS)
+    pair = ReadingPair(node.read_ms, node.before_ms, NEVER, timeout_ms)
     return pair.judge_certainty(facts.now_ms) is not Certainty.STALE
 
 

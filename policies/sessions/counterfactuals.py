@@ -10,6 +10,7 @@ from policies.sessions.decisions import (
     OwnershipVerdict,
     SessionDecision,
     SessionReason,
+    SessionStatus,
     SessionVerdict,
 )
 from policies.sessions.settings import OnSessionLost, SessionsSettings
@@ -20,8 +21,10 @@ _SHUTDOWN, _RECOVER, _REPUBLISH = SessionVerdict.SHUTDOWN, SessionVerdict.RECOVE
 _KEEP, _RE_OWN, _UNLOAD = OwnershipVerdict.KEEP, OwnershipVerdict.RE_OWN, OwnershipVerdict.UNLOAD
 
 
-def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsSettings) -> tuple[Otherwise, ...]:
-    """Name the conditions for another verdict on a member."""
+def derive_member_counterfactuals(
+    decision: SessionDecision, settings: SessionsSettings, awaited: SessionVerdict | None = None
+) -> tuple[Otherwise, ...]:
+    """Name the conditions for another verdict on a member; `awaited` is the shutdown or restart that waits."""
     left = "" if decision.seconds_left is None else f" within {human_seconds(decision.seconds_left)}"
     wait = human_seconds(decision.seconds_left or 0.0)
     budget, window = settings.shutdown_budget, format_duration(settings.shutdown_window)
@@ -31,9 +34,10 @@ def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsS
     each = "its bundle" if decision.bundle_count == 1 else f"each of its {decision.bundle_count} bundles"
     lost_again = (_HOLD, "its connection is lost")
     has_another, has_new = (_RECOVER, "it has a session again"), (_RESUME, "it has a new session")
-    is_back = (_RESUME, "it is back in its place")
+    is_back = has_another if decision.status is SessionStatus.SESSION_LOST else (_RESUME, "it is back in its place")
+    goes_down = awaited or _SHUTDOWN
     tried = (_SHUTDOWN, f"it has no session{left}, or has failed {settings.reconnect_limit} times")
-    share = f"{settings.fleet_ratio:.0%}"
+    share, no_session = f"{settings.fleet_ratio:.0%}", f"it has no session{left}, " if is_pending else ""
     by_reason: dict[SessionReason, tuple[tuple[SessionVerdict, str], ...]] = {
         SessionReason.CONNECTION_LOST: (
             (_RESUME, f"it reconnects{left}"),
@@ -44,17 +48,20 @@ def derive_member_counterfactuals(decision: SessionDecision, settings: SessionsS
         SessionReason.CONFIRMING: (
             (has_another, (_SHUTDOWN, f"{wait} have passed, and not too many others have lost theirs"))
             if is_pending
-            else (is_back, (_SHUTDOWN, "a second reading in a row confirms it"))
+            else (is_back, (goes_down, "a second reading in a row confirms it"))
         ),
-        SessionReason.STALE_READING: (is_back, (_SHUTDOWN, "a fresh reading confirms it")),
+        SessionReason.STALE_READING: (is_back, (goes_down, "a fresh reading confirms it")),
         SessionReason.WITHDRAWN: (lost_again,),
         SessionReason.FLEET_WIDE: (
             has_another,
-            (_SHUTDOWN, f"ZooKeeper can be read, and fewer than {share} of its fleet are without a session"),
+            (
+                _SHUTDOWN,
+                f"{no_session}ZooKeeper can be read, and fewer than {share} of its fleet are without a session",
+            ),
         ),
         SessionReason.SHUTDOWN_BUDGET: (
             is_back,
-            (_SHUTDOWN, f"{few} ordered down within {window}" if budget else "`shutdown_budget` is more than 0"),
+            (goes_down, f"{few} ordered down within {window}" if budget else "`shutdown_budget` is more than 0"),
         ),
         SessionReason.RECONNECT_EXHAUSTED: (has_another,),
         SessionReason.SESSION_REESTABLISHED: (
@@ -82,6 +89,7 @@ def derive_bundle_counterfactuals(decision: OwnershipDecision) -> tuple[Otherwis
     """Name the conditions for another ruling on a bundle."""
     left = "" if decision.seconds_left is None else f" within {human_seconds(decision.seconds_left)}"
     session = f"session {decision.session}" if decision.session else "next session"
+    # A member does not ask again for a bundle that it was to unload.
     own = (_KEEP, f"its node belongs to the member's {session}")
     free, taken = (_RE_OWN, "its node is gone"), (_UNLOAD, "it names another member")
     waiting = ((_RE_OWN, f"that node is gone{left}"), (_UNLOAD, f"that node is still there{left}"))
@@ -94,10 +102,10 @@ def derive_bundle_counterfactuals(decision: OwnershipDecision) -> tuple[Otherwis
             if decision.verdict is OwnershipVerdict.WAIT
             else ((_KEEP, "the member has replaced its node"), changed)
         ),
-        OwnershipReason.OLD_SESSION_PERSISTS: (free,),
-        OwnershipReason.OTHER_OWNER: (free, own),
-        OwnershipReason.DOUBLE_OWNERSHIP: (free, own),
-        OwnershipReason.NOT_EPHEMERAL: ((_RE_OWN, "an operator has deleted the node, which no end of a session does"),),
+        OwnershipReason.OLD_SESSION_PERSISTS: (own,),
+        OwnershipReason.OTHER_OWNER: (own,),
+        OwnershipReason.DOUBLE_OWNERSHIP: (own,),
+        OwnershipReason.NOT_EPHEMERAL: (own,),
         OwnershipReason.UNREADABLE: (own, taken),
         OwnershipReason.UNREAD: (own, taken),
     }

@@ -138,13 +138,14 @@ class DecisionPublisher:
             timeout_ms=member.timeout_ms,
             seconds_left=None if order.left_ms is None else max(0, order.left_ms) / 1000,
             plan=facts.settings.recovery_order if is_recovery else (),
-            bundles=paths[:NAMED_BUNDLES] if is_recovery else (),
-            bundle_count=len(paths) if paths or facts.has_ownership else None,
+            bundles=paths[:NAMED_BUNDLES] if is_recovery and facts.has_ownership else (),
+            bundle_count=len(paths) if facts.has_ownership else None,
             losses=len(track.losses) if track else 0,
             attempts=member.attempts,
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
         )
-        return decision.model_copy(update={"otherwise": derive_member_counterfactuals(decision, facts.settings)})
+        otherwise = derive_member_counterfactuals(decision, facts.settings, order.awaits)
+        return decision.model_copy(update={"otherwise": otherwise})
 
     def _rule(self, ruled: RuledClaim, member: MemberFacts, fingerprint: str) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling

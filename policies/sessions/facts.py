@@ -12,7 +12,7 @@ from policies.observations import Outcome
 from policies.publication import RepeatSchedule
 from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
 from policies.sessions.decisions import SessionStatus, SessionVerdict
-from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, join_roles
+from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, has_read_part, join_roles
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
 from policies.sessions.readings import BROKERS, NAMESPACES, is_bundle, registration_path
@@ -114,19 +114,13 @@ class Facts:
     sources: Mapping[str, SourceRecord]
     budget: Budget
     replaced: ReplacedBundles
+    has_ownership: bool
+    """Whether it is known which members own bundles. With some load managers, ZooKeeper does not show it."""
 
     @cached_property
     def owned_counts(self) -> Mapping[str, int]:
         """The number of bundles whose nodes name a member, by member."""
         return Counter(node.owner for node in self.bundles if node.exists and node.owner is not None)
-
-    @property
-    def has_ownership(self) -> bool:
-        """Whether it is known which members own bundles. With some load managers, ZooKeeper does not show it."""
-        if self.bundles:
-            return True
-        trees = (s for name, s in self.sources.items() if name and NAMESPACES.startswith(name.rstrip("/")))
-        return any(tree.read_ms != NEVER and tree.outcome == Outcome.OK.value for tree in trees)
 
     @cached_property
     def _settled(self) -> frozenset[str]:
@@ -209,7 +203,8 @@ def join_facts(
     unread = find_unread(members.values(), cluster.sources.values(), now_ms, settings)
     lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
     replaced = find_replaced(cluster.nodes.bundles())
-    claims = _join_claims(cluster, replaced, now_ms - millis_of(settings.validity))
+    has_ownership = _knows_ownership(cluster)
+    claims = _join_claims(cluster, replaced, now_ms - millis_of(settings.validity)) if has_ownership else {}
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
         if not is_shadow and member.last_published is not None and member.last_published.is_shadow:
@@ -225,12 +220,20 @@ def join_facts(
     spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.give_back([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
-    return Facts(settings, now_ms, found, roles, unread, nodes, cluster.sources, budget, replaced)
+    return Facts(settings, now_ms, found, roles, unread, nodes, cluster.sources, budget, replaced, has_ownership)
 
 
 def unique_ids(*ids: str) -> tuple[str, ...]:
     """The ids without empty and repeated ones."""
     return tuple(dict.fromkeys(id_ for id_ in ids if id_))
+
+
+def _knows_ownership(cluster: ClusterState) -> bool:
+    everything = cluster.sources.values()
+    trees = [s for s in everything if s.name and NAMESPACES.startswith(s.name.rstrip("/"))]
+    if any(t.outcome == Outcome.UNSUPPORTED.value and not has_read_part(t, everything) for t in trees):
+        return False
+    return bool(cluster.nodes.bundles()) or any(t.read_ms != NEVER and t.outcome == Outcome.OK.value for t in trees)
 
 
 def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: int) -> dict[str, list[ClaimFacts]]:

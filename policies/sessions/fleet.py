@@ -143,10 +143,18 @@ def find_unread(
 
 def has_failed(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
     """Whether the last attempt on a source failed, and no part of it was read since."""
-    if source.outcome in _GOOD or (source.name != SESSIONS and source.outcome == Outcome.UNSUPPORTED.value):
-        return False  # a tree that is too large, or not kept in ZooKeeper, is no fault of ZooKeeper's
+    return is_failure(source.name, source.outcome) and not has_read_part(source, sources)
+
+
+def is_failure(name: str, outcome: str) -> bool:
+    """Whether an outcome is a fault of ZooKeeper's; a tree that is too large, or not kept in ZooKeeper, is none."""
+    return outcome not in _GOOD and (name == SESSIONS or outcome != Outcome.UNSUPPORTED.value)
+
+
+def has_read_part(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
+    """Whether a part of a tree was read since the last attempt on the whole."""
     below = f"{source.name}/"
-    return source.name == SESSIONS or not any(s.name.startswith(below) and s.read_ms > source.tried_ms for s in sources)
+    return source.name != SESSIONS and any(s.name.startswith(below) and s.read_ms > source.tried_ms for s in sources)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,14 @@ class Liveness:
     """Whether readings show that it is no zombie: it is registered, unwell by its own answer, dead, or closed."""
     is_unstable: bool
     """Whether its registration comes and goes, or collectors disagree about it. Then nothing is concluded from it."""
+    restless_until_ms: int | None
+    """Set while its process dies and starts in turn, or collectors disagree about it: then it is not declared dead."""
 
 
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """Return the state of a member's process; `node` is its registration by the last reading."""
     oldest_ms = now_ms - millis_of(settings.validity)
-    is_dead = _is_dead(member, oldest_ms)
+    is_dead = _is_dead(member, oldest_ms) and _find_restlessness(member, now_ms, settings) is None
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
     health = member.health
     is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
@@ -106,12 +108,22 @@ def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, setting
         is_registered=is_registered,
         is_no_zombie=is_registered or is_closed or is_dead or is_unwell or is_unstable,
         is_unstable=is_unstable,
+        restless_until_ms=_find_restlessness(member, now_ms, settings),
     )
 
 
 def is_registration_unstable(node: NodeRecord, now_ms: int, settings: SessionsSettings) -> bool:
     """Whether a registration came or went more than `MOST_CHANGES` times, and has not been stable for `settle`."""
     return len(node.changes) > MOST_CHANGES and now_ms < node.changes[-1] + millis_of(settings.settle)
+
+
+def _find_restlessness(member: Member, now_ms: int, settings: SessionsSettings) -> int | None:
+    """Return until when a member without a session that started more than `MOST_CHANGES` times is restless."""
+    if member.track is None or not member.track.is_lost or member.health is None:
+        return None
+    starts = member.health.starts
+    ends_ms = starts[-1] + millis_of(settings.settle) if len(starts) > MOST_CHANGES else 0
+    return ends_ms if now_ms < ends_ms else None
 
 
 def _has_refused_twice(health: Health, since_ms: int) -> bool:

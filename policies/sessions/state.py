@@ -99,6 +99,8 @@ class Health(Struct, array_like=True, frozen=True):
     """When its process first answered after it had refused connections; `NEVER` if that was not seen."""
     recovered_ms: InstantMs = NEVER
     """When it first answered that it is healthy after a reading in which it did not."""
+    starts: tuple[InstantMs, ...] = ()
+    """When it answered after it had refused connections, within `settle` before the last time."""
 
 
 class LastPublishedOrder(Struct, array_like=True, frozen=True):
@@ -242,18 +244,20 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     """The last failed attempt that followed a good reading, which followed another failed attempt within `settle`."""
 
     def was_unread(self, since_ms: int, lost_ms: int, validity_ms: int) -> bool:
-        """Whether an attempt failed after `since_ms`, or the source was unreadable at `lost_ms`.
+        """Whether the source was unreadable at a loss, which happened between `since_ms` and `lost_ms`, or later.
 
         Only the times of readings count, so the order in which collectors publish does not matter.
         """
         if self.failed_ms > since_ms:
             return True
-        if self.failed_ms == NEVER or self.failed_ms > lost_ms:
+        if self.failed_ms == NEVER:
             return False
         ends_ms = self.recovered_ms
         if ends_ms < self.failed_ms:
             ends_ms = lost_ms if self.name == SESSIONS else self.failed_ms + validity_ms
-        return lost_ms <= ends_ms
+        # Collectors read at different moments of one interval, so the source counts as unreadable at the loss only if
+        # it was for half of the time in which the loss may have happened.
+        return 2 * (min(ends_ms, lost_ms) - since_ms) >= lost_ms - since_ms
 
 
 class SpentShutdown(Struct, array_like=True, frozen=True):

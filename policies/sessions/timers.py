@@ -62,6 +62,8 @@ def _member_due_ms(member: MemberFacts, facts: Facts) -> Iterator[int]:
     yield record.tried_ms + facts.validity_ms + 1
     if member.liveness.is_unstable and member.registration is not None:
         yield member.registration.changes[-1] + millis_of(facts.settings.settle)
+    if member.liveness.restless_until_ms is not None:
+        yield member.liveness.restless_until_ms
     for absence in (member.liveness.unregistered, member.liveness.unlisted):
         if absence is not None:
             yield absence.due_ms

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.sessions.decisions import SessionEvent
-from policies.sessions.fleet import join_roles
+from policies.sessions.fleet import is_failure, join_roles
 from policies.sessions.fold import members
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.nodes import OwnershipNodes
@@ -78,8 +78,7 @@ class ClusterState:
                     self.claims.follow_report(seen, report, self.nodes, self.members)
                 case MemberHealth() as health:
                     member = self.members.get(health.member, Member(health.member))
-                    validity_ms = self.timeouts.validity_ms
-                    self.members[health.member] = members.fold_health(member, seen, health, validity_ms)
+                    self.members[health.member] = members.fold_health(member, seen, health, self.timeouts)
         self._pass_time(now_ms)
         self.claims.contest_by_session(self.members, self.nodes)
 
@@ -122,7 +121,7 @@ class ClusterState:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
         before = self.sources.get(name, SourceRecord(name))
         self.sources[name] = after = fold_source(before, seen, good=good, validity_ms=self.timeouts.validity_ms)
-        if seen.reading.outcome is not Outcome.OK:
+        if is_failure(name, seen.reading.outcome.value):
             self._note_failure(name, seen.at_ms)
         return after is not before
 

@@ -5,6 +5,7 @@ Each reading changes one field of the member's read model. A reading that is old
 
 from msgspec.structs import replace
 
+from policies.confirmation import MOST_CHANGES
 from policies.observations import Observation, Outcome
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fold import session_machine
@@ -54,16 +55,16 @@ def _add_events(member: Member, events: Events) -> Member:
     return replace(member, events=(*member.events, *events)[-MOST_EVENTS:]) if events else member
 
 
-def fold_health(member: Member, seen: Observation, reading: MemberHealth, validity_ms: int) -> Member:
+def fold_health(member: Member, seen: Observation, reading: MemberHealth, timeouts: Timeouts) -> Member:
     """Return the member after a reading of its health endpoint.
 
-    After a gap longer than `validity_ms`, the process may have been down in between, so it counts as down until now.
+    After a gap longer than `validity`, the process may have been down in between, so it counts as down until now.
     """
     last, at_ms = member.health or _NEVER_READ, seen.at_ms
     if (at_ms, seen.id) <= (last.at_ms, last.id):
         return member
     is_well = reading.outcome is Outcome.OK and reading.healthy is True
-    has_gap = last.at_ms != NEVER and at_ms - last.at_ms > validity_ms
+    has_gap = last.at_ms != NEVER and at_ms - last.at_ms > timeouts.validity_ms
     unlisted_ms = at_ms if last.unlisted_ms == NEVER or has_gap else last.unlisted_ms
     # States of older versions have no `answered_ms` and no `listed_ms`, so the last reading fills them in.
     has_answered = last.outcome not in ("", Outcome.UNREACHABLE.value)
@@ -71,6 +72,9 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, validi
     was_unwell = last is not _NEVER_READ and not (last.outcome == Outcome.OK.value and last.healthy)
     has_started = last.outcome == Outcome.UNREACHABLE.value and reading.outcome is not Outcome.UNREACHABLE
     listed_ms = last.at_ms if last.listed else last.listed_ms
+    starts = last.starts
+    if has_started:
+        starts = (*(ms for ms in starts if ms > at_ms - timeouts.settle_ms), at_ms)[-MOST_CHANGES - 1 :]
     health = Health(
         at_ms,
         seen.id,
@@ -84,6 +88,7 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, validi
         unlisted_ms=unlisted_ms if reading.listed is False else NEVER,
         started_ms=at_ms if has_started else last.started_ms,
         recovered_ms=at_ms if is_well and was_unwell else last.recovered_ms,
+        starts=starts,
     )
     attempts = 0 if has_started else member.attempts  # the attempts were those of the process before
     return replace(member, health=health, attempts=attempts, seen_ms=max(member.seen_ms, at_ms))

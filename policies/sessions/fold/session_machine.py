@@ -23,7 +23,7 @@ from policies.sessions.state import NEVER, SessionTrack
 FLAPPING_LOSSES = 3
 """More losses than this of the session, or of its connection, within `settle` are flapping."""
 _PAST_SESSIONS = 4
-_MOST_LOSSES = 16
+MOST_LOSSES = 16
 
 Events = tuple[SessionEvent, ...]
 
@@ -186,7 +186,7 @@ def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionT
 
 
 def _add_loss(before: tuple[int, ...], at_ms: int, timeouts: Timeouts) -> tuple[int, ...]:
-    return (*(ms for ms in before if ms > at_ms - timeouts.settle_ms), at_ms)[-_MOST_LOSSES:]
+    return (*(ms for ms in before if ms > at_ms - timeouts.settle_ms), at_ms)[-MOST_LOSSES:]
 
 
 def _is_flapping(losses: tuple[int, ...], timeouts: Timeouts) -> bool:

@@ -17,6 +17,8 @@ from policies.sessions.liveness import ReadingPair
 from policies.sessions.state import NEVER, SessionTrack
 
 _AFTER_ALL_LOSSES = 2**63
+UNCHANGED_INTERVAL_MS = 5_000
+"""The default interval at which a collector publishes a tree that has not changed; it publishes a change at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def unread_from_ms(claim: ClaimFacts, track: SessionTrack) -> int:
     node, since_ms = claim.node, track.reestablished_ms or 0
     if node is None:
         return since_ms
-    return since_ms + ReadingPair(node.read_ms, node.before_ms, since_ms, track.timeout_ms).interval_ms
+    interval_ms = ReadingPair(node.read_ms, node.before_ms, since_ms, track.timeout_ms).interval_ms
+    return since_ms + max(interval_ms, UNCHANGED_INTERVAL_MS)
 
 
 def _find_node(claim: ClaimFacts, track: SessionTrack) -> NodeNow | None:

@@ -8,7 +8,7 @@ from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.decisions import SessionVerdict as Verdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
-from policies.sessions.fold.session_machine import FLAPPING_LOSSES
+from policies.sessions.fold.session_machine import FLAPPING_LOSSES, MOST_LOSSES
 from policies.sessions.judge.orders import WAITING, MemberOrder, Proof, bring_down, explain_losses, guard_fleet
 from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
 from policies.sessions.liveness import Absence
@@ -166,7 +166,7 @@ def shutdown_delay_ms(track: SessionTrack, settings: SessionsSettings) -> int:
 
 def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     tried = human_seconds((facts.now_ms - member.begun_ms) / 1000)
-    what = f"has not reconnected in {tried} and {counted(member.member.attempts, 'failed attempt')}"
+    what = f"has not reconnected in {tried}{describe_attempts(member)}"
     evidence = unique_ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
     if facts.unread is not None:
         what = f"{what}, but ZooKeeper cannot be read ({facts.unread.reason})"
@@ -175,6 +175,12 @@ def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> 
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {explain_losses(member)}", evidence)
     order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
     return bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
+
+
+def describe_attempts(member: MemberFacts) -> str:
+    """Word the failed attempts to reconnect that a member has reported, if any."""
+    attempts = member.member.attempts
+    return f" and {counted(attempts, 'failed attempt')}" if attempts else ""
 
 
 def describe_absence(health: Health, absence: Absence, facts: Facts) -> str:
@@ -190,6 +196,8 @@ def describe_flapping(track: SessionTrack, settle: str) -> str:
         times = counted(len(track.reopened), "time")
         return f"was connected {times} within {settle} after its session had ended, or collectors disagree about it"
     if len(track.losses) >= len(track.cuts):
-        return f"lost its session {counted(len(track.losses), 'time')} within {settle}"
+        least = "at least " if len(track.losses) == MOST_LOSSES else ""
+        return f"lost its session {least}{counted(len(track.losses), 'time')} within {settle}"
+    least = "at least " if len(track.cuts) == MOST_LOSSES else ""
     times = counted(len(track.cuts), "time")
-    return f"lost its connection {times} within {settle}, or collectors disagree about it"
+    return f"lost its connection {least}{times} within {settle}, or collectors disagree about it"

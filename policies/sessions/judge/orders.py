@@ -1,6 +1,6 @@
 """Orders to members, and the guards that must let a shutdown or restart pass: fleet, budget and certainty."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts
@@ -21,6 +21,8 @@ class MemberOrder:
     """The time until a wait ends; None if there is no wait."""
     recovery_ms: int | None = None
     """The time from the loss until every bundle was settled, for an order that reports a recovery."""
+    awaits: SessionVerdict | None = None
+    """The shutdown or restart that waits; None if none does."""
 
     @property
     def brings_down(self) -> bool:
@@ -55,15 +57,16 @@ def bring_down(
     message = f"{order.message}: {'shut it down' if order.verdict is SessionVerdict.SHUTDOWN else 'restart it'}"
     if not facts.budget.has_left(facts.now_ms):
         message = f"{message} as soon as the shutdown budget allows it ({_explain_budget(facts)})"
-        return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence)
+        return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence, awaits=order.verdict)
+    waiting = replace(order, verdict=SessionVerdict.HOLD, awaits=order.verdict)
     if proof.certainty is Certainty.STALE:
         age = human_seconds((facts.now_ms - proof.read_ms) / 1000)
         message = f"{message} as soon as a fresh reading confirms it (the last one is {age} old)"
-        return MemberOrder(SessionVerdict.HOLD, SessionReason.STALE_READING, message, order.evidence)
+        return replace(waiting, reason=SessionReason.STALE_READING, message=message)
     if proof.certainty is Certainty.ONCE:
         message = f"{message} as soon as a second reading in a row confirms it"
-        return MemberOrder(SessionVerdict.HOLD, SessionReason.CONFIRMING, message, order.evidence)
-    return MemberOrder(order.verdict, order.reason, message, order.evidence)
+        return replace(waiting, reason=SessionReason.CONFIRMING, message=message)
+    return replace(order, message=message)
 
 
 def _explain_budget(facts: Facts) -> str:

@@ -69,7 +69,7 @@ def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bund
         return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence, recovery_ms=recovery_ms)
     away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)
     plan = ", then ".join(facts.settings.recovery_order)
-    bundles_owned = counted(len(owned), "bundle") if owned or facts.has_ownership else "an unknown number of bundles"
+    bundles_owned = counted(len(owned), "bundle") if facts.has_ownership else "an unknown number of bundles"
     what = f"has a session again, {away} after it lost the one before: {plan}; it owned {bundles_owned}"
     return MemberOrder(Verdict.RECOVER, Reason.SESSION_REESTABLISHED, what, evidence)
 

@@ -2,6 +2,7 @@
 
 from policies.observations import Observation
 from policies.sessions.fold.members import fold_health
+from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import MemberHealth
 from policies.sessions.state import NEVER, Health, Member
 from policies.units import to_millis
@@ -12,7 +13,7 @@ def after(*readings: Observation) -> Health:
     member = Member("b1")
     for seen in readings:
         assert isinstance(seen.reading, MemberHealth)
-        member = fold_health(member, seen, seen.reading, 300_000)
+        member = fold_health(member, seen, seen.reading, Timeouts(180_000, 300_000))
     assert member.health is not None
     return member.health
 
@@ -33,7 +34,9 @@ def test_it_is_remembered_when_it_last_did_not_say_that_it_is_healthy() -> None:
 def test_it_is_heard_of() -> None:
     seen = health(5, "b1", "unreachable")
     assert isinstance(seen.reading, MemberHealth)
-    assert fold_health(Member("b1", seen_ms=3), seen, seen.reading, 300_000).seen_ms == to_millis(at(5))
+    assert fold_health(Member("b1", seen_ms=3), seen, seen.reading, Timeouts(180_000, 300_000)).seen_ms == to_millis(
+        at(5)
+    )
 
 
 def test_it_is_remembered_when_it_last_answered_and_when_it_was_listed() -> None:
@@ -48,7 +51,7 @@ def test_what_an_older_version_remembered_counts_as_an_answer() -> None:
     seen = health(9, "b1", "unreachable")
     assert isinstance(seen.reading, MemberHealth)
     old = Member("b1", health=Health(to_millis(at(5)), "old", "ok", healthy=True, listed=True))
-    found = fold_health(old, seen, seen.reading, 300_000).health
+    found = fold_health(old, seen, seen.reading, Timeouts(180_000, 300_000)).health
     assert found is not None
     assert (found.answered_ms, found.listed_ms) == (to_millis(at(5)), to_millis(at(5)))
 
