@@ -167,13 +167,16 @@ class StateCache:
         self._bytes = 0
         self._decoded: OrderedDict[tuple[type, str], _Decoded] = OrderedDict()
         self._rejected = 0
+        self._stepping: _Decoded | None = None
 
     def decode(self, kind: PolicyKind, cluster: str, stored: KeyState) -> Any:
         """Return the policy's decoded state; raises as `decode_policy_state` does.
 
         The entry leaves the cache until `store`: if the policy raises, nobody sees a state that it may have touched.
+        Until then even a stale entry lives. A policy keeps its verdicts as long as the state that it returned with
+        them, and most verdicts hold although another process has stepped the key since.
         """
-        known = self._pop((kind.state, cluster))
+        self._stepping = known = self._pop((kind.state, cluster))
         if known is not None and stored.state_version == kind.state_version and known.encoded == bytes(stored.state):
             return known.state
         return decode_policy_state(kind, stored)
@@ -184,7 +187,7 @@ class StateCache:
         A full cache rejects most newcomers. Batches go through all keys in turn, so in a fleet slightly larger than the
         cache, plain eviction of the least recently used would evict each state just before it is needed.
         """
-        key = (kind.state, cluster)
+        key, self._stepping = (kind.state, cluster), None
         self._pop(key)
         if self._has_room(len(encoded)):
             self._decoded[key] = _Decoded(encoded, state)

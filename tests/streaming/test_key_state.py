@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from policies.registry import POLICIES
 from policies.throttle import ThrottleSettings
+from policies.throttle.facts import BrokerFacts
+from policies.throttle.judge import brokers
 from streaming import host as hosting
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, KeyState, StateCache, compress, decode, decompress, encode
@@ -149,3 +151,33 @@ def test_a_state_that_another_process_wrote_is_used_and_not_the_cached_one() -> 
     after = host.step("throttle", CLUSTER, elsewhere.key_state, [], at(11))
     assert after.step.state.cluster.brokers[0].volumes[0].usable_bytes == 3 * GB
     assert after.step.state.gate.factor == 0.5
+
+
+def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readings_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With two partitions a worker finds a stale state every other batch: judging all brokers is most of its work."""
+    here, elsewhere = ((PolicyHost({"throttle": SETTINGS}), StateCache()) for _ in range(2))
+    judged: list[int] = []
+    judge = brokers.judge_volumes
+
+    def record(facts: BrokerFacts, *rest: Any) -> Any:
+        judged.append(facts.state.broker)
+        return judge(facts, *rest)
+
+    monkeypatch.setattr(brokers, "judge_volumes", record)
+
+    def step(process: tuple[PolicyHost, StateCache], before: KeyState | None, second: int, *numbers: int) -> KeyState:
+        monkeypatch.setattr(hosting, "STATE_CACHE", process[1])
+        readings = [log_dirs(second, number, 60 * GB) for number in numbers]
+        stored = None if before is None else decode(encode(before))
+        judged.clear()
+        return process[0].step("throttle", CLUSTER, stored, readings, at(second)).key_state
+
+    state = step(here, None, 0, 1, 2, 3)
+    state = step(elsewhere, state, 1, 2)
+    assert judged == [1, 2, 3]
+    state = step(here, state, 2, 3)
+    assert judged == [2, 3]
+    step(elsewhere, state, 3, 2)
+    assert judged == [2, 3]
