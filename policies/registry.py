@@ -3,6 +3,7 @@
 A package adds a policy by the entry point group ``headgate.policies``; each entry names a `PolicyKind`.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from importlib.metadata import EntryPoint, entry_points
@@ -21,6 +22,7 @@ from policies.maintenance import PauseCommand
 from policies.observations import Reading
 from policies.policy import AlertKind, PolicyKind
 from policies.sessions.registration import KIND as SESSIONS
+from policies.settings import PolicySettings
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.switching.registration import KIND as SWITCHING
 from policies.throttle.registration import KIND as THROTTLE
@@ -51,6 +53,9 @@ CORE_EVENT_TYPES = frozenset({Alert.event_type, Standing.event_type, Timer.event
     DEAD_LETTER_TYPE,
     LETTERS_COUNTED_TYPE,
 }
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Kafka accepts 249 characters, the prefix among them."""
 
 ENTRY_POINTS = "headgate.policies"
 """The group of entry points by which installed packages add policies."""
@@ -111,6 +116,9 @@ def _clashes(kind: PolicyKind, others: Iterable[PolicyKind]) -> Iterator[str]:
             yield f"event type {event_type} is one of policy {other.name}: name another"
         for topic in sorted(_decided_topics(kind) & _decided_topics(other)):
             yield f"topic {topic} has decisions of policy {other.name}: a topic is one policy's, name another"
+        crossed = (kind.observed.keys() & _decided_topics(other)) | (_decided_topics(kind) & other.observed.keys())
+        for topic in sorted(crossed):
+            yield f"topic {topic} is policy {other.name}'s: readings and decisions of two policies never share one"
         if kind.settings is other.settings:
             yield f"its settings, {kind.settings.__name__}, are policy {other.name}'s: give it a class of its own"
 
@@ -119,19 +127,32 @@ def _flaws(kind: PolicyKind, core_topics: AbstractSet[str]) -> Iterator[str]:
     """Yield a sentence for each flaw of the registration itself, with the remedy."""
     if not kind.name or "/" in kind.name:
         yield "a name has at least one character and no `/`, which separates the parts of record keys"
-    for topic in sorted((kind.observed.keys() | _decided_topics(kind)) & core_topics):
-        yield f"topic {topic} is Headgate's own: name another"
+    yield from _topic_flaws(kind, core_topics)
     event_types = _event_types(kind)
     for event_type in sorted({*event_types} & CORE_EVENT_TYPES):
         yield f"event type {event_type} is Headgate's own: name another"
     for event_type in sorted({each for each in event_types if event_types.count(each) > 1}):
         yield f"two of its readings, decisions and reports have event type {event_type}: give each a type of its own"
+    settings: Any = kind.settings
+    if not (isinstance(settings, type) and issubclass(settings, PolicySettings)):
+        yield f"its settings, {getattr(settings, '__name__', settings)}, are no PolicySettings: make them one"
     state: Any = kind.state
     if not (isinstance(state, type) and issubclass(state, Struct)):
         yield f"its state, {getattr(state, '__name__', state)}, is no msgspec.Struct: make it one"
     for version in range(1, kind.state_version):
         if version not in kind.upgrades:
             yield f"state_version is {kind.state_version}, but upgrades has no step from {version}: add one"
+
+
+def _topic_flaws(kind: PolicyKind, core_topics: AbstractSet[str]) -> Iterator[str]:
+    topics = kind.observed.keys() | _decided_topics(kind)
+    for topic in sorted(topics & core_topics):
+        yield f"topic {topic} is Headgate's own: name another"
+    for topic in sorted(kind.observed.keys() & _decided_topics(kind)):
+        yield f"topic {topic} has both its readings and its decisions: name one for each"
+    for topic in sorted(topics):
+        if not _TOPIC.fullmatch(topic):
+            yield f"topic '{topic}' is no name of a Kafka topic: use up to 200 letters, digits, `.`, `_` and `-`"
 
 
 def _decided_topics(kind: PolicyKind) -> set[str]:

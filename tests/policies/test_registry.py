@@ -55,6 +55,18 @@ class OnThrottle(Decided):
     topic: ClassVar[str] = ThrottleFactor.topic
 
 
+class OnReadings(Decided):
+    """A decision on the topic of another policy's readings."""
+
+    topic: ClassVar[str] = "observed.log-dirs"
+
+
+class OnItsReadings(Decided):
+    """A decision on the topic of its policy's own readings."""
+
+    topic: ClassVar[str] = "observed.foreign"
+
+
 class LikeAlert(Decided):
     """A decision with a core event type."""
 
@@ -161,6 +173,11 @@ def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> 
         ({"topic": "ticks"}, "topic ticks is Headgate's own: name another"),
         ({"decision": OnAudit}, "topic audit is Headgate's own: name another"),
         ({"decision": OnThrottle}, "topic decided.throttle has decisions of policy throttle: a topic is one policy's"),
+        ({"decision": OnReadings}, "topic observed.log-dirs is policy throttle's: readings and decisions of two"),
+        ({"topic": ThrottleFactor.topic}, f"topic {ThrottleFactor.topic} is policy throttle's: readings and"),
+        ({"decision": OnItsReadings}, "topic observed.foreign has both its readings and its decisions: name one"),
+        ({"topic": "observed foreign"}, "topic 'observed foreign' is no name of a Kafka topic: use up to 200"),
+        ({"settings": dict}, "its settings, dict, are no PolicySettings: make them one"),
         ({"state": dict}, "its state, dict, is no msgspec.Struct: make it one"),
         ({"state_version": 2}, "state_version is 2, but upgrades has no step from 1: add one"),
         ({"state_version": 3, "upgrades": {1: list}}, "state_version is 3, but upgrades has no step from 2: add one"),
