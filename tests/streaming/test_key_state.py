@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policies.registry import POLICIES
 from policies.throttle import ThrottleSettings
 from policies.throttle.facts import BrokerFacts
-from policies.throttle.judge import brokers
+from policies.throttle.judge.volumes import judge_volumes
 from streaming import host as hosting
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, KeyState, StateCache, compress, decode, decompress, encode
@@ -159,13 +159,12 @@ def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readi
     """With two partitions a worker finds a stale state every other batch: judging all brokers is most of its work."""
     here, elsewhere = ((PolicyHost({"throttle": SETTINGS}), StateCache()) for _ in range(2))
     judged: list[int] = []
-    judge = brokers.judge_volumes
 
     def record(facts: BrokerFacts, *rest: Any) -> Any:
         judged.append(facts.state.broker)
-        return judge(facts, *rest)
+        return judge_volumes(facts, *rest)
 
-    monkeypatch.setattr(brokers, "judge_volumes", record)
+    monkeypatch.setattr("policies.throttle.judge.brokers.judge_volumes", record)
 
     def step(process: tuple[PolicyHost, StateCache], before: KeyState | None, second: int, *numbers: int) -> KeyState:
         monkeypatch.setattr(hosting, "STATE_CACHE", process[1])
