@@ -177,7 +177,7 @@ def test_a_stop_ends_a_walk_and_nothing_more_is_published() -> None:
             is_walking.set()
             stop.wait(PATIENCE_SECONDS)
 
-    pulsar = Pulsar(of_namespaces(20_000), before=await_the_stop)
+    pulsar = Pulsar(of_namespaces(5000), before=await_the_stop)
     readings: list[Reading] = []
     watch = collector(pulsar, readings.append)
     thread = threading.Thread(target=watch.run, args=(stop,))
