@@ -13,6 +13,7 @@ from policies.isolation.membership import BookieMembership
 from policies.isolation.messages import explain_placement
 from policies.isolation.placement import Exclusion, classify
 from policies.isolation.settings import IsolationSettings
+from policies.units import counted
 
 _COLOURS: Mapping[PlacementVerdict, str] = {
     PlacementVerdict.ISOLATED: "green",
@@ -21,15 +22,6 @@ _COLOURS: Mapping[PlacementVerdict, str] = {
     PlacementVerdict.SPILLS_TO_SECONDARY: "yellow",
     PlacementVerdict.LEAKS: "bold red",
     PlacementVerdict.INFEASIBLE: "bold red",
-}
-_EXCLUDED: Mapping[Exclusion, str] = {
-    Exclusion.OTHER_GROUP: "in a group that is not the namespace's",
-    Exclusion.QUARANTINED: "in quarantine",
-    Exclusion.SECONDARY_NOT_NEEDED: "of a secondary group; the primary ones suffice",
-    Exclusion.UNASSIGNED_NOT_NEEDED: "in no group; the namespace's own suffice",
-    Exclusion.UNASSIGNED_FORBIDDEN: "in no group, and the rules are strict",
-    Exclusion.DEAD_SECONDARY_COUNTED: "in no group; brokers count dead members of the secondary groups",
-    Exclusion.NOT_WRITABLE: "read-only or not registered",
 }
 _AFTER_HEADROOM: Mapping[Tier, str] = {
     Tier.PRIMARY: "the primary groups do not suffice",
@@ -73,7 +65,7 @@ def bookie_table(judged: PlacementJudgement, membership: BookieMembership, setti
     for bookie, why in sorted(tiers.items(), key=lambda row: (order.index(row[1]), row[0])):
         groups = ", ".join(sorted(g for g, members in (membership.groups or {}).items() if bookie in members)) or "-"
         if isinstance(why, Exclusion):
-            table.add_row(bookie, groups, Text("out", "dim"), Text(_EXCLUDED[why], "dim"))
+            table.add_row(bookie, groups, Text("out", "dim"), Text(why.value, "dim"))
         elif bookie in judged.leak:
             table.add_row(
                 bookie, groups, Text("LEAK", "bold red"), f"{why.value}; the promise ({judged.promise}) forbids it"
@@ -88,7 +80,8 @@ def summary(judged: Sequence[PlacementJudgement], membership: BookieMembership) 
     if len(judged) != 1 or len(judged[0].namespaces) != 1:
         namespaces = sum(len(j.namespaces) for j in judged)
         loose = sorted(membership.writable - membership.grouped())
-        yield Text(f"{namespaces} namespaces with affinity, {len(membership.writable)} writable bookies")
+        bookies = counted(len(membership.writable), "writable bookie")
+        yield Text(f"{counted(namespaces, 'namespace')} with affinity, {bookies}")
         if loose:
             yield Text(f"in no group: {', '.join(loose)}", "yellow")
         return

@@ -3,7 +3,7 @@
 This is the only place where readings of registrations, groups and affinity are joined.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -94,7 +94,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
     }
     read = Picture(known.membership(), known.cohorts)
-    confirmed = _leave_out_new(known, read)
+    kept, confirmed = _join_pictures(known, read)
     newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
     return IsolationFacts(
         cluster=cluster,
@@ -103,7 +103,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         settings=settings,
         known=known,
         read=read,
-        kept=_keep_missing(known, read),
+        kept=kept,
         confirmed=confirmed,
         quarantined=read.membership.quarantined() | confirmed.membership.quarantined(),
         notable=tuple(b for b in known.bookies if not (b.assigned and b.takes_data and b.joined_in_place_ms is None)),
@@ -115,17 +115,25 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
     )
 
 
-def _keep_missing(known: BookieClusterState, read: Picture) -> Picture:
-    if all(doubt.is_empty for doubt in known.doubts.values()):
-        return read
+def _join_pictures(known: BookieClusterState, read: Picture) -> tuple[Picture, Picture]:
+    """Return the cluster with what only one reading lacks so far, and the cluster by confirmed readings."""
+    if all(doubt.is_empty for _, doubt in known.disputes()):
+        return read, read
+    writable, registered, members = read.membership.writable, known.registered(), known.group_members()
     missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
-    registered = known.registered()
     # A bookie in a group is no stranger: a fleet that comes back is believed at once.
     strange = registered - known.bookies_doubt.keep_missing(registered) - read.membership.grouped()
-    affinities = known.affinities()
-    return Picture(
-        BookieMembership(read.membership.writable - strange | missing, _groups(known, known.groups_doubt.keep_missing)),
-        read.cohorts if known.affinity_doubt.is_empty else collect_cohorts(_keep_affinities(known, affinities)),
+    # By confirmed readings, a bookie whose mode has just changed is still read-only.
+    new = known.bookies_doubt.new_names() | known.modes_doubt.missing_names()
+    kept_cohorts = confirmed_cohorts = read.cohorts
+    if not known.affinity_doubt.is_empty:
+        affinities = known.affinities()
+        kept_cohorts = collect_cohorts(_keep_affinities(known, affinities))
+        confirmed_cohorts = collect_cohorts(known.affinity_doubt.confirmed(affinities))
+    kept_groups, confirmed_groups = known.groups_doubt.keep_missing(members), known.groups_doubt.confirmed(members)
+    return (
+        Picture(BookieMembership(writable - strange | missing, _list_groups(known, kept_groups)), kept_cohorts),
+        Picture(BookieMembership(writable - new | missing, _list_groups(known, confirmed_groups)), confirmed_cohorts),
     )
 
 
@@ -138,23 +146,8 @@ def _keep_affinities(known: BookieClusterState, affinities: frozenset[str]) -> f
     return missing | (others - new if 2 * len(new) > len(affinities) else others)
 
 
-def _leave_out_new(known: BookieClusterState, read: Picture) -> Picture:
-    if all(doubt.is_empty for _, doubt in known.disputes()):
-        return read
-    missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
-    # By confirmed readings, a bookie whose mode has just changed is still read-only.
-    new = known.bookies_doubt.new_names() | known.modes_doubt.missing_names()
-    is_same = known.affinity_doubt.is_empty
-    return Picture(
-        BookieMembership(read.membership.writable - new | missing, _groups(known, known.groups_doubt.confirmed)),
-        read.cohorts if is_same else collect_cohorts(known.affinity_doubt.confirmed(known.affinities())),
-    )
-
-
-def _groups(
-    known: BookieClusterState, select: Callable[[frozenset[str]], frozenset[str]]
-) -> Mapping[str, frozenset[str]] | None:
-    """Return the members by group that `select` leaves of those of the last believed reading."""
+def _list_groups(known: BookieClusterState, members: frozenset[str]) -> Mapping[str, frozenset[str]] | None:
+    """Return these members by group, and the groups that were read without any member."""
     if known.groups is None and known.groups_doubt.is_empty:
         return None
-    return {group: frozenset[str]() for group, _ in known.groups or ()} | collect_groups(select(known.group_members()))
+    return {group: frozenset[str]() for group, _ in known.groups or ()} | collect_groups(members)

@@ -44,7 +44,7 @@ from policies.isolation.state import (
     split_broker_groups,
     split_group_member,
 )
-from policies.observations import Observation, Outcome, sort_observations
+from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.units import millis_of, to_millis
 
 _ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
@@ -53,6 +53,8 @@ _KINDS = (BookieAffinity, Bookies, BookieRacks)
 """The order in which readings of one instant are folded."""
 _Listed = Mapping[str, tuple[BookieRegistration, Presence]]
 """By bookie: its registration, and its mode."""
+_Folded = tuple[BookieClusterState, bool]
+"""The state after a reading, and whether the reading is held back until another one confirms it."""
 
 
 def fold(
@@ -60,33 +62,68 @@ def fold(
 ) -> BookieClusterState:
     """Return the cluster's state after these observations."""
     for seen in sort_observations(tuple(observations), kinds=_KINDS):
-        match seen.reading:
-            case Bookies():
-                cluster = _fold_registrations(cluster, seen, seen.reading, settings)
-            case BookieRacks():
-                cluster = _fold_groups(cluster, seen, seen.reading, settings)
-            case BookieAffinity():
-                cluster = _fold_affinity(cluster, seen, seen.reading, settings)
-            case NamespacePromise():
-                cluster = _fold_promise(cluster, seen, seen.reading)
+        if isinstance(seen.reading, NamespacePromise):
+            cluster = _fold_promise(cluster, seen, seen.reading)
+        elif isinstance(seen.reading, _KINDS):
+            cluster = _fold_reading(cluster, seen, settings)
     return cluster
+
+
+def _fold_reading(before: BookieClusterState, seen: Observation, settings: IsolationSettings) -> BookieClusterState:
+    """Fold in a reading, unless it is old, has failed, or is held back.
+
+    A first reading of an absent node waits for confirmation. Later on, an absent node is a set without members, which
+    `confirm` compares with the set before.
+    """
+    status_field, waiting_field = _FIELDS[type(seen.reading)]
+    status: ReadingStatus = getattr(before, status_field)
+    waiting_ms: int | None = getattr(before, waiting_field)
+    since_ms, outcome = seen.at_ms if waiting_ms is None else waiting_ms, seen.reading.outcome
+    if seen.id in (status.read_id, status.tried_id) or (seen.at_ms, seen.id) <= (status.tried_ms, status.tried_id):
+        return before
+    tried = replace(status, tried_ms=seen.at_ms, tried_id=seen.id)
+    if outcome not in _ANSWERED:
+        return replace(before, **{status_field: replace(tried, outcome=outcome.value)})
+    is_first = status.read_ms == NEVER
+    if is_first and outcome is Outcome.ABSENT and seen.at_ms < since_ms + millis_of(settings.confirm_after):
+        after, is_held = before, True
+    else:
+        after, is_held = _fold_members(before, seen, settings)
+    status = replace(tried, outcome=VANISHED)
+    if not is_held:
+        status = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
+    is_changed = after.bookies is not before.bookies or after.groups is not before.groups
+    after = replace(after, **{status_field: status, waiting_field: since_ms if is_held else None})
+    return _assign_bookies(after, seen.at_ms) if is_changed or is_first else after
+
+
+def _fold_members(before: BookieClusterState, seen: Observation, settings: IsolationSettings) -> _Folded:
+    match seen.reading:
+        case Bookies():
+            return _fold_registrations(before, seen, seen.reading, settings)
+        case BookieRacks():
+            return _fold_groups(before, seen, seen.reading, settings)
+        case BookieAffinity():
+            return _fold_affinity(before, seen, seen.reading, settings)
+    return before, False
+
+
+_FIELDS: Mapping[type[Reading], tuple[str, str]] = {
+    Bookies: ("bookies_status", "vanished_ms"),
+    BookieRacks: ("racks_status", "groups_vanished_ms"),
+    BookieAffinity: ("affinity_status", "affinity_vanished_ms"),
+}
+"""By kind of reading: the fields of its status, and since when readings wait for confirmation."""
 
 
 def _fold_registrations(
     before: BookieClusterState, seen: Observation, reading: Bookies, settings: IsolationSettings
-) -> BookieClusterState:
-    status = before.bookies_status
-    if not _is_newer(status, seen):
-        return before
-    if reading.outcome not in _ANSWERED:
-        return replace(before, bookies_status=_with_attempt(status, seen, reading.outcome.value))
-    if status.read_ms == NEVER and (waiting := _wait_for_absence(before.vanished_ms, seen, settings)) is not None:
-        return replace(before, bookies_status=_with_attempt(status, seen, VANISHED), vanished_ms=waiting)
+) -> _Folded:
     if _is_unchanged(before, reading):
-        return replace(before, bookies_status=_read_well(seen))
+        return before, False
     names = frozenset(r.bookie for r in (*reading.writable, *reading.read_only))
-    registered, is_first, doubt = before.registered(), status.read_ms == NEVER, _find_registration_doubt(before)
-    found = _confirm(None if is_first else registered, doubt, names, seen, settings)
+    is_first, doubt = before.bookies_status.read_ms == NEVER, _find_registration_doubt(before)
+    found = _confirm(None if is_first else before.registered(), doubt, names, seen, settings)
     cookies = frozenset(b.bookie for b in before.bookies if b.has_cookie)
     kept = _confirm(None if is_first else cookies, before.cookies_doubt, frozenset(reading.known), seen, settings)
     listed = _list_registrations(reading)
@@ -103,17 +140,10 @@ def _fold_registrations(
         seen.at_ms,
         millis_of(settings.confirm_after),
     )
-    after = replace(
-        before,
-        bookies_status=_with_attempt(status, seen, VANISHED) if found.is_held else _read_well(seen),
-        bookies_doubt=found.doubt,
-        cookies_doubt=kept.doubt,
-        modes_doubt=modes.doubt,
-        vanished_ms=_waiting_since(before.vanished_ms, seen, is_held=found.is_held),
-    )
     if len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies)):
-        return after
-    return _assign_bookies(replace(after, bookies=bookies), seen.at_ms)
+        bookies = before.bookies
+    doubts = {"bookies_doubt": found.doubt, "cookies_doubt": kept.doubt, "modes_doubt": modes.doubt}
+    return replace(before, bookies=bookies, **doubts), found.is_held
 
 
 def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
@@ -189,24 +219,6 @@ def _confirm(
     )
 
 
-def _waiting_since(waiting_ms: int | None, seen: Observation, *, is_held: bool) -> int | None:
-    """Since when readings wait for confirmation; None if this one does not."""
-    if not is_held:
-        return None
-    return seen.at_ms if waiting_ms is None else waiting_ms
-
-
-def _wait_for_absence(waiting_ms: int | None, seen: Observation, settings: IsolationSettings) -> int | None:
-    """Since when a first reading of an absent node waits for confirmation; None if it is no such reading, or confirmed.
-
-    Later on, an absent node is a set without members, which `confirm` compares with the set before.
-    """
-    if seen.reading.outcome is not Outcome.ABSENT:
-        return None
-    since_ms = seen.at_ms if waiting_ms is None else waiting_ms
-    return since_ms if seen.at_ms < since_ms + millis_of(settings.confirm_after) else None
-
-
 def _confirm_modes(
     before: BookieClusterState, listed: _Listed, seen: Observation, settings: IsolationSettings
 ) -> Confirmation:
@@ -259,38 +271,22 @@ def _register(last: BookieState, registration: BookieRegistration, presence: Pre
 
 def _fold_groups(
     before: BookieClusterState, seen: Observation, reading: BookieRacks, settings: IsolationSettings
-) -> BookieClusterState:
+) -> _Folded:
     """Fold in the znode ``/bookies``."""
-    status = before.racks_status
-    if not _is_newer(status, seen):
-        return before
-    if reading.outcome not in _ANSWERED:
-        return replace(before, racks_status=_with_attempt(status, seen, reading.outcome.value))
-    if (
-        status.read_ms == NEVER
-        and (waiting := _wait_for_absence(before.groups_vanished_ms, seen, settings)) is not None
-    ):
-        return replace(before, racks_status=_with_attempt(status, seen, VANISHED), groups_vanished_ms=waiting)
-    groups = None
+    groups, is_first = None, before.racks_status.read_ms == NEVER
     if reading.groups is not None and reading.outcome is Outcome.OK:
         groups = tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in reading.groups.items()))
-    if groups == before.groups and before.groups_doubt.is_empty and status.read_ms != NEVER:
-        return replace(before, racks_status=_read_well(seen), groups_vanished_ms=None)
-    after = replace(before, racks_status=_read_well(seen), groups=groups)
+    if groups == before.groups and before.groups_doubt.is_empty and not is_first:
+        return before, False
+    after = replace(before, groups=groups)
     members, believed = after.group_members(), before.group_members()
-    is_first = status.read_ms == NEVER
     vanished = partial(_has_group_vanished, frozenset(bookie for _, bookie in map(split_group_member, members)))
     found = _confirm(None if is_first else believed, before.groups_doubt, members, seen, settings, vanished)
     if found.is_held:
-        after = replace(
-            before,
-            racks_status=_with_attempt(status, seen, VANISHED),
-            groups=None if before.groups is None else _list_groups(before.groups, found.believed),
-        )
+        groups = None if before.groups is None else _list_groups(before.groups, found.believed)
     elif found.believed != members:
-        after = replace(after, groups=_list_groups(groups, found.believed))
-    waiting_ms = _waiting_since(before.groups_vanished_ms, seen, is_held=found.is_held)
-    return _assign_bookies(replace(after, groups_doubt=found.doubt, groups_vanished_ms=waiting_ms), seen.at_ms)
+        groups = _list_groups(groups, found.believed)
+    return replace(before, groups=groups, groups_doubt=found.doubt), found.is_held
 
 
 def _list_groups(
@@ -334,36 +330,20 @@ def _assign_bookies(cluster: BookieClusterState, at_ms: int) -> BookieClusterSta
 
 def _fold_affinity(
     before: BookieClusterState, seen: Observation, reading: BookieAffinity, settings: IsolationSettings
-) -> BookieClusterState:
-    status = before.affinity_status
-    if not _is_newer(status, seen):
-        return before
-    if reading.outcome not in _ANSWERED:
-        return replace(before, affinity_status=_with_attempt(status, seen, reading.outcome.value))
-    waiting_ms = before.affinity_vanished_ms
-    if status.read_ms == NEVER and (waiting := _wait_for_absence(waiting_ms, seen, settings)) is not None:
-        return replace(before, affinity_status=_with_attempt(status, seen, VANISHED), affinity_vanished_ms=waiting)
-    cohorts = _collect_alike(reading, before.cohorts)
-    if cohorts == before.cohorts and before.affinity_doubt.is_empty and status.read_ms != NEVER:
-        return replace(before, affinity_status=_read_well(seen), affinity_vanished_ms=None)
-    after = replace(before, affinity_status=_read_well(seen), cohorts=cohorts)
-    read, believed = after.affinities(), before.affinities()
-    names = frozenset(map(affinity_namespace, read))
-    is_first = status.read_ms == NEVER
-    vanished = partial(_have_namespaces_vanished, names)
+) -> _Folded:
+    cohorts, is_first = _collect_alike(reading, before.cohorts), before.affinity_status.read_ms == NEVER
+    if cohorts == before.cohorts and before.affinity_doubt.is_empty and not is_first:
+        return before, False
+    read, believed = replace(before, cohorts=cohorts).affinities(), before.affinities()
+    vanished = partial(_have_namespaces_vanished, frozenset(map(affinity_namespace, read)))
     found = _confirm(None if is_first else believed, before.affinity_doubt, read, seen, settings, vanished)
     if found.is_held:
-        after = replace(
-            before,
-            affinity_status=_with_attempt(status, seen, VANISHED),
-            cohorts=collect_cohorts(found.believed),
-        )
+        cohorts = collect_cohorts(found.believed)
     elif found.believed != read:
         kept = frozenset(map(affinity_namespace, found.believed - read))
         others = (key for key in found.believed & read if affinity_namespace(key) not in kept)
-        after = replace(after, cohorts=collect_cohorts((found.believed - read).union(others)))
-    waiting_ms = _waiting_since(waiting_ms, seen, is_held=found.is_held)
-    return replace(after, affinity_doubt=found.doubt, affinity_vanished_ms=waiting_ms)
+        cohorts = collect_cohorts((found.believed - read).union(others))
+    return replace(before, cohorts=cohorts, affinity_doubt=found.doubt), found.is_held
 
 
 def _collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:
@@ -406,18 +386,3 @@ def _fold_promise(before: BookieClusterState, seen: Observation, reading: Namesp
         return before
     promises[given.namespace] = given
     return replace(before, promises=tuple(promises[name] for name in sorted(promises)))
-
-
-def _is_newer(status: ReadingStatus, seen: Observation) -> bool:
-    is_known = seen.id in (status.read_id, status.tried_id)
-    return not is_known and (seen.at_ms, seen.id) > (status.tried_ms, status.tried_id)
-
-
-def _read_well(seen: Observation) -> ReadingStatus:
-    """The status after a good reading."""
-    return ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
-
-
-def _with_attempt(status: ReadingStatus, seen: Observation, outcome: str) -> ReadingStatus:
-    """The status after an attempt that did not succeed, or whose result is not believed yet."""
-    return replace(status, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome)

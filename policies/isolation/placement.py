@@ -74,22 +74,15 @@ class Placed:
 
 
 class Exclusion(StrEnum):
-    """Why a namespace may not use a bookie now."""
+    """Why a namespace may not use a bookie now, in words."""
 
-    OTHER_GROUP = "other_group"
-    """It is in a group, and in none of the namespace's."""
-    QUARANTINED = "quarantined"
-    """It is in the quarantine group alone."""
-    SECONDARY_NOT_NEEDED = "secondary_not_needed"
-    """The primary groups suffice, as brokers count them."""
-    UNASSIGNED_NOT_NEEDED = "unassigned_not_needed"
-    """It is in no group, and the namespace's groups suffice."""
-    UNASSIGNED_FORBIDDEN = "unassigned_forbidden"
-    """It is in no group, and the rules are strict."""
-    DEAD_SECONDARY_COUNTED = "dead_secondary_counted"
-    """It is in no group. The namespace's groups have too few bookies, but brokers count dead secondary members."""
-    NOT_WRITABLE = "not_writable"
-    """It is in a group, but read-only or not registered."""
+    OTHER_GROUP = "in a group that is not the namespace's"
+    QUARANTINED = "in quarantine"
+    SECONDARY_NOT_NEEDED = "of a secondary group; the primary ones suffice"
+    UNASSIGNED_NOT_NEEDED = "in no group; the namespace's own suffice"
+    UNASSIGNED_FORBIDDEN = "in no group, and the rules are strict"
+    DEAD_SECONDARY_COUNTED = "in no group; brokers count dead members of the secondary groups"
+    NOT_WRITABLE = "read-only or not registered"
 
 
 def place(
@@ -141,7 +134,8 @@ def classify(
     found: dict[str, Tier | Exclusion] = {}
     for bookie in sorted(everyone):
         if bookie in candidates:
-            found[bookie] = _find_tier(bookie, placed)
+            is_secondary, is_unassigned = (bookie in s.members for s in (placed.secondary, placed.unassigned))
+            found[bookie] = Tier.SECONDARY if is_secondary else Tier.UNASSIGNED if is_unassigned else Tier.PRIMARY
         elif bookie not in membership.writable:
             found[bookie] = Exclusion.NOT_WRITABLE
         elif bookie in own:
@@ -207,9 +201,3 @@ _REASON_BY_TIER = {
     Tier.UNASSIGNED: PlacementReason.PRIMARY_SHORT,
     Tier.NONE: PlacementReason.TOO_FEW_BOOKIES,
 }
-
-
-def _find_tier(bookie: str, placed: Placed) -> Tier:
-    if bookie in placed.secondary.members:
-        return Tier.SECONDARY
-    return Tier.UNASSIGNED if bookie in placed.unassigned.members else Tier.PRIMARY

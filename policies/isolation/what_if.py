@@ -1,31 +1,19 @@
 """Hypothetical changes of the membership for `headgate placement --what-if`: a bookie joins or dies, a group goes."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import NamedTuple
 
 from policies.errors import UserError
 from policies.isolation.membership import BookieMembership
 
+_KINDS = ("add", "remove", "remove-group")
 _GRAMMAR = "write add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP"
 
 
-class ChangeKind(StrEnum):
-    """The kinds of changes."""
+class HypotheticalChange(NamedTuple):
+    """A bookie registers (`add`), alone in the group if one is named, or dies (`remove`); or a group is dropped."""
 
-    ADD = "add"
-    """A bookie registers. If the change names a group, the bookie is then in that group only."""
-    REMOVE = "remove"
-    """A bookie dies; it stays in its groups."""
-    REMOVE_GROUP = "remove-group"
-    """A group is dropped; its bookies stay registered."""
-
-
-@dataclass(frozen=True, slots=True)
-class HypotheticalChange:
-    """One change."""
-
-    kind: ChangeKind
+    kind: str
     name: str
     """The bookie or the group."""
     group: str | None = None
@@ -37,15 +25,12 @@ def parse_change(text: str) -> HypotheticalChange:
     Raises:
         UserError: the text is none of these.
     """
-    word, _, name = text.partition("=")
-    if word not in set(ChangeKind) or not name:
+    kind, _, name = text.partition("=")
+    if kind not in _KINDS or not name:
         raise UserError(f"--what-if: '{text}' is no change; {_GRAMMAR}")
-    kind = ChangeKind(word)
-    if kind is not ChangeKind.ADD:
+    if kind != "add" or "@" not in name:
         return HypotheticalChange(kind, name)
-    bookie, at, group = name.rpartition("@")
-    if not at:
-        return HypotheticalChange(kind, name)
+    bookie, _, group = name.rpartition("@")
     if not (bookie and group):
         raise UserError(f"--what-if: '{text}' lacks the {'group' if bookie else 'bookie'}; {_GRAMMAR}")
     return HypotheticalChange(kind, bookie, group)
@@ -57,26 +42,20 @@ def apply_changes(membership: BookieMembership, changes: Iterable[HypotheticalCh
     Raises:
         UserError: a bookie or group that is to be removed does not exist.
     """
-    for change in changes:
-        membership = _apply_change(membership, change)
-    return membership
-
-
-def _apply_change(membership: BookieMembership, change: HypotheticalChange) -> BookieMembership:
-    writable, groups = membership.writable, membership.groups or {}
-    match change.kind:
-        case ChangeKind.ADD:
-            if change.group is None:
-                return BookieMembership(writable | {change.name}, membership.groups)
-            # The bookie moves to this group, as with `set-bookie-rack`.
-            moved = {group: bookies - {change.name} for group, bookies in groups.items()}
-            moved[change.group] = moved.get(change.group, frozenset()) | {change.name}
-            return BookieMembership(writable | {change.name}, moved)
-        case ChangeKind.REMOVE:
-            if change.name not in writable:
-                raise UserError(f"--what-if remove={change.name}: there is no writable bookie of this id")
-            return BookieMembership(writable - {change.name}, membership.groups)
-        case ChangeKind.REMOVE_GROUP:
-            if change.name not in groups:
-                raise UserError(f"--what-if remove-group={change.name}: there is no such group")
-            return BookieMembership(writable, {g: b for g, b in groups.items() if g != change.name})
+    writable, groups = membership.writable, membership.groups
+    for kind, name, group in changes:
+        if kind == "add":
+            writable |= {name}
+            if group is not None:
+                # The bookie moves to this group, as with `set-bookie-rack`.
+                groups = {other: bookies - {name} for other, bookies in (groups or {}).items()}
+                groups[group] = groups.get(group, frozenset()) | {name}
+        elif kind == "remove":
+            if name not in writable:
+                raise UserError(f"--what-if remove={name}: there is no writable bookie of this id")
+            writable -= {name}
+        elif name not in (groups or {}):
+            raise UserError(f"--what-if remove-group={name}: there is no such group")
+        else:
+            groups = {other: bookies for other, bookies in (groups or {}).items() if other != name}
+    return BookieMembership(writable, groups)

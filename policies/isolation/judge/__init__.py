@@ -60,7 +60,7 @@ class IsolationJudge:
         ended = judge_ends(orders, facts)
         ended_bookies = {order.bookie for order, _ in ended}
         standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-        quarantines = judge_quarantines(standing, facts, (read, confirmed))
+        quarantines = tuple(judge_quarantines(standing, facts, (read, confirmed)))
         return IsolationJudgement(read[1:], kept[1:], read[0], ended, standing, quarantines)
 
     def _judge_namespaces(self, picture: Picture, promises: tuple[GivenPromise, ...]) -> tuple[PlacementJudgement, ...]:

@@ -61,8 +61,11 @@ def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: Isolat
 
 def judge_quarantines(
     standing: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Placements
-) -> tuple[QuarantineJudgement, ...]:
-    """Return the verdict on every bookie that should be in quarantine; none while a reading is stale.
+) -> Iterator[QuarantineJudgement]:
+    """Judge every writable bookie that has been unassigned for the grace; none while a reading is stale.
+
+    They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
+    newcomer does not take their place.
 
     Args:
         standing: the orders that remain in force, by bookie.
@@ -70,24 +73,14 @@ def judge_quarantines(
         placements: the verdicts on namespaces, by the last readings and by confirmed ones.
     """
     if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
-        return ()
-    return tuple(_judge_bookies(standing, facts, placements))
-
-
-def _judge_bookies(
-    standing: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Placements
-) -> Iterator[QuarantineJudgement]:
-    """Judge every writable bookie that has been unassigned for the grace, in the order of registration.
-
-    Bookies with an order to quarantine them come first, so that a newcomer does not take their place.
-    """
+        return
     ordered = {b for b, order in standing.items() if order.verdict is QuarantineVerdict.QUARANTINE}
     taken = facts.quarantined | {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
     doubtful = facts.doubtful_bookies()
     due = [
         b
-        for b in facts.known.bookies
+        for b in facts.notable
         if b.assigned is False
         and b.takes_data
         and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful))
