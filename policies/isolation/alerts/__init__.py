@@ -127,7 +127,8 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
     if not unread:
         return
     why = {name: status.outcome if status.outcome not in ("", "ok") else "silence" for name, status in unread.items()}
-    which = " and ".join(f"{_READINGS[name]} ({why[name]})" for name in unread)
+    words = {VANISHED: "not confirmed"}
+    which = " and ".join(f"{_READINGS[name]} ({words.get(why[name], why[name])})" for name in unread)
     yield context.condition(
         UNREAD,
         Severity.WARNING,

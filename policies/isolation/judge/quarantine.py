@@ -83,7 +83,7 @@ def judge_quarantines(
         for b in facts.notable
         if b.assigned is False
         and b.takes_data
-        and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful))
+        and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful and not facts.disputed))
     ]
     pictures = [(facts.read, _collect_needs(placements[0]))]
     if facts.confirmed is not facts.read:
@@ -96,7 +96,7 @@ def judge_quarantines(
         forbidden, starved = _guard(bookie.bookie, taken, facts, pictures)
         if forbidden is not None:
             yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
-        elif bookie.bookie not in doubtful:
+        elif bookie.bookie not in doubtful and not facts.disputed:
             taken |= {bookie.bookie}
             yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
 

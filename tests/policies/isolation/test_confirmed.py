@@ -214,6 +214,17 @@ def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observat
     assert alert.summary.startswith("the collectors a and b disagree about ")
 
 
+def test_while_collectors_disagree_nothing_is_ordered_into_quarantine() -> None:
+    run = settled(f"{MEMBERS} bk11")
+    assert orders(run) == [("bk11", "quarantine")]
+    for second in range(70, 200, 5):
+        which, source = (
+            (racks(second, {"default": f"{MEMBERS} bk12"}), "b") if second % 10 else (racks(second, GROUPS), "a")
+        )
+        run.see(replace(which, source=source), bookies(second, f"{MEMBERS} bk11 bk12"))
+    assert orders(run) == [("bk11", "quarantine")]
+
+
 def test_a_bookie_that_joined_a_moment_ago_is_not_gone_after_one_reading_without_it() -> None:
     run = settled(grace="0s", confirm_after="20s").see(bookies(70, f"{MEMBERS} bk11")).see(bookies(72, MEMBERS))
     run.see(bookies(75, f"{MEMBERS} bk11#1"))
