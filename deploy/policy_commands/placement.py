@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -31,7 +31,6 @@ from policies.errors import UserError
 from policies.isolation import IsolationSettings
 from policies.isolation.fold import fold
 from policies.isolation.judge.placements import PlacementJudgement, judge_placement
-from policies.isolation.membership import AffinityGroups, BookieMembership
 from policies.isolation.messages import explain_placement
 from policies.isolation.settings import RuleSet
 from policies.isolation.state import BookieClusterState, Cohort, split_broker_groups
@@ -67,8 +66,12 @@ def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) 
     in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
     membership = apply_changes(state.membership(), query.changes)
     broker_groups, cohorts = split_broker_groups(state.cohorts)
-    wanted = _wanted_cohorts(cohorts, query.namespace)
-    judged = [_judge(cohort, membership, in_force, query, broker_groups) for cohort in wanted]
+    judged = []
+    for cohort in _wanted_cohorts(cohorts, query.namespace):
+        # Rules of the command line replace the namespace's own flag, too.
+        strict, size = cohort.strict if query.rules is None else None, query.ensemble_size or cohort.ensemble_size
+        asked = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
+        judged.append(judge_placement(asked, membership, in_force, broker_groups=broker_groups))
     if as_json:
         typer.echo(json.dumps([_as_json(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
         return
@@ -96,7 +99,9 @@ def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) ->
     now = datetime.now(UTC)
     seen = [Observation(str(number), now, reading) for number, reading in enumerate(readings)]
     block: IsolationSettings = settings.policies.isolation
-    return fold(BookieClusterState(), seen, block.for_cluster(cluster))
+    # A command reads once, so it believes what it reads: an absent node, too.
+    own = block.for_cluster(cluster).model_copy(update={"confirm_after": timedelta(0)})
+    return fold(BookieClusterState(), seen, own)
 
 
 def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
@@ -127,21 +132,8 @@ def _wanted_cohorts(cohorts: tuple[Cohort, ...], namespace: str | None) -> Itera
         return cohorts
     for cohort in cohorts:
         if namespace in cohort.namespaces:
-            return [Cohort(cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size, (namespace,))]
+            return [msgspec.structs.replace(cohort, namespaces=(namespace,))]
     return [Cohort((), (), None, None, (namespace,))]  # a namespace without affinity
-
-
-def _judge(
-    cohort: Cohort,
-    membership: BookieMembership,
-    settings: IsolationSettings,
-    query: PlacementQuery,
-    broker_groups: AffinityGroups,
-) -> PlacementJudgement:
-    strict = cohort.strict if query.rules is None else None
-    size = query.ensemble_size or cohort.ensemble_size
-    cohort = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
-    return judge_placement(cohort, membership, settings, broker_groups=broker_groups)
 
 
 def _as_json(

@@ -193,7 +193,7 @@ def encode_affinity(cohort: Cohort, namespace: str) -> str:
 
 def affinity_namespace(key: str) -> str:
     """Return the namespace of an encoded affinity."""
-    return _decode_affinity(key)[0]
+    return _AFFINITY.decode(key)[0]
 
 
 ALL_OTHERS = ""
@@ -213,7 +213,7 @@ def collect_cohorts(keys: Iterable[str]) -> tuple[Cohort, ...]:
     """Return the cohorts of encoded affinities, by their first namespace."""
     alike: dict[_Affinity, list[str]] = {}
     for key in keys:
-        name, affinity = _decode_affinity(key)
+        name, affinity = _AFFINITY.decode(key)
         alike.setdefault(affinity, []).append(name)
     cohorts = (Cohort(*affinity, tuple(sorted(names))) for affinity, names in alike.items())
     return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
@@ -221,10 +221,6 @@ def collect_cohorts(keys: Iterable[str]) -> tuple[Cohort, ...]:
 
 _Affinity = tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None]
 _AFFINITY: msgspec.json.Decoder[tuple[str, _Affinity]] = msgspec.json.Decoder(tuple[str, _Affinity])
-
-
-def _decode_affinity(key: str) -> tuple[str, _Affinity]:
-    return _AFFINITY.decode(key)
 
 
 class PublishedPlacements(Struct, array_like=True, frozen=True):

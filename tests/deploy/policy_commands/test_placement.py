@@ -14,6 +14,7 @@ from policies.bookie_readings import (
     BookieRacks,
     BookieRegistration,
     Bookies,
+    BrokerGroups,
     BrokerIsolation,
     NamespaceAffinity,
     RackInfo,
@@ -203,3 +204,13 @@ def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: ty
 def test_a_cluster_whose_bookies_are_not_watched_is_refused(cluster: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         show_placement(SETTINGS, PlacementQuery(cluster), as_json=True)
+
+
+def test_without_local_policies_the_brokers_own_groups_count(
+    collector: type[FakeCollector], capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = {**CLUSTER, "outcome": Outcome.ABSENT, "broker_groups": BrokerGroups(primary=("blue",))}
+    collector.given = [*readings()[:-1], BookieAffinity(**absent)]
+    show_placement(SETTINGS, PlacementQuery("c1", "t/free"), as_json=True)
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["candidates"]) == ("isolated", ["b1", "b2"])
