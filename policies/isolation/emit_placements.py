@@ -6,7 +6,7 @@ A mass change is published as one summary; only the namespaces whose verdict cha
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 
 from policies.decisions import Decision, Issuer
 from policies.isolation.counterfactuals import derive_placement_counterfactuals
@@ -28,18 +28,27 @@ _PLACEMENT_BYTES, _NAME_BYTES = 4000, 60
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A namespace's verdict, compared with its last published placement."""
+    """A namespace's verdict, beside its last published placement."""
 
     namespace: str
     judged: PlacementJudgement
     mark: str
     """The fingerprint and mode to publish; empty for a namespace that left."""
     last: PublishedPlacements | None
-    changed: bool
-    core_changed: bool
-    """Whether more changed than the bookies' names and the headroom, or it is published for the first or last time."""
-    due: bool
-    """Whether it must be repeated even if it did not change."""
+    due_ms: int
+    """When the last one is due to be repeated."""
+
+    @property
+    def changed(self) -> bool:
+        return self.last is None or self.last.fingerprint != self.mark
+
+    @property
+    def core_changed(self) -> bool:
+        """Whether more changed than the bookies' names and the headroom; it has come or left."""
+        if self.last is None or not self.mark:
+            return True
+        (core, _, mode), (last_core, _, last_mode) = (m.partition("-") for m in (self.mark, self.last.fingerprint))
+        return (core[:CORE_LENGTH], mode) != (last_core[:CORE_LENGTH], last_mode)
 
     @property
     def size_bytes(self) -> int:
@@ -69,25 +78,20 @@ def emit_placements(
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.is_fresh:
         return EmittedPlacements((), published)
-    marks: dict[str, str] = {}
-    for judged in judgement.placements:
-        marks |= dict.fromkeys(judged.namespaces, _mark(judged, facts))
-    schedule = placement_schedule(facts.settings)
-    is_due = any(facts.now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
-    if not is_due and marks == {name: last.fingerprint for last in published for name in last.namespaces}:
-        return EmittedPlacements((), published)
-    compared = list(_compare(judgement, facts, published))
+    compared, now_ms = list(_compare(judgement, facts, published)), facts.now_ms
     changed = [each.namespace for each in compared if each.changed]
+    if not changed and all(now_ms < each.due_ms for each in compared):
+        return EmittedPlacements((), published)
     is_mass = len(changed) > MOST_SINGLY
-    chosen = [each for each in compared if each.due or each.core_changed or (each.changed and not is_mass)]
-    chosen, later = _split(chosen)
+    is_chosen = (now_ms >= each.due_ms or (each.changed and (not is_mass or each.core_changed)) for each in compared)
+    chosen, later = _split(list(compress(compared, is_chosen)))
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
         decisions.append(_make_summary(judgement, changed, facts, issuer, publication))
     explained = {id(judged): explain_placement(judged) for judged in {id(c.judged): c.judged for c in chosen}.values()}
     decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
     names, late = ({each.namespace for each in part} for part in (chosen, later))
-    return EmittedPlacements(tuple(decisions), _remember(compared, names, late, published, facts), bool(later))
+    return EmittedPlacements(tuple(decisions), _remember(compared, names, late, facts), bool(later))
 
 
 def _split(chosen: list[_Compared]) -> tuple[list[_Compared], list[_Compared]]:
@@ -106,58 +110,35 @@ def _compare(
     judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
 ) -> Iterator[_Compared]:
     """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
-    known = {name: last for last in published for name in last.namespaces}
     schedule = placement_schedule(facts.settings)
-    due = {id(last): facts.now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published}
+    due = ((last, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published)
+    known = {name: (last, due_ms) for last, due_ms in due for name in last.namespaces}
     for judged in judgement.placements:
-        mark = _mark(judged, facts)
+        mark = f"{judged.fingerprint}-{facts.settings.mode}"
         for name in judged.namespaces:
-            last = known.pop(name, None)
-            if last is None:
-                yield _Compared(name, judged, mark, None, changed=True, core_changed=True, due=True)
-            else:
-                changed = last.fingerprint != mark
-                core_changed = changed and _core(last.fingerprint) != _core(mark)
-                yield _Compared(name, judged, mark, last, changed, core_changed, due[id(last)])
-    for name in sorted(known):
-        yield _Compared(name, judgement.without_affinity, "", known[name], changed=True, core_changed=True, due=True)
-
-
-def _mark(judged: PlacementJudgement, facts: IsolationFacts) -> str:
-    """Return the mark of a placement's content: its fingerprint and mode."""
-    return f"{judged.fingerprint}-{facts.settings.mode}"
-
-
-def _core(mark: str) -> tuple[str, str]:
-    fingerprint, _, mode = mark.partition("-")
-    return fingerprint[:CORE_LENGTH], mode
+            yield _Compared(name, judged, mark, *known.pop(name, (None, 0)))
+    for name, (last, due_ms) in sorted(known.items()):
+        yield _Compared(name, judgement.without_affinity, "", last, due_ms)
 
 
 def _remember(
-    compared: Iterable[_Compared],
-    chosen: Set[str],
-    later: Set[str],
-    published: Iterable[PublishedPlacements],
-    facts: IsolationFacts,
+    compared: Iterable[_Compared], chosen: Set[str], later: Set[str], facts: IsolationFacts
 ) -> tuple[PublishedPlacements, ...]:
     """Return the published placements after this step.
 
     A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
     it is due. One that is published later keeps its last decision, which shows that it is still to be published.
     """
-    schedule = placement_schedule(facts.settings)
-    now = (facts.now_ms, schedule.due_ms(facts.now_ms))
-    before = {
-        id(last): (last.published_ms, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published
-    }
+    repeat_at_ms = placement_schedule(facts.settings).due_ms(facts.now_ms)
     alike: dict[tuple[str, int, int], list[str]] = {}
     for each in compared:
+        mark, when = each.mark, (facts.now_ms, repeat_at_ms)
+        if each.last is not None and each.namespace not in chosen:
+            when = (each.last.published_ms, each.due_ms)
         if each.namespace in later:
-            if each.last is not None:
-                alike.setdefault((each.last.fingerprint, *before[id(each.last)]), []).append(each.namespace)
-        elif each.mark:
-            when = now if each.last is None or each.namespace in chosen else before[id(each.last)]
-            alike.setdefault((each.mark, *when), []).append(each.namespace)
+            mark = each.last.fingerprint if each.last is not None else ""
+        if mark:
+            alike.setdefault((mark, *when), []).append(each.namespace)
     return tuple(
         PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)
         for mark, at_ms, repeat_at_ms in sorted(alike)
