@@ -6,6 +6,7 @@ data neither raises nor resolves an alert: while the readings of a condition are
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from policies.alerts import Condition
 from policies.confirmation import MOST_CHANGES
@@ -42,22 +43,28 @@ from policies.units import counted, format_duration, millis_of
 
 __all__ = ["IsolationAlertContext", "conditions", "due_ms", "find_ends"]
 
-_READINGS = {
-    "bookies": "the registered bookies",
-    "racks": "the bookie groups",
-    "affinity": "the affinities of namespaces",
+
+class _ReadingKind(NamedTuple):
+    """How alerts word a kind of reading."""
+
+    things: str
+    noun: str
+    """One of them."""
+    list_keys: Callable[[BookieClusterState], frozenset[str]]
+    """Returns the confirmed entries while a reading waits, by the keys of its doubt."""
+    name_of: Callable[[str], str]
+    """Returns the bookie or namespace of a key."""
+
+
+_READINGS: Mapping[str, _ReadingKind] = {
+    "bookies": _ReadingKind("the registered bookies", "registered bookie", BookieClusterState.registered, str),
+    "racks": _ReadingKind(
+        "the bookie groups", "member", BookieClusterState.group_members, lambda key: split_group_member(key)[1]
+    ),
+    "affinity": _ReadingKind(
+        "the affinities of namespaces", "namespace", BookieClusterState.affinities, affinity_namespace
+    ),
 }
-_NAME_OF_KEY: Mapping[str, Callable[[str], str]] = {
-    "bookies": str,
-    "racks": lambda key: split_group_member(key)[1],
-    "affinity": affinity_namespace,
-}
-_ENTRIES: Mapping[str, tuple[Callable[[BookieClusterState], frozenset[str]], str]] = {
-    "bookies": (BookieClusterState.registered, "registered bookie"),
-    "racks": (BookieClusterState.group_members, "member"),
-    "affinity": (BookieClusterState.affinities, "namespace"),
-}
-"""By kind of reading: its confirmed entries while a reading waits, and the noun for one of them."""
 _SUCCESSORS = {
     UNCONFIRMED: (UNREAD, DISAGREE),
     HEADROOM: (INFEASIBLE, LEAK),
@@ -128,7 +135,7 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
         return
     why = {name: status.outcome if status.outcome not in ("", "ok") else "silence" for name, status in unread.items()}
     words = {VANISHED: "not confirmed"}
-    which = " and ".join(f"{_READINGS[name]} ({words.get(why[name], why[name])})" for name in unread)
+    which = " and ".join(f"{_READINGS[name].things} ({words.get(why[name], why[name])})" for name in unread)
     yield context.condition(
         UNREAD,
         Severity.WARNING,
@@ -154,26 +161,26 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
             evidence=tuple(tried_id for _, tried_id in unstable),
         )
         return
-    since_ms = {"bookies": known.vanished_ms, "racks": known.groups_vanished_ms, "affinity": known.affinity_vanished_ms}
-    vanished = []
-    for kind in since_ms:
-        if since_ms[kind] is None or kind in facts.disputed:
-            continue
-        status, new = known.statuses[kind], len(known.doubts[kind].new)
-        if status.read_ms == NEVER:
-            vanished.append((f"there is no node with {_READINGS[kind]}", status.tried_id))
-            continue
-        strangers = f", and {counted(new, 'unknown one')} came" if new else ""
-        vanished.append((f"{_count_left(known, kind)} left{strangers}", status.tried_id))
-    if vanished:
+    since_ms = (known.vanished_ms, known.groups_vanished_ms, known.affinity_vanished_ms)
+    waiting = [kind for kind, ms in zip(_READINGS, since_ms, strict=True) if ms is not None]
+    if vanished := [_describe_vanished(known, kind) for kind in waiting if kind not in facts.disputed]:
         yield context.condition(
             UNCONFIRMED,
             Severity.WARNING,
             VANISHED,
-            f"by the last reading of {facts.cluster} {'; '.join(what for what, _ in vanished)}: the reading before "
-            f"counts until another one, {after} later, confirms that",
+            f"by the last reading of {facts.cluster} {'; '.join(what for what, _ in vanished)}: that counts when "
+            f"another reading, {after} later, confirms it",
             evidence=tuple(tried_id for _, tried_id in vanished),
         )
+
+
+def _describe_vanished(known: BookieClusterState, kind: str) -> tuple[str, str]:
+    """Describe the reading that waits, and return its id, too."""
+    status, new = known.statuses[kind], len(known.doubts[kind].new)
+    if status.read_ms == NEVER:
+        return f"there is no node with {_READINGS[kind].things}", status.tried_id
+    strangers = f", and {counted(new, 'unknown one')} came" if new else ""
+    return f"{_count_left(known, kind)} left{strangers}", status.tried_id
 
 
 def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
@@ -181,15 +188,18 @@ def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
     for kind, doubt in facts.known.disputes():
         keys = doubt.unstable_names(facts.now_ms, millis_of(facts.settings.validity))
         if keys and kind not in facts.disputed:
-            names = sorted({_NAME_OF_KEY[kind](key) for key in keys})
+            names = sorted({_READINGS[kind].name_of(key) for key in keys})
             listed = list_names(names, len(names))
-            yield f"{_READINGS[kind]} have changed again and again ({listed})", facts.known.statuses[kind].tried_id
+            yield (
+                f"{_READINGS[kind].things} have changed again and again ({listed})",
+                facts.known.statuses[kind].tried_id,
+            )
 
 
 def _count_left(known: BookieClusterState, kind: str) -> str:
     """Count the confirmed entries that the last reading still has: ``1 of 3 members of its group vip is``."""
-    list_keys, what = _ENTRIES[kind]
-    doubt, name_of, keys = known.doubts[kind], _NAME_OF_KEY[kind], list_keys(known)
+    _, noun, list_keys, name_of = _READINGS[kind]
+    doubt, keys = known.doubts[kind], list_keys(known)
     # A bookie that is in another group, and a namespace with another affinity, is not missing.
     others = set(map(name_of, keys - doubt.missing_names() | doubt.new_names()))
     missing = frozenset(key for key in doubt.missing_names() if name_of(key) not in others)
@@ -201,7 +211,7 @@ def _count_left(known: BookieClusterState, kind: str) -> str:
         where = " of its groups" if len(groups) == len(before) else f" of its {name_groups(groups)}"
     whole = set(map(name_of, keys)) - {ALL_OTHERS}
     left = len(whole.difference(map(name_of, missing)))
-    return f"{left} of {counted(len(whole), what)}{where} {'is' if 1 in (left, len(whole)) else 'are'}"
+    return f"{left} of {counted(len(whole), noun)}{where} {'is' if 1 in (left, len(whole)) else 'are'}"
 
 
 def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -209,7 +219,7 @@ def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
     facts = context.facts
     for kind, sources in list(facts.disputed.items())[:1]:
         names = " and ".join(sources)
-        which = " and ".join(_READINGS[each] for each in facts.disputed)
+        which = " and ".join(_READINGS[each].things for each in facts.disputed)
         yield context.condition(
             DISAGREE,
             Severity.WARNING,

@@ -99,8 +99,8 @@ def test_a_small_group_that_loses_one_of_two_members_raises_nothing_critical_bef
 def test_another_cluster_s_readings_are_named_by_what_is_missing_and_what_came() -> None:
     run = settled().see(bookies(70, OTHERS))
     assert run.latest("bookies-unconfirmed").summary == (
-        "by the last reading of c1 0 of 10 registered bookies are left, and 10 unknown ones came: the reading before "
-        "counts until another one, 10s later, confirms that"
+        "by the last reading of c1 0 of 10 registered bookies are left, and 10 unknown ones came: that counts when "
+        "another reading, 10s later, confirms it"
     )
     assert run.placement("acme/a").candidate_count == 10
 
