@@ -86,13 +86,7 @@ class ClusterReader:
         return to_reading(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
 
     def inventory(
-        self,
-        bootstrap: str,
-        source: str = "",
-        target: str = "",
-        *,
-        valid_ms: int = 1_200_000,
-        moved_too: bool = False,
+        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 1_200_000, moved_too: bool = False
     ) -> Iterator[Reading]:
         """Yield the parts of an inventory, and its manifest last: all references, and the ledgers found in the target.
 

@@ -56,19 +56,11 @@ def _build_detail(snapshot: PolicySnapshot) -> SwitchingDetail | None:
         return None
     record = max(records, key=lambda each: each.decided_at)
     return SwitchingDetail(
-        active=record.active,
-        source=record.source,
-        target=record.target,
+        **{name: getattr(record, name) for name in SwitchingDetail.model_fields.keys() & SwitchRecord.model_fields},
         stage=record.verdict,
         way=tuple(_list_stages(record.verdict)),
-        ledgers=record.ledgers,
         brokers_live=record.brokers.live,
         brokers_acked=record.brokers.acked,
-        blocked=record.blocked,
-        halted=record.halted,
-        paused=record.paused,
-        degraded=record.degraded,
-        rollback_until=record.rollback_until,
     )
 
 

@@ -16,13 +16,12 @@ from connectors.kafka.tail import Record
 from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.cluster_sessions import ClusterSessions
-from connectors.switching.dependencies import Dependencies
 from connectors.switching.lease import ZooKeeperLease
 from connectors.switching.ledger_copiers import CopySettings, LedgerCopiers
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.reconciler import SwitchReconciler
+from connectors.switching.reconciler import Dependencies, SwitchReconciler
 from connectors.switching.registry import Registry
 from connectors.switching.registry_orders import RegistryOrders
 from connectors.switching.result_outbox import SOURCE, ResultOutbox

@@ -12,15 +12,7 @@ from typing import Annotated
 import msgspec
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.json_znodes import (
-    JsonZnodes,
-    Node,
-    RegistryConflictError,
-    check,
-    create,
-    delete,
-    put,
-)
+from connectors.switching.json_znodes import JsonZnodes, Node, RegistryConflictError, check, create, delete, put
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.units import MAX_INT64
 

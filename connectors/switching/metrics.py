@@ -30,10 +30,7 @@ class SwitchExecutorMetrics(FailingMetric):
             registry=registry,
         )
         self._copied = Counter(
-            "headgate_switch_copied_bytes",
-            "Bytes of completely copied ledgers.",
-            ("cluster",),
-            registry=registry,
+            "headgate_switch_copied_bytes", "Bytes of completely copied ledgers.", ("cluster",), registry=registry
         )
         super().__init__(registry, "headgate_switch_executor_failing", "1 while an order cannot be carried out.")
 

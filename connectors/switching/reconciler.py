@@ -9,20 +9,23 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
 
 import structlog
 
-from connectors.switching.dependencies import Dependencies
-from connectors.switching.lease import HeldLease
-from connectors.switching.ledger_orders import LEDGER_ORDERS, LedgerOrder
+from connectors.switching.lease import HeldLease, ZooKeeperLease
+from connectors.switching.ledger_orders import LEDGER_ORDERS, LedgerOrder, LedgerOrders
+from connectors.switching.metrics import SwitchExecutorMetrics
+from connectors.switching.observation_publisher import ObservationPublisher
 from connectors.switching.order_queue import LedgerOrderQueue
 from connectors.switching.registry import RegistryError
-from connectors.switching.registry_orders import REGISTRY_ORDERS
+from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
+from connectors.switching.result_outbox import ResultOutbox
 from policies.decisions import Mode
-from policies.observations import Outcome
+from policies.observations import Outcome, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchProgress
 from policies.switching.state import ENDED, UNDONE, SwitchStage
@@ -37,6 +40,8 @@ waiting ones to write many journal entries together, while others are copied."""
 _COUNTS_SECONDS = 5.0
 _UNREAD_SECONDS = 1.0
 """Time after which the directive is read again, if ZooKeeper does not answer."""
+_SHARED_SECONDS = 0.2
+"""Time for which copies share a reading of the directive's epoch."""
 _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
@@ -56,6 +61,24 @@ _NEEDS_INVENTORY = ENDED | {SwitchStage.HOLD, SwitchStage.DONE_WITH_FAILURES}
 Received = SwitchDecision | SwitchRecord
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The parts of a reconciler, so that tests can replace each of them."""
+
+    lease: ZooKeeperLease
+    observations: ObservationPublisher
+    registry_orders: RegistryOrders
+    ledger_orders: LedgerOrders
+    read_epoch: Callable[[], int | None]
+    """Reads the epoch of the directive in force from ZooKeeper; 0: there is none, None: it cannot be read."""
+    keep_progress: Callable[[SwitchProgress], None]
+    """Keeps the progress of a switch beside the registry. Raises RegistryError: try again."""
+    publish: Callable[[Reading], None]
+    """Publishes readings of the lease; must not block."""
+    results: ResultOutbox
+    metrics: SwitchExecutorMetrics
 
 
 class SwitchReconciler:
@@ -95,6 +118,7 @@ class SwitchReconciler:
         self._places = threading.BoundedSemaphore(concurrency)
         """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
+        self._epoch_read: tuple[float, int | None] = (_NEVER, None)
         self._failing: set[str] = set()
 
     def receive(self, received: Received) -> None:
@@ -322,12 +346,18 @@ class SwitchReconciler:
         cannot be read it is unknown, so the order waits.
         """
         while queue is self._ledger_queue and not self._ended.is_set() and not self._is_recalled(order):
-            if order.verdict is SwitchVerdict.START_COPY:
-                return True  # a copy changes no reference, and a read for each would slow copying down
-            if (epoch := self._dependencies.read_epoch()) is not None:
+            if (epoch := self._read_epoch(order)) is not None:
                 return epoch <= order.epoch
             self._ended.wait(_UNREAD_SECONDS)
         return False
+
+    def _read_epoch(self, order: SwitchDecision) -> int | None:
+        """Read the directive's epoch. Copies share a reading for a moment, because there are hundreds a second."""
+        (at, epoch), now = self._epoch_read, time.monotonic()
+        if order.verdict is not SwitchVerdict.START_COPY or epoch is None or now >= at + _SHARED_SECONDS:
+            epoch = self._dependencies.read_epoch()
+            self._epoch_read = (now, epoch)
+        return epoch
 
     def _is_recalled(self, order: SwitchDecision) -> bool:
         record = self._record

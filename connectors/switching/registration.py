@@ -7,13 +7,7 @@ from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.component import Component
-from connectors.registration import (
-    ActuatorContext,
-    ClusterSetting,
-    ClusterSources,
-    PolicyConnectors,
-    ProbeContext,
-)
+from connectors.registration import ActuatorContext, ClusterSetting, ClusterSources, PolicyConnectors, ProbeContext
 from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
 from connectors.switching.detail import DETAIL
 from connectors.switching.metrics import SwitchExecutorMetrics

@@ -40,9 +40,7 @@ BLOCKED = Family(
     "headgate_switch_blocked", "1 while all brokers have acked, but the switch does not go live.", ("cluster",)
 )
 DEGRADED = Family(
-    "headgate_switch_degraded",
-    "1 while a broker cannot reach the target that others already write to.",
-    ("cluster",),
+    "headgate_switch_degraded", "1 while a broker cannot reach the target that others already write to.", ("cluster",)
 )
 ACTIVE = Family(
     "headgate_bookkeeper_cluster_active",

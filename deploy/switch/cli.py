@@ -40,8 +40,7 @@ def _build_runner(
     reason: Reason = "",
     actor: Annotated[str | None, typer.Option(help="The operator; default: user@host.")] = None,
     idempotency_key: Annotated[
-        str | None,
-        typer.Option(help="Commands with the same key run once; default: a new key for each call."),
+        str | None, typer.Option(help="Commands with the same key run once; default: a new key for each call.")
     ] = None,
     expected_epoch: Annotated[int | None, typer.Option(min=0, help="Reject the command at another epoch.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only preview the decisions.")] = False,
@@ -58,12 +57,7 @@ def _build_runner(
     given = _load(settings)
     watched_cluster(given, cluster)
     options = CommandOptions(
-        cluster=cluster,
-        actor=actor,
-        reason=reason,
-        key=idempotency_key,
-        expected_epoch=expected_epoch,
-        dry_run=dry_run,
+        cluster=cluster, actor=actor, reason=reason, key=idempotency_key, expected_epoch=expected_epoch, dry_run=dry_run
     )
     return CommandRunner(given, options, CommandConsole(SafeConsole(), as_json), timeout)
 

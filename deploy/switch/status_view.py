@@ -21,15 +21,9 @@ _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
     SwitchStage.ROLLBACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
     SwitchStage.ABORTED: (*_WAY[:4], SwitchStage.ABORTED),
     SwitchStage.ROLLED_BACK: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK),
-    SwitchStage.ROLLED_BACK_WITH_FAILURES: (
-        *_WAY[:4],
-        SwitchStage.ROLLBACK,
-        SwitchStage.ROLLED_BACK_WITH_FAILURES,
-    ),
+    SwitchStage.ROLLED_BACK_WITH_FAILURES: (*_WAY[:4], SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK_WITH_FAILURES),
 }
-_TAKEN_BACK = frozenset(
-    {SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES},
-)
+_TAKEN_BACK = frozenset({SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES})
 _BAD = _TAKEN_BACK | {SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED}
 _TO_CLEAN = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
 _BUILT = MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}

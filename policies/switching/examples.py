@@ -61,9 +61,7 @@ def examples() -> Examples:
                 "bootstrap": "old",
                 "active": "old",
             },
-            "switching": {
-                "replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2},
-            },
+            "switching": {"replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2}},
         },
         # The order about a ledger and the last record show the most fields.
         rank=lambda decision: int(decision.get("ledger") is None),

@@ -24,9 +24,7 @@ RUNBOOKS = {
         "Every broker reaches the target, or the switch was rolled back.",
     ),
     named.UNATTENDED: Runbook(
-        _STATUS,
-        "Start `headgate act`. If it runs, look at its log and at ZooKeeper.",
-        "An executor holds the lease.",
+        _STATUS, "Start `headgate act`. If it runs, look at its log and at ZooKeeper.", "An executor holds the lease."
     ),
     named.LEFT_BEHIND: Runbook(
         f"{_STATUS} --failed",
@@ -68,9 +66,7 @@ RUNBOOKS = {
         "No unplanned reference names the old cluster.",
     ),
     named.UNDONE: Runbook(
-        _STATUS,
-        "Read why brokers could not follow, and repair it before you start again.",
-        "A new switch begins.",
+        _STATUS, "Read why brokers could not follow, and repair it before you start again.", "A new switch begins."
     ),
     named.NOT_TAKEN_BACK: Runbook(
         f"{_STATUS} --failed",

@@ -12,11 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.switching import reconciler
-from connectors.switching.dependencies import Dependencies
 from connectors.switching.lease import HeldLease
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.reconciler import SwitchReconciler
+from connectors.switching.reconciler import Dependencies, SwitchReconciler
 from connectors.switching.registry import RegistryError
 from connectors.switching.registry_view import RegistryView
 from connectors.switching.result_outbox import ResultOutbox
@@ -392,13 +391,23 @@ def test_a_plan_that_was_lost_is_read_again_with_the_ledgers_that_moved() -> Non
     assert (world.reader.inventories[-1], world.reader.moved_too) == (("old", "new"), True)
 
 
+@pytest.mark.parametrize("verdict", [COPY, SwitchVerdict.PROMOTE])
 @pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False)])
-def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool) -> None:
+def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool, verdict: SwitchVerdict) -> None:
     world = World()
     world.epochs = [epoch]
     world.reconcile()
-    world.reconcile(order(SwitchVerdict.PROMOTE))
+    world.reconcile(order(verdict))
     assert bool(world.ledgers.done) is is_begun
+
+
+def test_copies_share_a_reading_of_the_epoch_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "_SHARED_SECONDS", 3600)
+    world = World()
+    world.epochs = [2, 3]
+    world.reconcile()
+    world.reconcile(order(COPY), order(COPY, sequence=301, op=8))
+    assert (len(world.ledgers.done), world.epochs) == (2, [3])
 
 
 @pytest.mark.parametrize(("then", "is_begun"), [(2, True), (3, False)])
