@@ -111,9 +111,11 @@ def _judge_ids(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
     if active is None or generator is None or facts.state.directive is None:
         return
     # Until a switch is live, brokers may still write to the cluster that they leave, with the clients that they have.
+    # Others may use that cluster, too, so only a move of just now counts there.
     since_ms = {active: facts.state.directed_ms}
     if switch is not None and switch.stage in LIVE:
-        since_ms |= {name: switch.live_ms for name in (switch.source, switch.home) if name != active}
+        live_ms = max(switch.live_ms, facts.now_ms - facts.limits.ack_timeout_ms)
+        since_ms |= {name: live_ms for name in (switch.source, switch.home) if name != active}
     read = (seen for name in since_ms if (seen := facts.state.cluster(name)) is not None)
     seen = next((each for each in read if each.lower_moved_ms > since_ms[each.name]), None)
     if seen is not None:
