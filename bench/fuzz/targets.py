@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,14 @@ from deploy.checking.warnings import settings_warnings, text_warnings
 from deploy.reference.examples import examples
 from deploy.settings.file import read_file, settings_of
 from policies.errors import UserError
-from policies.registry import decided_topics, decision_types, observed_topics, reading_types
-from policies.wire import BadRecordError, EventReader
+from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
+from policies.units import from_millis, to_millis
+from policies.wire import BadRecordError, DeadLetterReason, EventReader, observation_event
+from streaming.host import PolicyHost
+from streaming.intake import reading_reader
+from streaming.key_state import KeyState
+from streaming.records import ObservedRecord
+from streaming.transition import reconcile
 
 _NOW_MS = 1_795_248_000_000
 _TESTS = Path(__file__).parents[2] / "tests"
@@ -73,6 +80,48 @@ def _read(document: bytes) -> None:
     for reader in _readers():
         with suppress(BadRecordError):
             reader.read(document)
+
+
+@cache
+def _scenarios() -> Mapping[tuple[str, str], tuple[PolicyHost, KeyState | None, int]]:
+    """By policy and cluster: the host, and the state and time at the end of the policy's example scenario."""
+    found: dict[tuple[str, str], tuple[PolicyHost, KeyState | None, int]] = {}
+    for kind in POLICIES.values():
+        scenario, before = kind.examples(), None
+        host = PolicyHost({kind.name: scenario.settings})
+        for number, batch in enumerate(scenario.batches):
+            records = [
+                _observed(
+                    observation_event(each.reading, id=each.id, source=each.source, time=each.time), place, each.time
+                )
+                for place, each in enumerate(batch, 1000 * number)
+            ]
+            key, now_ms = (kind.name, batch[0].reading.cluster), to_millis(batch[-1].time)
+            before = reconcile(host, "h", key, before, records, now_ms).key_state
+        found[key] = host, before, now_ms
+    return found
+
+
+def _observed(event: bytes, offset: int, at: datetime) -> ObservedRecord:
+    reading = reading_reader().read(event).data
+    return ObservedRecord(f"h.{observed_topic(type(reading))}", 0, offset, to_millis(at), event)
+
+
+_POLICY_FAILED = f'"reason":"{DeadLetterReason.POLICY_FAILED.value}"'.encode()
+
+
+def _step(document: bytes) -> None:
+    """Step each policy with a reading, and once more a minute and a day later: none may fail."""
+    for key, (host, before, now_ms) in _scenarios().items():
+        try:
+            records = [_observed(document, 1_000_000, from_millis(now_ms))]
+        except BadRecordError:
+            return
+        for later_ms in (1000, 60_000, 86_400_000):
+            result = reconcile(host, "h", key, before, records, now_ms + later_ms)
+            if failed := [output.value for output in result.outputs if _POLICY_FAILED in output.value]:
+                raise AssertionError(f"policy {key[0]} failed: {failed[0].decode()[:1000]}")
+            before, records = result.key_state, []
 
 
 _ANEW_EACH = 50
@@ -193,6 +242,7 @@ def _settings_seeds() -> list[bytes]:
 
 TARGETS: Mapping[str, Target] = {
     "codec": Target(_read, (), _events()),
+    "steps": Target(_step, (), _events()),
     "exporter": Target(_export, (), _events()),
     "settings": Target(_settings, (UserError,), _settings_seeds()),
     "znodes": Target(_znode, (), _ANSWERS),

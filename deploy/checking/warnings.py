@@ -20,7 +20,7 @@ from policies.registry import POLICIES
 from policies.units import human_bytes
 from streaming.settings import is_loopback
 
-_VARIABLE = re.compile(r"\$\{[^}\n]*\}|\$\([^)\n]*\)|\$[A-Z_][A-Z0-9_]{2,}\b|\{\{[^}\n]*\}\}")
+_VARIABLE = re.compile(r"\$\{[^{}\n]*\}|\$\([^()\n]*\)|\$[A-Z_][A-Z0-9_]{2,}\b|\{\{[^{}\n]*\}\}")
 _GLOB = re.compile(r"[*?]|\[.+\]")
 _SECRETS = frozenset({"password", "token", "client_secret"})
 _CURLY_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"

@@ -15,7 +15,7 @@ _SERVERS, _HOSTNAMES, _TOKENS = (
     "bootstrap.servers", "ssl.endpoint.identification.algorithm", "sasl.oauthbearer.token.endpoint.url",
 )  # fmt: skip
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'([^']*)'|([^\s;"']+))""")
+_OPTION = re.compile(r"""\b(\w+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'([^']*)'|([^\s;"']+))""")
 _CONVERTED = ".pem"
 """Appended to the name of a key store for the PEM file that the operator makes of it."""
 _USED = (_SERVERS, _PROTOCOL, "ssl.", "sasl.")

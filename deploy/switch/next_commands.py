@@ -8,7 +8,7 @@ from policies.switching.decisions import SwitchRecord
 from policies.switching.state import REVERSIBLE, UNDONE, SwitchStage
 
 S = SwitchStage
-_ADVANCE = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to (HOB-\d+)")
+_ADVANCE = re.compile(r"(?<!\S)(\S+) (?:gives \d+ next|began at \d+)[^;]{0,1000}?: advance to (HOB-\d+)")
 _FOREIGN_DIRECTIVE = re.compile(r"epoch \d+ directs brokers")
 """`resume` answers a foreign directive by a later one. Any other contest must be resolved in the registry."""
 _UNDER_WAY = (S.TRIGGERED, *REVERSIBLE, S.CLEANUP, S.ROLLBACK)

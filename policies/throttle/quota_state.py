@@ -35,21 +35,22 @@ class QuotaState(Reading):
     factor: float | None = Field(
         default=None, ge=0.0, le=1.0, description="The factor that is carried out; null: none is."
     )
-    set_count: int = Field(default=0, ge=0, description="Entities with a quota of Headgate's.")
+    set_count: int = Field(default=0, ge=0, le=MAX_INT64, description="Entities with a quota of Headgate's.")
     is_settled: bool = Field(
         default=False, description="Every broker that answers shows all of them, and none goes down in steps."
     )
-    brokers: int = Field(default=0, ge=0, description="Brokers in service.")
+    brokers: int = Field(default=0, ge=0, le=MAX_INT64, description="Brokers in service.")
     let_through_bytes_per_second: int = Field(
         default=0,
         ge=0,
+        le=MAX_INT64,
         description="All quotas of Headgate's together, times the brokers: what one client of each entity may write.",
     )
     window_seconds: float = Field(default=11.0, gt=0.0, description="The longest window of a broker's quotas.")
     escaping: tuple[NamedQuota, ...] = Field(
         default=(), max_length=MOST_NAMED, description="Quotas that decide for clients in place of an entity."
     )
-    escaping_count: int = Field(default=0, ge=0, description="All of them.")
+    escaping_count: int = Field(default=0, ge=0, le=MAX_INT64, description="All of them.")
     contested: tuple[NamedQuota, ...] = Field(
         default=(), max_length=MOST_NAMED, description="Quotas that somebody else puts back, each to this value."
     )

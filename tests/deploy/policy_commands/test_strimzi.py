@@ -224,6 +224,14 @@ def test_a_client_of_oauth_keeps_its_id_scope_and_endpoint() -> None:
     assert "hush" not in imported.as_yaml()
 
 
+def test_a_login_of_one_endless_word_is_read_in_proportion_to_its_length() -> None:
+    """An expression that may begin anywhere in a word needs hours."""
+    lines = [f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL", f"{ADMIN}sasl.mechanism=PLAIN"]
+    lines.append(f"{ADMIN}sasl.jaas.config={'a' * 500_000}")
+    imported = import_properties("\n".join(lines).encode(), "f")
+    assert imported.settings["clusters"]["imported"]["kafka"]["sasl"] == {"mechanism": "PLAIN"}
+
+
 def test_a_key_store_that_is_not_pem_is_to_be_converted() -> None:
     lines = [
         f"{LIMIT}.bytes=1",

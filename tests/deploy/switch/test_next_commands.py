@@ -121,3 +121,10 @@ def test_who_is_to_advance_a_generator_is_told_how() -> None:
     world.later().tell(world.cluster_event("old"))
     said = how_to_advance(world.records()[-1])
     assert said.startswith("create <ledgers root>/idgen-long/HOB-0000000003 in the ZooKeeper of new, then")
+
+
+@pytest.mark.parametrize("forged", ["a" * 500_000, "a gives 1 next " * 30_000], ids=["one word", "no end"])
+def test_a_forged_halt_is_read_in_proportion_to_its_length(forged: str) -> None:
+    """An expression that may begin anywhere in a word, or end anywhere behind it, needs minutes."""
+    record = reached(S.HOLD).records()[-1].model_copy(update={"halted": forged})
+    assert how_to_advance(record) == ""
