@@ -143,7 +143,7 @@ DOUBTS = [
         "data_dir: $HEADGATE_HOME",
         "1: data_dir: contains a variable, which is not expanded here: set HEADGATE_DATA_DIR",
     ),
-    ("data_dir: '" + "${" * 100_000 + "{X}'", "1: data_dir: contains a variable"),  # hostile, and read in linear time
+    ("data_dir: '" + "${" * 100_000 + "X}'", "1: data_dir: contains a variable"),  # hostile, and read in linear time
     ("http: {host: “127.0.0.1”}", "1: http.host: begins with a curly quote"),
     (
         "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password: p}}",
