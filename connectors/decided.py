@@ -41,10 +41,6 @@ class InForceChange(NamedTuple):
         return self.decision.says() != self.before.says()
 
 
-def _is_not_the_canary(cluster: str) -> bool:
-    return cluster != CANARY
-
-
 class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
@@ -54,7 +50,7 @@ class DecisionsInForce:
 
     def __init__(
         self,
-        knows: Callable[[str], bool] = _is_not_the_canary,
+        knows: Callable[[str], bool] = lambda cluster: cluster != CANARY,
         kinds: Iterable[type[Decision]] | None = None,
         policy: str | None = None,
     ) -> None:

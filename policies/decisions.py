@@ -120,8 +120,8 @@ class Decision(BaseModel):
     """Whether it is one step of a process that another kind of decision of its policy sums up."""
 
     decision_id: str = Field(description="Deterministic: the same input gives the same id; consumers drop repeats.")
-    policy: str = Field(min_length=1, max_length=LONGEST_NAME, description="The policy that decided.")
-    cluster: str = Field(min_length=1, max_length=LONGEST_NAME, description="The watched cluster.")
+    policy: str = Field(max_length=LONGEST_NAME, description="The policy that decided.")
+    cluster: str = Field(max_length=LONGEST_NAME, description="The watched cluster.")
     subject: str = Field(max_length=LONGEST_SUBJECT, description="The subject of the decision.")
     sequence: int = Field(
         ge=1, description="Only grows for a subject; its first is the time of its batch in milliseconds."

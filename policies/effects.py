@@ -74,7 +74,8 @@ class EffectBook:
         before = of_target.get(result)
         if before is not None and before.at >= report.at:
             return
-        if result in (ReportResult.FAILED, ReportResult.REFUSED) and before is not None and _is_last(before, of_target):
+        is_failure = result in (ReportResult.FAILED, ReportResult.REFUSED)
+        if is_failure and before is not None and all(other.at <= before.at for other in of_target.values()):
             report = replace(report, at=before.at)  # it began with the first one
         of_target[result] = report
 
@@ -105,10 +106,6 @@ class EffectBook:
 
 
 _DONE = (ReportResult.SET, ReportResult.KEPT)
-
-
-def _is_last(report: Report, of_target: Mapping[ReportResult, Report]) -> bool:
-    return all(other.at <= report.at for other in of_target.values())
 
 
 def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_done: datetime | None) -> Effect | None:

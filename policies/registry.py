@@ -177,14 +177,10 @@ def observed_topics() -> dict[str, str]:
 def topic_readers() -> dict[str, tuple[str, ...]]:
     """From an observed topic (without its prefix) to the policies that read it: first its own, then those sharing."""
     return {
-        topic: (kind.name, *_list_sharing(readings))
-        for kind in POLICIES.values()
-        for topic, readings in kind.observed.items()
+        topic: (own.name, *(kind.name for kind in POLICIES.values() if not set(readings).isdisjoint(kind.shares)))
+        for own in POLICIES.values()
+        for topic, readings in own.observed.items()
     }
-
-
-def _list_sharing(readings: tuple[type[Reading], ...]) -> Iterator[str]:
-    return (kind.name for kind in POLICIES.values() if not set(readings).isdisjoint(kind.shares))
 
 
 def observed_topic(reading: type[Reading]) -> str:

@@ -121,7 +121,8 @@ class PolicySettings(BaseModel):
 
     def _apply(self, override: Mapping[str, Any]) -> Self:
         if "clusters" in override:
-            raise ValidationError.from_exception_data("override", [_nested_clusters(override["clusters"])])
+            nested = InitErrorDetails(type="extra_forbidden", loc=("clusters",), input=override["clusters"])
+            raise ValidationError.from_exception_data("override", [nested])
         return type(self).model_validate(self.overridden(self._as_written.block, override))
 
     def for_cluster(self, cluster: str) -> Self:
@@ -226,7 +227,3 @@ def _kind(error: ErrorDetails) -> str | PydanticCustomError:
     if error["type"] in _CORE_ERRORS:
         return error["type"]
     return PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})
-
-
-def _nested_clusters(given: Any) -> InitErrorDetails:
-    return InitErrorDetails(type="extra_forbidden", loc=("clusters",), input=given)

@@ -110,7 +110,8 @@ class Signatures:
         if not hmac.compare_digest(mac.encode(), found["mac"].encode()):
             return "signed, but not this topic, key and value"
         if abs(appended_ms - signed_ms) > self.tolerance_ms:
-            return f"signed {abs(appended_ms - signed_ms) / 1000:.0f} s {_side(signed_ms, appended_ms)} it was appended"
+            side = "before" if signed_ms < appended_ms else "after"
+            return f"signed {abs(appended_ms - signed_ms) / 1000:.0f} s {side} it was appended"
         return None
 
 
@@ -126,10 +127,6 @@ def author(topic: str) -> Author:
 def key_id(key: bytes) -> str:
     """Eight hexadecimal digits that identify a key without revealing it."""
     return hashlib.sha256(b"headgate key id" + key).hexdigest()[:8]
-
-
-def _side(signed_ms: int, appended_ms: int) -> str:
-    return "before" if signed_ms < appended_ms else "after"
 
 
 def _serial(found: re.Match[str]) -> Serial | None:

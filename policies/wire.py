@@ -150,17 +150,15 @@ def too_large(size: int) -> BadRecordError:
 @cache
 def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
     """The decoder of events of these kinds; built once, as that takes a millisecond or two for each kind."""
-    return TypeAdapter(_tagged_union([_event_model(kind) for kind in kinds]))
+    events = [_event_model(kind) for kind in kinds]
+    one: Any = reduce(or_, events)
+    return TypeAdapter(Annotated[one, Field(discriminator="type")] if len(events) > 1 else one)
 
 
 @cache
 def _event_model(kind: Any) -> Any:
     tag: Any = Literal[kind.event_type]
     return create_model(f"{kind.__name__}Event", __base__=Event[kind], type=(tag, ...))
-
-
-def _tagged_union(events: list[Any]) -> Any:
-    return Annotated[reduce(or_, events), Field(discriminator="type")] if len(events) > 1 else events[0]
 
 
 def _bad_record(error: ValidationError) -> BadRecordError:

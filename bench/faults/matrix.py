@@ -145,6 +145,9 @@ class Matrix:
             kind.lift(self._harm)
             again = self._settle(f"{kind.name}, which is over", time.monotonic(), is_repeated=True)
             seconds, faulty = max(seconds, again[0]), _both(faulty, again[1])
+        if is_said is not None:
+            # Until then the query takes readings for ones from the future, and the next fault's may come only once.
+            eventually(f"{kind.name} is not said any more", lambda: not is_said(self._world))
         if self._judge.is_blind:
             self._begin_anew()
             self._world.reset()

@@ -251,15 +251,12 @@ def digest_of_files(files: Mapping[str, Path | None]) -> str:
     """Return a digest of the files' content, comparable within this process only."""
     digest = hashlib.blake2b(key=_FINGERPRINT_KEY, digest_size=16)
     for name, file in files.items():
-        digest.update(f"{name}={_digest(file)};".encode())
+        try:
+            content = "-" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+        except OSError as error:
+            content = f"unreadable {error.errno}"
+        digest.update(f"{name}={content};".encode())
     return digest.hexdigest()
-
-
-def _digest(file: Path | None) -> str:
-    try:
-        return "-" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        return f"unreadable {error.errno}"
 
 
 def _pkcs8(key_file: Path) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from policies.batches import BATCHES
 from policies.errors import UserError
@@ -55,12 +56,11 @@ _LOOK = Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs"))
 """Every component checks the topics' configuration when it starts."""
 
 
-def _read(*topics: str) -> Iterator[Grant]:
-    return (Grant(topic, topic.endswith("."), ("Read",)) for topic in topics)
+def _grant(operation: str, *topics: str) -> Iterator[Grant]:
+    return (Grant(topic, topic.endswith("."), (operation,)) for topic in topics)
 
 
-def _write(*topics: str) -> Iterator[Grant]:
-    return (Grant(topic, topic.endswith("."), ("Write",)) for topic in topics)
+_read, _write = partial(_grant, "Read"), partial(_grant, "Write")
 
 
 def _member(topic: str, group: str) -> tuple[Grant, ...]:

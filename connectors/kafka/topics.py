@@ -104,7 +104,9 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     configs[registry.AUDIT] = _retain(settings.audit_retention, settings.large_record)
     configs |= {name: _decided(settings) for name in (registry.APPLIED_QUOTAS, registry.REPORTS)}
     configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
-    configs[TICKS] = _ticks()
+    # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
+    ticks = _retain(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES))
+    configs[TICKS] = {**ticks, "segment.ms": str(millis_of(_TICKS_KEPT))}
     configs[BATCHES] = _retain(settings.observed_retention, ByteSize(_MEBIBYTE))
     configs[registry.DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
     configs |= {name: {**_common(), "cleanup.policy": "delete"} for name in _SHARED_BY}
@@ -168,11 +170,6 @@ def _retain(retention: timedelta, record_bytes: int) -> dict[str, str]:
         "retention.ms": str(millis_of(retention)),
         "max.message.bytes": str(int(record_bytes)),
     }
-
-
-def _ticks() -> dict[str, str]:
-    # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
-    return {**_retain(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES)), "segment.ms": str(millis_of(_TICKS_KEPT))}
 
 
 def _common() -> dict[str, str]:

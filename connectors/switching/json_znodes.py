@@ -110,10 +110,10 @@ class JsonZnodes:
         self._request(lambda client: client.ensure_path_async(path))
 
     def require_private(self, root: str) -> None:
-        """Check that not everybody may change a znode or its children, if this session has a user.
+        """Check that nobody else may change a znode or its children, if this session has a user.
 
         Raises:
-            RegistryError: everybody may, because others created it before, without a user; or it cannot be read.
+            RegistryError: others may, because they created it before; or it cannot be read.
         """
         if (credential := self._session.connection.credential()) is None:
             return
@@ -124,9 +124,9 @@ class JsonZnodes:
                 acls, _ = self._request(partial(_get_acls, path))
             except NoNodeError:
                 continue
-            if found := next((a for a in acls if a.id.scheme == "world" and a.perms & _CHANGES), None):
+            if found := next((a for a in acls if a.perms & _CHANGES and _is_of_others(a.id, user)), None):
                 raise RegistryError(
-                    f"the ACL of {path} lets everybody change it ({found.id.scheme}:{found.id.id}): nothing is ordered "
+                    f"the ACL of {path} lets others change it ({found.id.scheme}:{found.id.id}): nothing is ordered "
                     f"until it is {user}'s alone: `addauth digest {user}:…`, `setAcl -R {root} auth:{user}:cdrwa`"
                 )
 
@@ -179,6 +179,12 @@ def _commit(client: Any, steps: tuple[Step, ...]) -> Any:
 def create(path: str, value: msgspec.Struct, *, ephemeral: bool = False) -> Step:
     """Create a znode that must not exist; its parent must."""
     return lambda transaction: transaction.create(path, msgspec.json.encode(value), ephemeral=ephemeral)
+
+
+def _is_of_others(identity: Any, user: str) -> bool:
+    """Whether an ACL's identity is no part of our login: everybody, machines, or another user."""
+    is_own = identity.scheme == "digest" and identity.id.partition(":")[0] == user
+    return identity.scheme in ("world", "ip", "digest") and not is_own
 
 
 def put(path: str, value: msgspec.Struct, version: int) -> Step:

@@ -18,7 +18,7 @@ from connectors.kafka.tail import Record, Tail
 from connectors.kafka.topics import TopicSettings
 from policies.decisions import Standing
 from policies.maintenance import PauseCommand
-from policies.registry import COMMANDS
+from policies.registry import COMMANDS, POLICIES
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader, observation_event
 
@@ -65,7 +65,8 @@ def find_pauses(heartbeats: Sequence[Record], commands: Sequence[Record], now: d
     for said in in_force.heartbeats():
         is_paused = said.paused_by is not None and said.quiet_until is not None and said.quiet_until > now
         given = given_at.get((said.policy, said.cluster))
-        if is_paused and (given is None or given <= said.decided_at):
+        is_known = said.policy in POLICIES and said.cluster
+        if is_known and is_paused and (given is None or given <= said.decided_at):
             yield PauseCommand(
                 cluster=said.cluster,
                 policy=said.policy,

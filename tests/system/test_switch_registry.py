@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
@@ -944,8 +944,15 @@ def test_what_a_user_writes_is_the_users_alone(servers: str, opened: Open, tree:
             Registry(opened()).read()
 
 
-def test_nothing_is_ordered_below_a_node_that_everybody_may_change(servers: str, tree: KazooClient) -> None:
-    """An anonymous client made it before: it could delete the directive and write another one."""
+OPEN_TO_OTHERS = (
+    OPEN_ACL_UNSAFE,
+    [*CREATOR_ALL_ACL, make_acl("ip", "0.0.0.0/0", all=True)],
+    [*CREATOR_ALL_ACL, make_digest_acl("mallory", "guessed", write=True)],
+)
+
+
+def test_nothing_is_ordered_below_a_node_that_others_may_change(servers: str, tree: KazooClient) -> None:
+    """Another client made it before: it could delete the directive and write another one."""
     connection = ZooKeeperConnection.model_validate({"servers": servers, "user": "headgate", "password": "s3cret"})
     session = ZooKeeperSession("c1", connection)
     try:
@@ -953,8 +960,10 @@ def test_nothing_is_ordered_below_a_node_that_everybody_may_change(servers: str,
         tree.create(f"{REGISTRY_ROOT}/clusters/old", b"{}", makepath=True)
         clusters = f"{REGISTRY_ROOT}/clusters"
         for path in (REGISTRY_ROOT, clusters, f"{REGISTRY_ROOT}/directive", f"{clusters}/old"):
-            with pytest.raises(RegistryError, match=f"the ACL of {path} lets everybody change it .world:any.*setAcl"):
-                ZooKeeperLease(session).renew()
+            for acl in OPEN_TO_OTHERS:
+                session.client().set_acls(path, acl)
+                with pytest.raises(RegistryError, match=f"the ACL of {path} lets others change it .*setAcl"):
+                    ZooKeeperLease(session).renew()
             session.client().set_acls(path, CREATOR_ALL_ACL)
         assert ZooKeeperLease(session).renew() is not None
     finally:
