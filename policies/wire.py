@@ -150,9 +150,11 @@ def too_large(size: int) -> BadRecordError:
 @cache
 def _adapter(kinds: tuple[Any, ...]) -> TypeAdapter[Any]:
     """The decoder of events of these kinds; built once, as that takes a millisecond or two for each kind."""
-    events = [_event_model(kind) for kind in kinds]
-    one: Any = reduce(or_, events)
-    return TypeAdapter(Annotated[one, Field(discriminator="type")] if len(events) > 1 else one)
+    events = [_event_model(each) for each in kinds]
+    kind: Any = reduce(or_, events)
+    if len(events) > 1:
+        kind = Annotated[kind, Field(discriminator="type")]
+    return TypeAdapter(kind)
 
 
 @cache

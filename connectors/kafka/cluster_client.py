@@ -11,11 +11,11 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
@@ -42,6 +42,7 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 NodeId = int | str
 NodeAnswer = tuple[NodeId, Any]
+Node = TypeVar("Node", int, NodeId)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,32 +117,33 @@ class ClusterClient:
         Yields:
             A broker's id with its response or its error, each as soon as it arrives; all of them by the timeout.
         """
-        return self._describe_log_dirs(brokers, [])
+        # An empty list of topics requests the volumes alone; None requests every partition on them.
+        return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=[]))
 
     def replica_sizes(self, brokers: Iterable[KafkaBroker]) -> Iterator[tuple[int, Any]]:
         """Ask for the log dirs with every replica on them; as `log_dirs`, with answers of 100 bytes a partition."""
-        return self._describe_log_dirs(brokers, None)
+        return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=None))
 
-    def _describe_log_dirs(
-        self, brokers: Iterable[KafkaBroker], topics: Sequence[Any] | None
-    ) -> Iterator[tuple[int, Any]]:
-        # An empty list of topics requests the volumes alone; None requests every partition on them.
-        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
-        waiting = [broker.broker for broker in brokers]
-        for broker in waiting:
-            # Each broker gets a request object of its own, because it stores the version that its broker speaks.
-            self._ask(broker, DescribeLogDirsRequest(topics=topics), answers)
+    def _ask_all(self, nodes: Iterable[Node], make_request: Callable[[Node], Any]) -> Iterator[tuple[Node, Any]]:
+        """Ask nodes in parallel; yield each with its response or error as soon as it arrives, all by the timeout.
+
+        Each node gets a request object of its own, because it stores the version that its node speaks.
+        """
+        answers: SimpleQueue[Any] = SimpleQueue()
+        waiting = list(nodes)
+        for node in waiting:
+            self._ask(node, make_request(node), answers)
         deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
         while waiting:
             try:
                 node, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 break
-            waiting.remove(int(node))
-            yield int(node), answer
+            waiting.remove(node)
+            yield node, answer
         self._answering.difference_update(waiting)
-        for broker in waiting:
-            yield broker, self._timed_out()
+        for node in waiting:
+            yield node, self._timed_out()
 
     def _candidates(self) -> list[NodeId]:
         """Return the nodes to ask: those that answered last, then known brokers, then bootstrap servers."""

@@ -3,16 +3,14 @@
 kafka-python has the messages but no methods for them, so `ClusterClient` sends them.
 """
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from kafka import errors
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
-from connectors.kafka.cluster_client import GRACE_SECONDS, ClusterClient, KafkaBroker, NodeAnswer, NodeId
+from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, NodeId
 from connectors.kafka.outcomes import error_in
 from policies.errors import UserError
 from policies.throttle.quota_originals import Original, Rate, record_entity, recorded_entity
@@ -135,19 +133,19 @@ class QuotaClient(ClusterClient):
         Raises:
             KafkaError: no broker answered, or this client may not read configurations.
         """
-        brokers = [broker for broker in self.describe() if not broker.fenced]
-        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
-        for broker in brokers:
-            resources = [(_BROKER, str(broker.broker), [CALLBACK_KEY, *_WINDOW_KEYS])]
-            self._ask(broker.broker, DescribeConfigsRequest(resources=resources), answers)
+
+        def describe(broker: int) -> DescribeConfigsRequest:
+            return DescribeConfigsRequest(resources=[(_BROKER, str(broker), [CALLBACK_KEY, *_WINDOW_KEYS])])
+
+        brokers = [broker.broker for broker in self.describe() if not broker.fenced]
         found: dict[int, BrokerQuotaSettings] = {}
         failures: list[Exception] = []
-        for node, answer in self._answers(answers, len(brokers)):
+        for node, answer in self._ask_all(brokers, describe):
             result: Any = answer if isinstance(answer, BaseException) else answer.results[0]
             if (failure := error_in(result)) is not None:
                 failures.append(failure)
             else:
-                found[int(node)] = _read_settings({each.name: each.value for each in result.configs})
+                found[node] = _read_settings({each.name: each.value for each in result.configs})
         for failure in failures:
             if isinstance(failure, errors.AuthorizationError) or len(failures) == len(brokers):
                 raise failure
@@ -157,20 +155,10 @@ class QuotaClient(ClusterClient):
         """Send a request to a node, and return its response."""
         if self._tokens is not None:
             self._tokens.renew_if_due()
-        queue: SimpleQueue[NodeAnswer] = SimpleQueue()
-        self._ask(node, request, queue)
-        ((_, answer),) = self._answers(queue, 1)
+        ((_, answer),) = self._ask_all([node], lambda _: request)
         if (error := error_in(answer)) is not None:
             raise error
         return answer
-
-    def _answers(self, queue: "SimpleQueue[NodeAnswer]", count: int) -> Iterator[tuple[NodeId, Any]]:
-        deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
-        for _ in range(count):
-            try:
-                yield queue.get(timeout=max(0.0, deadline - time.monotonic()))
-            except Empty:
-                raise self._timed_out() from None
 
 
 def _describe_all() -> DescribeClientQuotasRequest:
