@@ -16,6 +16,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import refusal, signature_of
 from connectors.kafka.librdkafka import build_client, no_answer, root_error
 from connectors.kafka.tail import Tail
+from connectors.kafka.topic_admin import reach
 from policies.errors import UserError
 from policies.signatures import Signatures
 from policies.units import from_millis, to_millis
@@ -25,6 +26,7 @@ GIVE_UP_SECONDS = 15.0
 """Limit of `last_readings`: an hour of readings takes less. Without them a collector starts with less knowledge."""
 _POLL_SECONDS = 0.2
 _TIMEOUT_SECONDS = 10.0
+_CAUSE_SECONDS = 3.0
 _BATCH = 1000
 _LATEST = -1
 
@@ -116,6 +118,9 @@ def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
     try:
         yield consumer
     except KafkaException as error:
+        reach(
+            connection, timeout_seconds=_CAUSE_SECONDS
+        )  # if Kafka does not answer at all, this error names the remedy
         consumer.poll(0)  # runs the error callback
         reasons = [each for each in errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
         why = root_error(error.args[0], reasons[-1] if reasons else None)

@@ -29,6 +29,8 @@ TIMEOUT_SECONDS = 10.0
 
 _REFUSED_LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _TELLING = (*_REFUSED_LOGIN, KafkaError._SSL)
+_SPEAKS_PLAIN_TEXT = "connecting to a PLAINTEXT broker listener"
+"""The words of librdkafka when a listener ends a TLS handshake."""
 _UNAUTHORIZED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -194,6 +196,11 @@ class _Admin:
         why = self._last_error or error
         if why.code() in _REFUSED_LOGIN:
             return UserError(f"kafka.sasl: {self._servers} refuses the login: {why.str()}")
+        if _SPEAKS_PLAIN_TEXT in why.str():
+            return UserError(
+                f"kafka.tls: {self._servers} does not speak TLS ({why.str()}): name the port of its TLS listener, or "
+                "leave kafka.tls out"
+            )
         if why.code() == KafkaError._SSL:
             return UserError(f"kafka.tls: no encrypted connection to {self._servers}: {why.str()}")
         if not self._is_secured and any(map(_accepts_connection, self._servers.split(","))):

@@ -71,7 +71,8 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
     for name in settings.clusters:
         if re.search(r"[\s/]", name):
             yield SettingsWarning(
-                ("clusters", name), "has a blank or `/`, which commands, subjects and links must quote: rename it"
+                ("clusters", name),
+                f"the name '{name}' has a blank or `/`, which commands, subjects and links must quote: rename it",
             )
         if _GLOB.search(name):
             yield SettingsWarning(

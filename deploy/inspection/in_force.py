@@ -7,6 +7,7 @@ from connectors.closing import Closing
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
+from connectors.kafka.topic_admin import reach
 from policies.errors import UserError
 from policies.registry import REPORTS, decided_topics
 
@@ -25,6 +26,7 @@ class InForceReader(Closing):
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str, in_force: DecisionsInForce | None = None) -> None:
+        self._connection = connection
         self._tail = Tail(
             connection, dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS)), _CLIENT_ID
         )
@@ -38,8 +40,9 @@ class InForceReader(Closing):
         """Return the decisions in force now, after all present records have been read.
 
         Raises:
-            UserError: Kafka does not answer.
+            UserError: Kafka does not answer; the message names the remedy.
         """
+        reach(self._connection)
         give_up_at = time.monotonic() + _ANSWER_SECONDS
         while not self._tail.caught_up:
             before = len(records := self._tail.poll(_POLL_SECONDS))

@@ -63,7 +63,7 @@ DOUBTS = [
     ),
     (
         WATCHED.replace("payments", "'pay ments/1'") + LIMITED,
-        "has a blank or `/`, which commands, subjects and links must quote: rename it",
+        "the name 'pay ments/1' has a blank or `/`, which commands, subjects and links must quote: rename it",
     ),
     ("", "nothing is set: docs/reference/settings.yaml"),
     ("http: {port: 1}", "names no cluster, so nothing is watched; only `headgate replay` works without one"),

@@ -1,0 +1,303 @@
+"""Mistakes that newcomers make: each ends with one sentence that names the place and the remedy, never a traceback.
+
+Each row is one command, as a person types it. `tests/deploy/checking/` has many more wrong settings files.
+"""
+
+import os
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from connectors.kafka.topic_admin import reach
+from deploy.cli import main
+from deploy.inspection import in_force
+
+WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
+LIMIT = "policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n"
+GOOD = WATCHED + LIMIT
+PASSWORD = "hunter2-and-more"
+SASL = f"kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: PLAIN, username: u, password: {PASSWORD}}}}}\n"
+CHECK = "check s.yaml"
+
+
+class Mistake(NamedTuple):
+    """A command, and the sentence that a person needs."""
+
+    command: str
+    says: str
+    settings: str = GOOD
+    status: int = 2
+    environment: Mapping[str, str] = {}
+
+
+def doubt(settings: str, says: str, **environment: str) -> Mistake:
+    """Settings that are allowed and hardly meant: `check` warns."""
+    return Mistake(CHECK, f"warning: {says}", settings, 0, environment)
+
+
+MISTAKES = {
+    # The settings file
+    "a file that is not there": Mistake("check nowhere.yaml", "nowhere.yaml: cannot be read (No such file"),
+    "a folder as the file": Mistake("check .", ".: cannot be read (Is a directory)"),
+    "a binary file": Mistake("check binary", "binary: cannot be read (not UTF-8 text): save it as UTF-8"),
+    "two files": Mistake("check s.yaml -s other.yaml", "two files are named"),
+    "a tab": Mistake(CHECK, "s.yaml:2: is indented with a tab", "http:\n\tport: 1"),
+    "a brace that is not closed": Mistake(CHECK, "s.yaml:1: the { opened here is not closed", "http: {port: 1\n"),
+    "two documents": Mistake(CHECK, "s.yaml:2: a second document begins", "http: {}\n---\nhttp: {}"),
+    "a misspelled setting": Mistake(
+        CHECK, "s.yaml:1: http.prot: no such setting; did you mean port?", "http: {prot: 1}"
+    ),
+    "a misspelled policy": Mistake(
+        CHECK, "no such policy in this version; there is throttle", "policies: {throtle: {}}"
+    ),
+    "a misspelled cluster": doubt(
+        GOOD[:-3] + ", clusters: {paymnts: {}}}}",
+        "s.yaml:2: policies.throttle.clusters.paymnts: matches no cluster and has no effect; did you mean payments?",
+    ),
+    "a setting of another block": Mistake(CHECK, "no such setting here; there is policies.throttle", "throttle: {}"),
+    "an option of the Java client": Mistake(
+        CHECK, "did you mean bootstrap_servers?", "kafka: {bootstrap.servers: 'k:1'}"
+    ),
+    "`client:` in place of `client_id:`": Mistake(
+        CHECK,
+        "clusters.payments.quotas.entities.0.client: no such setting; did you mean client_id?",
+        GOOD.replace("'k:1'}", "'k:1'}, quotas: {entities: [{client: x, base: 10MB}]}"),
+    ),
+    "a setting twice": Mistake(CHECK, "s.yaml:2: http is set twice", "http: {port: 1}\nhttp: {port: 2}"),
+    "a number as a name": Mistake(CHECK, "the name 1 is a number to YAML: put it in quotes", "clusters:\n  1: {}"),
+    "an empty file": doubt("", "s.yaml: nothing is set"),
+    "no cluster": doubt("http: {port: 1}", "s.yaml: names no cluster, so nothing is watched"),
+    "no limit": doubt(WATCHED, "s.yaml:1: clusters.payments.kafka: is watched and never throttled"),
+    "an empty block": doubt(
+        "clusters: {a: {zookeeper: }}", "s.yaml:1: clusters.a.zookeeper: is empty and therefore off"
+    ),
+    # Sizes, durations and numbers
+    "a limit of 5": doubt(
+        GOOD.replace("1GB", "5"), "s.yaml:2: policies.throttle.hard.available_bytes_below: is 5 B, which a disk passes"
+    ),
+    "a size in words": Mistake(CHECK, "'5 gigs' is not a size: write it as 5GB or 5GiB", GOOD.replace("1GB", "5 gigs")),
+    "a percentage": Mistake(CHECK, "write 15% as 0.15", "policies: {throttle: {hard: {available_ratio_below: 15%}}}"),
+    "a decimal comma": Mistake(
+        CHECK, "a comma starts a new setting here", "policies: {throttle: {hard: {available_ratio_below: 0,15}}}"
+    ),
+    "a hard limit above the soft one": Mistake(
+        CHECK,
+        "policies.throttle",
+        "policies: {throttle: {hard: {available_ratio_below: 0.2}, soft: {available_ratio_below: 0.1}}}",
+    ),
+    "a duration without a unit": Mistake(
+        CHECK, "300 is not a duration: write it with its unit, as 30s, 5m", "policies: {throttle: {validity: 300}}"
+    ),
+    "a poll as rare as the validity": doubt(
+        GOOD.replace("'k:1'", "'k:1', poll_interval: 5m"),
+        "s.yaml:1: clusters.payments.kafka.poll_interval: 5m is not shorter than policies.throttle.validity (5m)",
+    ),
+    "a port that is a word": Mistake(CHECK, "http.port: input should be a valid integer", "http: {port: web}"),
+    "a port that is too high": Mistake(
+        CHECK, "http.port: input should be less than or equal to 65535", "http: {port: 99999}"
+    ),
+    # Hosts, names and passwords
+    "a URL in place of host:port": Mistake(
+        CHECK,
+        "its entry 1 is not host:port, such as kafka-1.example.org:9092",
+        "kafka: {bootstrap_servers: 'http://k'}",
+    ),
+    "a list in place of a text": Mistake(
+        CHECK, "write it as one text with commas", "kafka: {bootstrap_servers: ['a:1', 'b:2']}"
+    ),
+    "a page for everybody": doubt(GOOD + "http: {host: 0.0.0.0}", "s.yaml:3: http.host: serves status page, API and"),
+    "a blank and a slash in a name": doubt(
+        GOOD.replace("payments", "'pay ments/1'"),
+        "s.yaml:1: clusters.(not a name): the name 'pay ments/1' has a blank or `/`",
+    ),
+    "a glob as a cluster": doubt("clusters: {'dev-*': {}}", "s.yaml:1: clusters.dev-*: is the name of one cluster"),
+    "a password in the file": doubt(GOOD + SASL, "s.yaml:3: kafka.sasl.password: is a secret in this file"),
+    "a password sent in clear": doubt(GOOD + SASL, "s.yaml:3: kafka.sasl: sends the password unencrypted"),
+    "a password that is a variable": doubt(
+        GOOD + SASL.replace(PASSWORD, "'${PASS}'"), "s.yaml:3: kafka.sasl.password: contains a variable"
+    ),
+    "a mechanism in other words": Mistake(CHECK, "did you mean SCRAM-SHA-512?", SASL.replace("PLAIN", "SCRAM-SHA512")),
+    "TLS as a switch": Mistake(
+        CHECK,
+        "kafka.tls: must contain settings by name, such as tls: {ca_file:",
+        "kafka: {bootstrap_servers: 'k:1', tls: true}",
+    ),
+    "a certificate that is not there": Mistake(
+        CHECK,
+        "kafka.tls.ca_file: no.pem cannot be read: No such file",
+        "kafka: {bootstrap_servers: 'k:1', tls: {ca_file: no.pem}}",
+    ),
+    "a certificate that is none": Mistake(
+        CHECK, "s.yaml holds no certificates in PEM form", "kafka: {bootstrap_servers: 'k:1', tls: {ca_file: s.yaml}}"
+    ),
+    # The environment
+    "a variable with a wrong value": Mistake(
+        CHECK,
+        "environment: HEADGATE_HTTP__PORT: input should be a valid integer",
+        environment={"HEADGATE_HTTP__PORT": "x"},
+    ),
+    "a variable with one underscore": doubt(
+        GOOD, "environment: HEADGATE_HTTP_PORT: is no setting and has no effect; did you mean", HEADGATE_HTTP_PORT="1"
+    ),
+    "HEADGATE_SETTINGS without a file": Mistake(
+        "status", "nowhere.yaml: cannot be read (No such file", environment={"HEADGATE_SETTINGS": "nowhere.yaml"}
+    ),
+    "no settings for `doctor`": Mistake("doctor", "there is nothing to examine: pass the settings file (-s FILE, or"),
+    "no settings for `status`": Mistake("status", "kafka.bootstrap_servers is not set, and no `headgate up` runs on"),
+    "no settings for `run`": Mistake("run", "kafka.bootstrap_servers is not set: name the loop's own Kafka there"),
+    "no settings for `pause`": Mistake("pause throttle", "kafka.bootstrap_servers is not set"),
+    # Commands and options
+    "a misspelled command": Mistake("stauts", "No such command 'stauts'. Did you mean 'status'?"),
+    "a misspelled option": Mistake("status --clutser x", "No such option: --clutser (Possible options: --cluster)"),
+    "an unknown cluster": Mistake("status -s s.yaml -c paymnts", "name no cluster 'paymnts'; did you mean payments?"),
+    "an unknown policy": Mistake("status -s s.yaml -p throtle", "'throtle' is no policy; did you mean throttle?"),
+    "a pause of no policy": Mistake("pause throtle -s s.yaml", "'throtle' is no policy: write one of bookie_disks,"),
+    "a pause of no cluster": Mistake(
+        "pause throttle x -s s.yaml", "no cluster 'x'; those they name: embedded, payments"
+    ),
+    "a pause in words": Mistake(
+        "pause throttle --for 2hours -s s.yaml", "--for: '2hours' is not a duration: write it as 2h"
+    ),
+    "a pause of nothing": Mistake(
+        "pause throttle --for 0s -s s.yaml", "--for: must be longer than 0s; `headgate resume -s s.yaml` ends a pause"
+    ),
+    "a pause without an end": Mistake("pause throttle --for 400d -s s.yaml", "--for: a pause lasts 30d at most"),
+    "a time that is none": Mistake("explain x -s s.yaml --at 25:77", "--at: '25:77' is not a time: write 14:45 (local"),
+    "a time to come": Mistake("explain x -s s.yaml --at 2999-01-01", "--at: 2999-01-01T00:00:00.000Z is in the future"),
+    "a recording that is not there": Mistake("replay -s s.yaml no.jsonl", "no.jsonl: cannot be read (No such file"),
+    "a recording that is none": Mistake(
+        "replay -s s.yaml s.yaml", "no event is valid, of 2 events; the first: s.yaml:1:"
+    ),
+    "an unknown page": Mistake("docs nothing", "'nothing' is not one of"),
+    "an unknown part": Mistake(
+        "topics acls x --principal User:u -s s.yaml", "'x' is no component: write one of collect-"
+    ),
+    "too few brokers": Mistake("up --brokers 0", "Invalid value for '--brokers'"),
+    "a file as the data folder": Mistake(
+        "up --port 0 --data-dir s.yaml", "s.yaml cannot be made (File exists); name another"
+    ),
+    "no Java": Mistake(
+        "up --port 0 --data-dir d", "Java is needed and none was found: install Java 17", environment={"PATH": ""}
+    ),
+    "a wrong JAVA_HOME": Mistake(
+        "up --port 0 --data-dir d",
+        "JAVA_HOME is /nowhere, but there is no /nowhere/bin/java",
+        environment={"JAVA_HOME": "/nowhere"},
+    ),
+    "--forget alone": Mistake(
+        "act --forget user=u -s s.yaml", "--forget needs --release", GOOD + "kafka: {bootstrap_servers: 'k:1'}"
+    ),
+}
+
+
+@pytest.fixture
+def headgate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[Mistake], tuple[int, str]]:
+    """Run a command in a folder with a blank, a quote and a letter beyond ASCII; return its status and its output."""
+    folder = tmp_path / "Ein 'Übungs'-Ordner"
+    folder.mkdir()
+    (folder / "binary").write_bytes(bytes(range(128, 256)))
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(in_force, "reach", partial(reach, timeout_seconds=0.5))
+
+    def run(mistake: Mistake) -> tuple[int, str]:
+        (folder / "s.yaml").write_text(mistake.settings)
+        for name, text in mistake.environment.items():
+            monkeypatch.setenv(name, text)
+        monkeypatch.setattr(sys, "argv", ["headgate", *mistake.command.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capfd.readouterr()
+        return int(str(ended.value.code)), shown.out + shown.err
+
+    return run
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_told_with_its_place_and_its_remedy(
+    headgate: Callable[[Mistake], tuple[int, str]], mistake: Mistake
+) -> None:
+    status, said = headgate(mistake)
+    assert status == mistake.status, said
+    assert mistake.says in " ".join(said.split())
+    assert "Traceback" not in said
+    assert PASSWORD not in said
+
+
+# Listeners that expect something else
+
+
+@contextmanager
+def listener(answer: bytes = b"", tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server that reads what a client sends, answers this, and closes the connection; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):  # the test ends
+                while True:
+                    connection, _ = server.accept()
+                    with suppress(OSError), connection:
+                        client = connection if tls is None else tls.wrap_socket(connection, server_side=True)
+                        client.recv(4096)
+                        client.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("command", ["status", "alerts", "decisions", "explain x", "pause throttle payments"])
+def test_a_listener_that_wants_a_login_is_named_by_each_command(
+    headgate: Callable[[Mistake], tuple[int, str]], command: str
+) -> None:
+    with listener() as port:
+        kafka = f"kafka: {{bootstrap_servers: '127.0.0.1:{port}'}}\n"
+        status, said = headgate(Mistake(f"{command} -s s.yaml", "", GOOD + kafka))
+    assert status == 2, said
+    assert "accepts connections and does not answer in plain text" in said
+    assert "if this listener expects TLS or a login, set kafka.tls or kafka.sasl" in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "kafka", "says"),
+    [
+        (HTTP, "", "if this listener expects TLS or a login, set kafka.tls or kafka.sasl"),
+        (HTTP, ", tls: {}", "kafka.tls: "),
+        (b"", ", tls: {}", "does not speak TLS"),
+    ],
+    ids=["HTTP", "TLS to HTTP", "TLS to plain text"],
+)
+def test_a_listener_that_speaks_something_else_is_told(
+    headgate: Callable[[Mistake], tuple[int, str]], answer: bytes, kafka: str, says: str
+) -> None:
+    with listener(answer) as port:
+        settings = f"kafka: {{bootstrap_servers: '127.0.0.1:{port}'{kafka}}}\n"
+        status, said = headgate(Mistake("status -s s.yaml", "", GOOD + settings))
+    assert (status, says in said) == (2, True), said
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid:9092"])
+def test_a_kafka_that_is_away_is_named_with_what_to_check(
+    headgate: Callable[[Mistake], tuple[int, str]], host: str
+) -> None:
+    status, said = headgate(Mistake("status -s s.yaml", "", GOOD + f"kafka: {{bootstrap_servers: '{host}'}}\n"))
+    assert status == 2
+    assert f"Kafka at {host} did not answer" in said
+    assert "check the address, and that the cluster is up" in said
