@@ -25,7 +25,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def program(name: str) -> str:
-    if (found := shutil.which(name)) is None:
+    """Find a program on the path, or where `go install` puts it."""
+    found = shutil.which(name) or shutil.which(name, path=Path.home() / "go/bin")
+    if found is None:
         pytest.skip(f"{name} is not on this machine")
     return found
 
@@ -87,6 +89,15 @@ def test_kubernetes_takes_what_helm_renders(version: str) -> None:
             kubernetes_validate.validate(manifest, version, strict=True)
     (settings,) = (each for each in manifests if each["kind"] == "ConfigMap")
     assert yaml.safe_load(settings["data"]["headgate.yaml"]) == VALUES["settings"]
+
+
+def test_helm_refuses_a_mistyped_setting_before_anything_is_installed() -> None:
+    command = [program("helm"), "template", "headgate", str(CHART), "--kube-version", "1.33"]
+    wrong = subprocess.run(
+        [*command, "--set", "settings.policies.throttle.sooft=1"], check=False, capture_output=True, text=True
+    )
+    assert wrong.returncode == 1
+    assert "at '/settings/policies/throttle': additional properties 'sooft' not allowed" in wrong.stderr
 
 
 @pytest.mark.parametrize("overlay", ["base", "prometheus-operator", "strimzi"])
