@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate requirements bench soak dist docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate pictures requirements bench soak dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -100,6 +100,10 @@ generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the d
 	$(BIN)/python -m deploy.generate
 	$(BIN)/python -m deploy.monitoring.dashboards
 	$(BIN)/python -m deploy.reference.kubernetes
+
+pictures: $(VENV)/.dev ## The pictures of demo and status page in docs/, from a real run (needs Chromium)
+	$(BIN)/python -m docs.draw_screens demo docs/demo.svg
+	$(BIN)/python -m docs.draw_screens page docs/status-page.png
 
 setup: $(VENV)/.dev ## The virtual environment with all packages for development
 

@@ -87,7 +87,16 @@ class World:
             value = observation_event(each.reading, id=each.id, source="test", time=self.now)
             self._take("observed.bookie-disks", bookie_disks.CLUSTER, value)
         for decision in run.decided():
-            self.view.fold([throttle.decided(decision.model_copy(update={"decided_at": self.now}))], live=True)
+            self.view.fold(
+                [
+                    throttle.decided(
+                        decision.model_copy(
+                            update={"decided_at": self.now, "valid_until": self.now + timedelta(minutes=5)}
+                        )
+                    )
+                ],
+                live=True,
+            )
 
     def _sessions(self) -> None:
         members = sessions.Loop()

@@ -1,0 +1,117 @@
+"""Makes the pictures of what a person sees, from real output: `make pictures`.
+
+python -m docs.draw_screens demo docs/demo.svg          # runs `headgate demo` in a terminal of its own
+python -m docs.draw_screens page docs/status-page.png   # a loop in virtual time, shown by Chromium
+"""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+from rich.text import Text
+
+from connectors.exporter.http import MetricsServer
+from tests.connectors.exporter.loop import members
+from tests.connectors.exporter.page.world import World, log_dirs
+
+COLUMNS, ROWS = 104, 200
+_CONTROL = re.compile(r"\x1b\[(\d*)([A-GJK])|\x1b\[\?\d+[hl]|\r|\n")
+
+
+def draw_demo(picture: Path) -> None:
+    """Run the demo in a terminal, and draw the screen that it leaves.
+
+    Raises:
+        SystemExit: the demo failed.
+    """
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    for line in _show_screen(_run_in_terminal([sys.executable, "-m", "deploy.cli", "demo"])):
+        console.print(Text.from_ansi(line))
+    picture.write_text(console.export_svg(title="headgate demo", unique_id="demo"))
+
+
+def _run_in_terminal(command: list[str]) -> str:
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    output = b""
+    while chunk := _read(terminal):
+        output += chunk
+    if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) != 0:
+        raise SystemExit(f"the demo failed:\n{output.decode(errors='replace')}")
+    return output.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux reports so that the program has ended
+        return b""
+
+
+def _show_screen(output: str) -> Iterator[str]:
+    """Yield the lines that a terminal shows after this output; colours stay in them."""
+    lines, row, start = [""], 0, 0
+    for control in (*_CONTROL.finditer(output), None):
+        lines[row] += output[start : control.start() if control else len(output)]
+        if control is None:
+            break
+        start, count = control.end(), int(control[1] or 1)
+        if control[0] == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif control[2] == "A":
+            row = max(0, row - count)
+        elif control[2] == "K":
+            lines[row] = ""
+    yield from lines
+
+
+def draw_page(picture: Path) -> None:
+    """Let Chromium show the page of a small fleet in trouble.
+
+    Raises:
+        SystemExit: there is no Chromium on this machine.
+    """
+    chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if chromium is None:
+        raise SystemExit("Chromium is needed (Debian: apt-get install chromium-headless-shell)")
+    world = World()
+    world.now = datetime.now(UTC) - timedelta(minutes=31)
+    for step in range(121):
+        world.read(members(1, 2), log_dirs(0.4 - step / 400), log_dirs(0.5, broker=2))
+        for number, name in enumerate(("billing", "clickstream", "ledger"), 1):
+            world.read(members(1), log_dirs(0.3 + number / 10 - step / 1000, cluster=name), cluster=name)
+        world.site.record()
+        world.later(seconds=15)
+    world.everything()
+    world.site.record()
+    server = MetricsServer(CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, site=world.site.respond)
+    with server, tempfile.TemporaryDirectory() as profile:
+        options = (
+            "--headless",
+            "--no-sandbox",
+            "--hide-scrollbars",
+            "--window-size=1280,1600",
+            "--force-device-scale-factor=1",
+        )
+        where = (f"--user-data-dir={profile}", f"--screenshot={picture.absolute()}", f"http://127.0.0.1:{server.port}/")
+        subprocess.run([chromium, *options, *where], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    {"demo": draw_demo, "page": draw_page}[sys.argv[1]](Path(sys.argv[2]))
