@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,11 +24,15 @@ from rich.console import Console
 from rich.text import Text
 
 from connectors.exporter.http import MetricsServer
+from deploy.demo.story import Phase
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.world import World, log_dirs
 
 COLUMNS, ROWS = 104, 200
 _CONTROL = re.compile(r"\x1b\[(\d*)([A-GJK])|\x1b\[\?\d+[hl]|\r|\n")
+
+_SENTENCE = re.compile(r"\d\d:\d\d:\d\d UTC  ([a-z]+)")
+_PHASES = tuple(f"{phase.title:8}  " for phase in Phase)
 
 
 def draw_demo(picture: Path) -> None:
@@ -38,8 +42,9 @@ def draw_demo(picture: Path) -> None:
         SystemExit: the demo failed.
     """
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    for line in _show_screen(_run_in_terminal([sys.executable, "-m", "deploy.cli", "demo"])):
-        console.print(Text.from_ansi(line))
+    screen = _show_screen(_run_in_terminal([sys.executable, "-m", "deploy.cli", "demo"]))
+    for line in _choose_lines(map(Text.from_ansi, screen)):
+        console.print(line)
     picture.write_text(console.export_svg(title="headgate demo", unique_id="demo"))
 
 
@@ -79,6 +84,24 @@ def _show_screen(output: str) -> Iterator[str]:
         elif control[2] == "K":
             lines[row] = ""
     yield from lines
+
+
+def _choose_lines(lines: Iterable[Text]) -> Iterator[Text]:
+    """Yield each phase with its first sentence of each kind, and the bars at the end."""
+    shown: set[str] = set()
+    is_shown = False
+    for line in lines:
+        if line.plain.startswith(_PHASES):
+            shown, is_shown = set(), True
+        elif (sentence := _SENTENCE.match(line.plain)) is not None:
+            is_shown = sentence[1] not in shown
+            shown.add(sentence[1])
+        elif line.plain.startswith("\u2500"):  # the rule above the bars
+            is_shown = True
+        if is_shown:
+            yield line
+        if line.plain.startswith("produced"):
+            return
 
 
 def draw_page(picture: Path) -> None:
