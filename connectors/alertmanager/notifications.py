@@ -99,11 +99,6 @@ class NotificationBook:
                 body["annotations"]["in_force"] = in_force[about]
         return bodies
 
-    @property
-    def firing(self) -> int:
-        """The number of firing alerts."""
-        return len(self._firing)
-
     def _end(self, notification: Notification, at: datetime) -> None:
         # `bodies` leaves it out while another alert with these labels fires. A check here would look at all alerts.
         # Alertmanager refuses an end before the start, which different clocks may cause for a short alert.

@@ -113,14 +113,14 @@ class Notifier:
                 known = self._heartbeats.get(about)
                 self._changed |= after.quiet_until != (known.quiet_until if known else None)
                 self._heartbeats[about] = after
-                continue
-            if isinstance(before, Standing):
-                continue  # the silence of a cluster that is not watched any more ends by itself
-            if isinstance(after, Alert):
+            elif isinstance(after, Alert):
                 self._book.fold(key, after, self._now())
-            else:
+                self._changed = True
+            elif not isinstance(
+                before, Standing
+            ):  # the silence of a cluster that is not watched any more ends by itself
                 self._book.forget(key, self._now())
-            self._changed = True
+                self._changed = True
 
     def bodies(self) -> list[dict[str, Any]]:
         """Return the notifications to send now."""
@@ -146,7 +146,11 @@ class Notifier:
         try:
             # The silences first: Alertmanager notifies of an older alert at once.
             if self._has_silences:
-                self._settle_silences(client, url)
+                posts, ended = plan_silences(self._heartbeats, read_silences(client, url), self._now())
+                for silence in posts:
+                    post_silence(client, url, silence)
+                for silence_id in ended:
+                    end_silence(client, url, silence_id)
             post_alerts(client, url, bodies)
         except PostError as error:
             problem = str(error)
@@ -159,10 +163,3 @@ class Notifier:
             log = _log.warning if problem else _log.info
             log("alerts cannot be sent" if problem else "alerts are sent again", alertmanager=name, detail=problem)
         return problem is None
-
-    def _settle_silences(self, client: httpx.Client, url: str) -> None:
-        posts, ended = plan_silences(self._heartbeats, read_silences(client, url), self._now())
-        for silence in posts:
-            post_silence(client, url, silence)
-        for silence_id in ended:
-            end_silence(client, url, silence_id)

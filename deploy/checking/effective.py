@@ -31,13 +31,12 @@ def _dump_policy(settings: Settings, block: Any) -> dict[str, Any]:
     own = _dump_block(block)
     named = {name: block.for_cluster(name) for name in settings.clusters}
     others = {} if named else block.overrides()
-    return {**own, "clusters": {name: _dump_override(own, each) for name, each in (named or others).items()}}
-
-
-def _dump_override(own: Mapping[str, Any], block: BaseModel) -> dict[str, Any]:
-    """Return a whole block as an override of the defaults: a default that the block does not have becomes null."""
-    whole = {**dict.fromkeys(own), **_dump_block(block)}
-    return {name: value for name, value in whole.items() if name != "clusters"}
+    # Each override is a whole block: a default that it does not have becomes null.
+    whole = {name: {**dict.fromkeys(own), **_dump_block(each)} for name, each in (named or others).items()}
+    return {
+        **own,
+        "clusters": {name: {k: v for k, v in each.items() if k != "clusters"} for name, each in whole.items()},
+    }
 
 
 def _dump_block(block: BaseModel) -> dict[str, Any]:

@@ -18,8 +18,9 @@ _OF_OTHERS = frozenset({"HEADGATE_IVY_SETTINGS", "HEADGATE_SETTINGS"})
 _KUBERNETES = re.compile(
     r"HEADGATE(?:_[A-Z0-9]+)*_(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT(?:_\d+_(?:TCP|UDP)(?:_\w+)?)?)"
 )
-"""The variables that Kubernetes sets in a pod for services named headgate-…; `HEADGATE_…_PORT` among them is an
-address."""
+"""The variables that Kubernetes sets in a pod for services named headgate-…."""
+_PORT = re.compile(r"(?<!_SERVICE)_PORT$")
+"""Of these, the variables that are addresses."""
 
 
 def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
@@ -116,16 +117,11 @@ def unknown_variables(
         if name.upper().startswith(PREFIX)
         and name.upper().removeprefix(PREFIX).partition(DELIMITER)[0] not in top
         and name.upper() not in _OF_OTHERS
-        and not _is_kubernetes(name, value)
+        and not (_KUBERNETES.fullmatch(name) and (value.startswith(("tcp://", "udp://")) or not _PORT.search(name)))
     ]
     known = [variable_for(place) for place in settings] if unknown else []
     for name in sorted(unknown):
         yield name, f"is no setting and has no effect{suggest(name, [*known, *_OF_OTHERS])}"
-
-
-def _is_kubernetes(name: str, value: str) -> bool:
-    is_port = name.endswith("_PORT") and not name.endswith("_SERVICE_PORT")
-    return bool(_KUBERNETES.fullmatch(name)) and (not is_port or value.startswith(("tcp://", "udp://")))
 
 
 def _contains(text: str, parts: Sequence[str]) -> bool:

@@ -86,7 +86,11 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
             )
         yield from connectors_of(kind).warnings(blocks[name], settings.clusters)
         yield from _tiny_limit_warnings(name, blocks[name])
-    yield from _open_page_warnings(settings)
+    host = f"[{settings.http.host}]" if ":" in settings.http.host else settings.http.host
+    if settings.http.access is None and not is_loopback(f"{host}:1"):
+        yield SettingsWarning(
+            ("http", "host"), "serves status page, API and metrics to everybody who reaches it: set http.access"
+        )
     yield from _duplicate_cluster_warnings(settings)
     yield from _clear_password_warnings(settings)
 
@@ -104,15 +108,6 @@ def _tiny_limit_warnings(policy: str, block: Any) -> Iterator[SettingsWarning]:
                     ("policies", policy, *place, name, "available_bytes_below"),
                     f"is {human_bytes(size)}, which a disk passes in a moment: write a unit, such as {size or 5:g}GB",
                 )
-
-
-def _open_page_warnings(settings: Settings) -> Iterator[SettingsWarning]:
-    http = settings.http
-    host = f"[{http.host}]" if ":" in http.host else http.host
-    if http.access is None and not is_loopback(f"{host}:1"):
-        yield SettingsWarning(
-            ("http", "host"), "serves status page, API and metrics to everybody who reaches it: set http.access"
-        )
 
 
 def _override_warnings(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:
@@ -155,22 +150,13 @@ def _variable_hint(here: tuple[str, ...]) -> str:
 
 
 def _empty_block_hint(here: tuple[str, ...]) -> str:
-    model = model_at(Settings, here)
-    needed = [name for name in names_at(Settings, here) if _is_required(model, name)]
-    if not needed and not _may_be_empty(model):
-        return ""
+    model: Any = model_at(Settings, here)
+    fields = getattr(model, "model_fields", {})
+    needed = [name for name in names_at(Settings, here) if name in fields and fields[name].is_required()]
+    if not needed:
+        try:
+            TypeAdapter(model).validate_python({})
+        except ValidationError:
+            return ""
     which = f", with {', '.join(needed)}" if needed else ""
     return f": write {{}} to turn it on{which}"
-
-
-def _may_be_empty(model: Any) -> bool:
-    try:
-        TypeAdapter(model).validate_python({})
-    except ValidationError:
-        return False
-    return True
-
-
-def _is_required(model: Any, name: str) -> bool:
-    field = getattr(model, "model_fields", {}).get(name)
-    return field is not None and bool(field.is_required())

@@ -162,7 +162,9 @@ class Wording:
             case "tuple_type" | "list_type" | "set_type":
                 return ": write it as [first, second], even with one entry"
             case "string_pattern_mismatch":
-                return self._default_hint(place)
+                field = field_at(self._root, place)
+                default: Any = None if field is None else field.default
+                return f": write it as {default}" if isinstance(default, str) else ""
         return ""
 
     def _read_share(self, place: Place) -> "_Share | None":
@@ -176,11 +178,6 @@ class Wording:
         if is_ratio and re.fullmatch(r"[1-9]\d?(?:\.\d+)?", node.value) and float(node.value) > 1:
             return _Share(f"{node.value}%", float(node.value) / 100)
         return None
-
-    def _default_hint(self, place: Place) -> str:
-        field = field_at(self._root, place)
-        default: Any = None if field is None else field.default
-        return f": write it as {default}" if isinstance(default, str) else ""
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,9 @@ def all_probes(settings: Settings, parts: tuple[str, ...], connections: Connecti
             settings.kafka, settings.topics, parts or tuple(part for part in rights() if part != "command")
         )
     if settings.alertmanager is not None:
-        yield from _alertmanager_probes(settings.alertmanager)
+        for url in settings.alertmanager.urls:
+            yield Probe("Alertmanager", url, partial(_check_alertmanager, settings.alertmanager, url))
     yield from cluster_probes(settings, connections)
-
-
-def _alertmanager_probes(settings: AlertmanagerSettings) -> Iterator[Probe]:
-    for url in settings.urls:
-        yield Probe("Alertmanager", url, partial(_check_alertmanager, settings, url))
 
 
 def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult:

@@ -32,7 +32,7 @@ def machine_probes(settings: Settings) -> Iterator[Probe]:
     """Yield the checks of this machine."""
     yield Probe(MACHINE, "data folder", lambda: _check_data_dir(settings))
     yield Probe(MACHINE, "checkpoint", lambda: _check_checkpoint(settings))
-    yield Probe(MACHINE, "Java", _check_java)
+    yield Probe(MACHINE, "Java", lambda: _call_probe(lambda: str(find_java())))
     for group in _jar_groups(settings):
         yield Probe(MACHINE, f"jars: {group}", partial(_check_jars, group, settings.jars_dir))
     yield Probe(MACHINE, f"port {settings.http.port}", lambda: _check_port(settings))
@@ -66,10 +66,6 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
     except UserError as error:
         return ProbeResult(Outcome.ERROR, one_line(str(error)))
     return ProbeResult(Outcome.OK, str(found.folder))
-
-
-def _check_java() -> ProbeResult:
-    return _call_probe(lambda: str(find_java()))
 
 
 def _check_jars(group: str, folder: Path) -> ProbeResult:

@@ -23,6 +23,7 @@ from policies.units import human_seconds
 
 _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
 """Fields of a report that are shown without their names."""
+_NONE = Text("  none recorded")
 
 
 def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
@@ -93,8 +94,9 @@ def explanation_view(explained: Explanation) -> RenderableType:
         *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
     ]  # fmt: skip
     lines += _runbook(decision)
-    lines += ["", Text("numbers", "dim"), *_numbers(explained.numbers)]
-    lines += ["", Text("otherwise", "dim"), *_otherwise(explained)]
+    lines += ["", Text("numbers", "dim"), *(number_tables(explained.numbers) if explained.numbers else [_NONE])]
+    otherwise = [Text.assemble("  ", (str(o["verdict"]), "bold"), f" once {o['when']}") for o in explained.otherwise]
+    lines += ["", Text("otherwise", "dim"), *(otherwise or [_NONE])]
     lines += ["", Text("rests on", "dim"), *_observations(explained)]
     lines += ["", Text("carried out", "dim"), *_reports(explained)]
     return Group(*lines)
@@ -124,16 +126,12 @@ def _rows(
     for _, of_kind in groupby(without_steps(decisions), key=lambda d: d.event_type):
         found = list(of_kind)
         newest = max(found, key=lambda d: d.decided_at)
-        text = Text(newest.explanation) if len(found) == 1 else Text(_count_verdicts(found))
+        counts = Counter(decision.verdict for decision in found).most_common()
+        text = Text(newest.explanation if len(found) == 1 else ", ".join(f"{count} {name}" for name, count in counts))
         stale = sum(is_stale(decision, now, unwatched) for decision in found)
         if stale:
             text = Text(f"stale ({stale} of {len(found)}): ", style="bold red") + text
         yield text, _show_age(newest.decided_at, now)
-
-
-def _count_verdicts(decisions: Sequence[Decision]) -> str:
-    counts = Counter(decision.verdict for decision in decisions)
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
 
 def _show_age(then: datetime, now: datetime) -> str:
@@ -148,20 +146,6 @@ def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
         if isinstance(kind, type) and issubclass(kind, ClosedEnum):
             word = explained.decision[name]
             yield from ((word, member.meaning) for member in kind if member.value == word)
-
-
-def _numbers(numbers: dict[str, Any]) -> Iterator[RenderableType]:
-    yield from number_tables(numbers)
-    if not numbers:
-        yield "  none recorded"
-
-
-def _otherwise(explained: Explanation) -> Iterator[Text]:
-    """Yield the counterfactuals that the policy recorded."""
-    for each in explained.otherwise:
-        yield Text.assemble("  ", (str(each["verdict"]), "bold"), f" once {each['when']}")
-    if not explained.otherwise:
-        yield Text("  none recorded")
 
 
 def _observations(explained: Explanation) -> Iterator[str]:

@@ -179,17 +179,13 @@ def _audit() -> EventKind:
             f"{decision.__name__}Entry",
             __base__=AuditEntry,
             __doc__=f"Of `{decision.event_type}`.",
-            decision_type=(_constant(decision.event_type), ...),
+            decision_type=(Literal[decision.event_type], ...),  # type: ignore[arg-type]
             decision=(decision, ...),
         )
         for decision in decision_types()
     ]
     data: Any = Annotated[reduce(or_, entries), Field(discriminator="decision_type")]
     return EventKind(AUDIT_TYPE, AUDIT, "the cluster's name", "the query", AuditEntry, Event[data], "serialization")
-
-
-def _constant(value: str) -> Any:
-    return Literal[value]
 
 
 def _loop_events() -> tuple[EventKind, ...]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from deploy.reference.catalogue import EventKind, catalogue
 from deploy.reference.examples import Example, examples
 from deploy.reference.markdown import table
-from deploy.reference.shapes import Row, models_in, rows
+from deploy.reference.shapes import models_in, rows
 from policies.closed_enum import ClosedEnum
 from policies.wire import MAX_RECORD_BYTES, Event
 
@@ -41,20 +41,14 @@ def events_page() -> str:
     """Return the whole page."""
     shown = examples()
     kinds = catalogue()
-    return "\n".join([_INTRODUCTION, *_overview(kinds), *_envelope(), *_sections(kinds, shown), *_sets(kinds)])
-
-
-def _overview(kinds: tuple[EventKind, ...]) -> Iterator[str]:
-    yield from table(
-        ("type", "topic", "record key", "written by"),
-        ((f"[`{k.event_type}`](#{_anchor(k.event_type)})", f"`{k.topic}`", k.key, k.written_by) for k in kinds),
-    )
-
-
-def _envelope() -> Iterator[str]:
+    # GitHub makes anchors of headings without their points.
+    links = (f"[`{kind.event_type}`](#{kind.event_type.replace('.', '')})" for kind in kinds)
+    overview = [(link, f"`{k.topic}`", k.key, k.written_by) for link, k in zip(links, kinds, strict=True)]
     assert _ENVELOPE.keys() == Event.model_fields.keys(), "the envelope has fields without an explanation"  # noqa: S101
-    yield "## The envelope\n"
-    yield from table(("field", "meaning"), ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items()))
+    envelope = ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items())
+    lines = [_INTRODUCTION, *table(("type", "topic", "record key", "written by"), overview)]
+    lines += ["## The envelope\n", *table(("field", "meaning"), envelope), *_sections(kinds, shown), *_sets(kinds)]
+    return "\n".join(lines)
 
 
 def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Iterator[str]:
@@ -70,11 +64,9 @@ def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Ite
 def _fields(kind: EventKind) -> Iterator[str]:
     # The decision of an audit entry has its own section.
     shown = rows(kind.data_schema(), nested=not kind.is_audit)
-    yield from table(("field", "type", "meaning"), ((f"`{r.name}`", _type(r), r.meaning) for r in shown))
-
-
-def _type(row: Row) -> str:
-    return row.type if row.required else f"{row.type}; may be left out"
+    types = {False: "; may be left out", True: ""}
+    body = ((f"`{row.name}`", row.type + types[row.required], row.meaning) for row in shown)
+    yield from table(("field", "type", "meaning"), body)
 
 
 def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
@@ -106,8 +98,3 @@ def explained(found: type[StrEnum]) -> type[ClosedEnum]:
 def heading_of(closed: type[ClosedEnum], *, alone: bool) -> str:
     """Return the enum's name; if several have the same name, with its policy, from its module."""
     return closed.__name__ if alone else f"{closed.__name__} ({closed.__module__.split('.')[1]})"
-
-
-def _anchor(heading: str) -> str:
-    """Return the anchor that GitHub makes of a heading."""
-    return heading.lower().replace(".", "").replace(" ", "-")

@@ -50,7 +50,8 @@ def settings_of(read: ReadFile) -> Settings:
     try:
         settings = Settings(**read.content)
     except SettingsError as error:
-        raise UserError(_environment_error(error)) from None
+        what = str(error).partition(" from source")[0]
+        raise UserError(f"environment: {what}: give such blocks as JSON, or each setting by its own name") from None
     except RecursionError:  # from the environment, because the file's depth is limited
         raise UserError("environment: nested too deep: give each setting by its own name") from None
     except ValidationError as error:
@@ -58,11 +59,6 @@ def settings_of(read: ReadFile) -> Settings:
     if others:
         raise UserError("\n".join(others))
     return settings
-
-
-def _environment_error(error: SettingsError) -> str:
-    what = str(error).partition(" from source")[0]
-    return f"environment: {what}: give such blocks as JSON, or each setting by its own name"
 
 
 def _read_text(file: Path) -> str:

@@ -66,7 +66,12 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
         _print_timeline(request)
     elif request.in_batches:
         run = _read_run(request)
-        _print_lines(_live_lines(request, run) if request.against is None else _live_differences(request, run))
+        if request.against is None:
+            decided = decided_topics()
+            outputs = (output for turn in _replay_transitions(request.settings, run) for output in turn.outputs)
+            _print_lines(output.value.decode() for output in outputs if output.topic in decided)
+        else:
+            _print_lines(map(json.dumps, differences(*(_live_decisions(s, run) for s in request.sides().values()))))
         _print_errors(run.flaws)
     elif request.against is None:
         replay = Replay(request.settings.policy_host())
@@ -106,18 +111,6 @@ def _read_run(request: ReplayRequest) -> Recording:
     if request.since is None:
         return recordings.read_run_of_files(request.files, request.settings.topics.prefix)
     return recordings.read_run_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
-
-
-def _live_lines(request: ReplayRequest, run: Recording) -> Iterator[str]:
-    """Yield all records that the query wrote to the decided topics."""
-    decided = decided_topics()
-    for turn in _replay_transitions(request.settings, run):
-        yield from (output.value.decode() for output in turn.outputs if output.topic in decided)
-
-
-def _live_differences(request: ReplayRequest, run: Recording) -> Iterator[str]:
-    ours, theirs = (_live_decisions(each, run) for each in request.sides().values())
-    yield from map(json.dumps, differences(ours, theirs))
 
 
 def _live_decisions(settings: Settings, run: Recording) -> Iterator[Decision]:

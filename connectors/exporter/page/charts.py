@@ -88,7 +88,12 @@ def draw_chart(name: str, values: Sequence[float | None], *, top: float | None =
         return None
     highest = top if top is not None else max(1.0, *known)
     step, first = WIDTH / (POINTS - 1), POINTS - len(values)
-    points = [None if v is None else _Point((first + i) * step, _height(v, highest)) for i, v in enumerate(values)]
+
+    def place(number: int, value: float) -> _Point:
+        share = min(1.0, max(0.0, value / highest)) if highest else 0.0
+        return _Point((first + number) * step, _INSET + (HEIGHT - 2 * _INSET) * (1 - share))
+
+    points = [None if value is None else place(number, value) for number, value in enumerate(values)]
     stretches = list(_split_stretches(points))
     ground = [(_Point(s[-1].x, HEIGHT), _Point(s[0].x, HEIGHT)) for s in stretches]
     return Chart(
@@ -104,11 +109,6 @@ def draw_chart(name: str, values: Sequence[float | None], *, top: float | None =
 class _Point(NamedTuple):
     x: float
     y: float
-
-
-def _height(value: float, top: float) -> float:
-    share = min(1.0, max(0.0, value / top)) if top else 0.0
-    return _INSET + (HEIGHT - 2 * _INSET) * (1 - share)
 
 
 def _split_stretches(points: Sequence[_Point | None]) -> Iterator[list[_Point]]:

@@ -26,6 +26,7 @@ LONGEST_NAME = 160
 _GRAVEST_FIRST = list(Concern)
 _CALM = frozenset({Concern.CALM, Concern.INFO})
 _CODE = re.compile(r"`([^`]+)`")
+"""Words in backquotes, which the page shows as code."""
 _SHARES = frozenset({"factor", "fullest volume"})
 """Series between 0 and 1."""
 
@@ -96,7 +97,8 @@ def _make_environment() -> Environment:
         loader=ChoiceLoader([PackageLoader("connectors.exporter.page"), FunctionLoader(_read_detail_template)]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_escape_control_characters,
+        # Spells out control characters. The templates' own markup is not a plain `str`, and stays as it is.
+        finalize=lambda value: printable_line(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -107,7 +109,8 @@ def _make_environment() -> Environment:
         "instant": format_instant,
         "clock": lambda instant: f"{format_instant(instant)[11:19]} UTC",
         "name": _shorten,
-        "told": _mark_up,
+        # S704: all of the sentence is escaped
+        "told": lambda text: Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable_line(text))))),  # noqa: S704
         "words": lambda text: str(text).replace("_", " ").replace("-", " "),
         "factor": lambda value: f"{value:.2f}",
         "percent": lambda share: f"{100 * share:.0f} %",
@@ -125,16 +128,6 @@ def _read_detail_template(name: str) -> str | None:
     kind = POLICIES.get(name.removeprefix("details/"))
     detail = None if kind is None else connectors_of(kind).detail
     return None if detail is None or detail.template is None else detail.template.read_text()
-
-
-def _escape_control_characters(value: Any) -> Any:
-    """Spell out control characters. The templates' own markup is not a plain `str`, and stays as it is."""
-    return printable_line(value) if type(value) is str else value
-
-
-def _mark_up(sentence: str) -> Markup:
-    """Escape a sentence, and show the words in backquotes as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable_line(sentence)))))  # noqa: S704 - all of the sentence is escaped above
 
 
 def _shorten(text: str) -> str:

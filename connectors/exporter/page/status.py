@@ -27,7 +27,7 @@ from connectors.exporter.page.documents import (
 from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
 from connectors.registration import connectors_of
 from policies.decisions import Alert, Decision, Severity
-from policies.effects import Effect, InForce
+from policies.effects import InForce
 from policies.registry import POLICIES
 
 SHOWN_EFFECTS = 50
@@ -126,13 +126,12 @@ def build_in_force(found: InForce) -> InForceLine:
     if pause is not None and pause.quiet_until is not None:
         keeps = pause.pause_keeps is not False
         paused = PauseLine(until=pause.quiet_until, by=pause.paused_by, reason=pause.pause_reason, keeps=keeps)
-    effects = tuple(_build_effect(effect) for effect in found.effects[:SHOWN_EFFECTS])
+    fields = EffectLine.model_fields.keys() - {"held"}
+    effects = tuple(
+        EffectLine.model_validate({**{name: getattr(effect, name) for name in fields}, "held": effect.is_held})
+        for effect in found.effects[:SHOWN_EFFECTS]
+    )
     return InForceLine(wanted=found.wanted, effects=effects, paused=paused, sentence=_shorten(found.sentence))
-
-
-def _build_effect(effect: Effect) -> EffectLine:
-    values = {name: getattr(effect, name) for name in EffectLine.model_fields if name != "held"}
-    return EffectLine.model_validate({**values, "held": effect.is_held})
 
 
 def _list_numbers(decision: Decision) -> Iterator[tuple[str, float]]:

@@ -79,7 +79,6 @@ def test_a_resolved_alert_is_said_to_have_ended_for_a_quarter_of_an_hour(book: N
     end = NOON + timedelta(minutes=5)
     book.fold(KEY, alert(), NOON)
     book.fold(KEY, resolved(end), end)
-    assert book.firing == 0
     assert ends(book, end) == ends(book, end + timedelta(minutes=15)) == [format_instant(end)]
     assert ends(book, end + timedelta(minutes=16)) == []
 
