@@ -5,7 +5,7 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def machine_probes(settings: Settings) -> Iterator[Probe]:
     """Yield the checks of this machine."""
     yield Probe(MACHINE, "data folder", lambda: _check_data_dir(settings))
     yield Probe(MACHINE, "checkpoint", lambda: _check_checkpoint(settings))
-    yield Probe(MACHINE, "Java", lambda: _call_probe(lambda: str(find_java())))
+    yield Probe(MACHINE, "Java", _check_java)
     for group in _jar_groups(settings):
         yield Probe(MACHINE, f"jars: {group}", partial(_check_jars, group, settings.jars_dir))
     yield Probe(MACHINE, f"port {settings.http.port}", lambda: _check_port(settings))
@@ -66,6 +66,13 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
     except UserError as error:
         return ProbeResult(Outcome.ERROR, one_line(str(error)))
     return ProbeResult(Outcome.OK, str(found.folder))
+
+
+def _check_java() -> ProbeResult:
+    try:
+        return ProbeResult(Outcome.OK, str(find_java()))
+    except UserError as error:
+        return ProbeResult(Outcome.ERROR, str(error))
 
 
 def _check_jars(group: str, folder: Path) -> ProbeResult:
@@ -117,10 +124,3 @@ def _existing_folder(folder: Path) -> Path:
     """Return the folder, or its nearest parent that exists."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if each.exists())
-
-
-def _call_probe(ask: Callable[[], str]) -> ProbeResult:
-    try:
-        return ProbeResult(Outcome.OK, ask())
-    except UserError as error:
-        return ProbeResult(Outcome.ERROR, str(error))

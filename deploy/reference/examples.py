@@ -43,7 +43,7 @@ def examples() -> dict[str, Example]:
         for example in (*_observed(scenario), *_decided(kind, scenario), *_reported(kind, scenario)):
             found.setdefault(example.event["type"], example)
         _check(kind, found)
-    for example in (*_dead_letters(), *_timers(), *_standing(), *_commands()):
+    for example in (*_dead_letters(), *_loop_events()):
         found.setdefault(example.event["type"], example)
     return found
 
@@ -101,7 +101,8 @@ def _dead_letters() -> Iterator[Example]:
             yield Example(topic, key, json.loads(value))
 
 
-def _timers() -> Iterator[Example]:
+def _loop_events() -> Iterator[Example]:
+    """Yield a timer, a tick, a batch, a heartbeat and a command."""
     due_at = START + timedelta(minutes=1)
     timer = timer_event("throttle", "payments", due_at, now=START)
     yield Example(TIMERS, timer_key("throttle", "payments"), json.loads(timer))
@@ -109,9 +110,9 @@ def _timers() -> Iterator[Example]:
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
     taken = (Range(topic="observed.log-dirs", partition=0, start=42, end=44),)
     yield Example(BATCHES, BATCHES_KEY, json.loads(batch_event(Batch(number=17, at=due_at, taken=taken))))
-
-
-def _commands() -> Iterator[Example]:
+    issuer = PolicyHost().issuer("throttle", "payments")
+    _, (topic, key, value) = emit_heartbeat(issuer, LastHeartbeat(), to_millis(START))
+    yield Example(topic, key, json.loads(value))
     pause = PauseCommand(
         cluster="payments",
         policy="throttle",
@@ -121,10 +122,3 @@ def _commands() -> Iterator[Example]:
     )
     event = observation_event(pause, id="6c9d4a40-0a5d-4a7e-8a43-5b5f0e0a7c21", source="headgate/cli", time=START)
     yield Example(COMMANDS, pause.cluster, json.loads(event))
-
-
-def _standing() -> Iterator[Example]:
-    _, (topic, key, value) = emit_heartbeat(
-        PolicyHost().issuer("throttle", "payments"), LastHeartbeat(), to_millis(START)
-    )
-    yield Example(topic, key, json.loads(value))

@@ -69,7 +69,10 @@ def parts() -> dict[str, list[MetricRow]]:
     def exporter(registry: CollectorRegistry) -> object:
         return Exporter(nowhere, "headgate", {}, registry, settings_hash="")
 
-    return {part: _registered(register) for part, register in {"The exporter": exporter, **other_parts()}.items()}
+    return {
+        part: sorted(_list_registered(register))
+        for part, register in {"The exporter": exporter, **other_parts()}.items()
+    }
 
 
 def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
@@ -86,14 +89,10 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
     }
 
 
-def _registered(register: Callable[[CollectorRegistry], object]) -> list[MetricRow]:
+def _list_registered(register: Callable[[CollectorRegistry], object]) -> Iterator[MetricRow]:
     recorder = _Recorder()
     register(recorder)
-    return sorted(_rows(recorder))
-
-
-def _rows(registry: _Recorder) -> Iterator[MetricRow]:
-    for collector in registry.collectors:
+    for collector in recorder.collectors:
         for metric in collector.describe():  # type: ignore[attr-defined]  # of all that is registered here
             # The client library shows labels only with samples, and there are none yet.
             labels: Any = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", ())

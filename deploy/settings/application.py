@@ -17,8 +17,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.canary.settings import with_canary
@@ -95,28 +94,6 @@ def _restrict_access(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-class _Environment(PydanticBaseSettingsSource):
-    """The environment's settings, with the clusters' names as the file writes them."""
-
-    def __init__(
-        self,
-        settings_cls: type[BaseSettings],
-        environment: PydanticBaseSettingsSource,
-        file: PydanticBaseSettingsSource,
-    ) -> None:
-        super().__init__(settings_cls)
-        self._environment = environment
-        self._file = file
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return one field as the environment has it."""
-        return self._environment.get_field_value(field, field_name)
-
-    def __call__(self) -> dict[str, Any]:
-        """Return all of the environment's settings."""
-        return with_names_of_clusters(self._environment(), self._file())
-
-
 class Settings(BaseSettings):
     """All settings."""
 
@@ -186,7 +163,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The environment overrides the file, whose content is passed to the constructor."""
-        return (_Environment(settings_cls, env_settings, init_settings), init_settings)
+        environment = with_names_of_clusters(env_settings(), init_settings())
+        return (InitSettingsSource(settings_cls, environment), init_settings)
 
     def policy_settings(self) -> Mapping[str, PolicySettings]:
         """Return each policy's block by its name, completed from the watched clusters' settings."""
