@@ -7,9 +7,10 @@ import os
 import secrets
 import shutil
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import NullHandler, getLogger
@@ -49,6 +50,7 @@ _START_SECONDS = 120.0
 """Five seconds are enough on an idle machine. A broker that ends is noticed at once, so waiting longer for a slow one
 costs nothing."""
 _POLL_SECONDS = 0.05
+_WATCH_SECONDS = 1.0
 _PROBE_SECONDS = 0.5
 _PROBE_CLIENT: Mapping[str, str | int] = {
     "reconnect.backoff.ms": 20,
@@ -220,6 +222,17 @@ class EmbeddedKafka:
         finally:
             self._kill_all()
             self._release_lock()
+
+    def watch(self, stop: threading.Event, tell: Callable[[str], None]) -> None:
+        """Tell the reason of each broker that ends by itself, until `stop` is set."""
+        running = set(self.pids)
+        while running and not stop.wait(_WATCH_SECONDS):
+            for broker in sorted(running):
+                try:
+                    self._check_alive((broker,))
+                except UserError as ended:
+                    running.discard(broker)
+                    tell(str(ended))
 
     # --- the data folder
 

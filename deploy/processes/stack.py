@@ -1,5 +1,6 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one that it starts itself."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -68,6 +69,9 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         )
         stack.enter_context(kafka)
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
+        stopping = threading.Event()
+        stack.callback(stopping.set)
+        threading.Thread(target=kafka.watch, args=(stopping, terminal.step), name="brokers", daemon=True).start()
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
         again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload)
         while again is not None:

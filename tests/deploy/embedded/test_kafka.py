@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,32 @@ def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str)
 )
 def test_a_path_is_written_as_java_reads_it(path: str, written: str) -> None:
     assert embedded._escape_property(path) == written
+
+
+class Ended:
+    """A broker's process that is there until somebody looks a second time."""
+
+    pid, exit_code = 4711, 1
+
+    def __init__(self) -> None:
+        self.looked = 0
+
+    @property
+    def is_alive(self) -> bool:
+        self.looked += 1
+        return self.looked == 1
+
+    def console_tail(self) -> list[str]:
+        return ["java.io.IOException: No space left on device"]
+
+
+def test_a_broker_that_ends_by_itself_is_told_once_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "_WATCH_SECONDS", 0)
+    kafka = prepared(EmbeddedKafka(tmp_path, ()))
+    kafka._processes[1] = Ended()  # type: ignore[assignment]
+    told: list[str] = []
+    kafka.watch(threading.Event(), told.append)
+    assert len(told) == 1
+    assert told[0].startswith("Kafka broker 1 ended (exit code 1): java.io.IOException: No space left on device (log: ")
