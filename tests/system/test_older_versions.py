@@ -41,11 +41,12 @@ from policies.throttle.readings import LogDirs
 from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.doctor import examined
+from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, write_settings
 from tests.system.older import OlderKafka, ensure_older_jars, of_today, older_cache
 from tests.system.publishing import publish_worker, slow_order
 from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
 from tests.system.waiting import eventually, within
-from tests.system.zookeeper import ZooKeeper
+from tests.system.zookeeper import ZooKeeper, free_port
 
 
 def versions(*each: str, in_ci: str) -> list[object]:
@@ -124,6 +125,28 @@ def test_an_older_kafka_tells_of_its_volumes_and_takes_quotas(kafka: tuple[Older
     answers = examined({"clusters": {"c": {"kafka": kafka_settings, "quotas": quotas}}})
     assert {asked: each.detail for asked, each in answers.items() if not each.is_good} == {}
     note("doctor")
+
+
+def test_an_older_kafka_has_the_topics_of_the_loop_itself(kafka: tuple[OlderKafka, Note], tmp_path: Path) -> None:
+    broker, note = kafka
+    port, own = free_port(), {"bootstrap_servers": broker.bootstrap_servers}
+    file = write_settings(
+        tmp_path / "headgate.yaml",
+        data_dir=str(tmp_path / "data"),
+        kafka=own,
+        clusters={"c": {"kafka": {**own, "poll_interval": "1s"}}},
+        policies={"throttle": {"hard": {"available_bytes_below": "1MB"}}},
+        http={"port": port},
+        stream=UNHURRIED,
+    )
+    make_topics(file)
+    with (
+        Headgate(["run", "--settings", str(file)], tmp_path / "log") as loop,
+        Topic(broker.bootstrap_servers, "headgate.decided.throttle") as decided,
+    ):
+        await_ready(loop, port)
+        eventually("the loop has decided", decided.entries)
+    note("topics of the loop")
 
 
 # ZooKeeper, with a bookie of today
