@@ -21,14 +21,13 @@ _PAGE = "http://127.0.0.1:9408"
 
 def files() -> dict[str, str]:
     """Return the JSON of every dashboard by its file name; reproducible on any machine."""
-    return {f"headgate-{board.name}.json": _text(board) for board in BOARDS}
-
-
-def _text(board: Board) -> str:
-    built = json.loads(JSONEncoder(sort_keys=True).encode(_built(board)))
-    for number, panel in enumerate(built["panels"], 1):
-        panel["id"] = number
-    return json.dumps(_without_nulls(built), indent=2) + "\n"
+    found = {}
+    for board in BOARDS:
+        built = json.loads(JSONEncoder(sort_keys=True).encode(_built(board)))
+        for number, panel in enumerate(built["panels"], 1):
+            panel["id"] = number
+        found[f"headgate-{board.name}.json"] = json.dumps(_without_nulls(built), indent=2) + "\n"
+    return found
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """docs/reference/alerts.md and alertmanager.yaml: the alerts of all policies, and how Alertmanager groups them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -8,7 +7,6 @@ import yaml
 from deploy.reference.markdown import code, table
 from policies.decisions import Severity
 from policies.host_alerts import HOST_ALERT_KINDS
-from policies.policy import AlertKind
 from policies.registry import POLICIES
 
 _ALERTS = """\
@@ -44,15 +42,12 @@ def alerts_page() -> str:
     lines += ["| severity | meaning |", "|---|---|", *(f"| `{each}` | {each.meaning} |" for each in Severity), ""]
     lines += ["## Runbooks", "", _RUNBOOKS]
     for alert in (*(alert for _, alert in kinds), *HOST_ALERT_KINDS):
-        lines += _describe_runbook(alert)
+        lines += [f"### {alert.name}", "", f"**Means.** {alert.meaning}", ""]
+        if (runbook := alert.runbook) is not None:
+            verify = runbook.verify.format(cluster="CLUSTER", subject="SUBJECT")
+            lines += ["**Verify.**", "", "```sh", verify, "```", "", f"**Do.** {runbook.remedy}", ""]
+            lines += [f"**Ends.** {runbook.ends}", ""]
     return "\n".join(lines)
-
-
-def _describe_runbook(alert: AlertKind) -> Iterator[str]:
-    yield from (f"### {alert.name}", "", f"**Means.** {alert.meaning}", "")
-    if (runbook := alert.runbook) is not None:
-        yield from ("**Verify.**", "", "```sh", runbook.verify.format(cluster="CLUSTER", subject="SUBJECT"), "```", "")
-        yield from (f"**Do.** {runbook.remedy}", "", f"**Ends.** {runbook.ends}", "")
 
 
 def alertmanager_page() -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from connectors.kafka.history import AppendedRecord, read_history, read_ranges
+from connectors.kafka.history import read_history, read_ranges
 from deploy.settings.application import Settings
 from policies.batches import BATCHES, Batch
 from policies.canary import CANARY
@@ -79,8 +79,12 @@ def read_run_of_topics(settings: Settings, since: datetime, to: datetime) -> Rec
     prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
     told = read_history(settings.loop_kafka(), [topic], since, to)
     batches = _require_batches(list(_parse_batches((r.place, r.value) for r in told)), topic, "name another --from")
-    records = read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix))
-    return make_recording(batches, map(_convert_record, records), prefix)
+    records = []
+    for read in read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix)):
+        name, partition, offset = read.place.split("/")
+        place = (name, int(partition), int(offset), to_millis(read.appended_at))
+        records.append(ObservedRecord(*place, read.value, None, read.key, read.signature))
+    return make_recording(batches, records, prefix)
 
 
 def _require_batches(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
@@ -95,14 +99,6 @@ def _parse_batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
             yield Event[Batch].model_validate_json(value).data
         except ValidationError:
             raise UserError(f"{place}: is no batch of the query") from None
-
-
-def _convert_record(record: AppendedRecord) -> ObservedRecord:
-    topic, partition, offset = record.place.split("/")
-    signed = (record.key, record.signature)
-    return ObservedRecord(
-        topic, int(partition), int(offset), to_millis(record.appended_at), record.value, None, *signed
-    )
 
 
 def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:

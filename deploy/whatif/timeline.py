@@ -39,11 +39,6 @@ class Span(NamedTuple):
         """How long it was in force."""
         return self.end - self.start
 
-    @property
-    def began(self) -> str:
-        """Its start, formatted."""
-        return f"{self.start:%Y-%m-%d %H:%M:%S}"
-
 
 class Lane(NamedTuple):
     """The course of one subject."""
@@ -169,12 +164,10 @@ def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
     for column in ("from", "for", "what"):
         table.add_column(column, overflow="fold", no_wrap=column != "what")
     for span in lane.differences() if is_compared else lane.courses[SETTINGS]:
-        table.add_row(f"  {span.began} UTC", _show_length(span.length), _describe_span(span, is_compared))
+        what = Text(span.label)
+        if not is_compared:
+            what.stylize(_STYLES[min(3, round(3 * span.level))])
+            what.append(f"  {escape(span.sentence)}", "dim")
+        table.add_row(f"  {span.start:%Y-%m-%d %H:%M:%S} UTC", _show_length(span.length), what)
     yield table
     yield ""
-
-
-def _describe_span(span: Span, is_compared: bool) -> Text:
-    if is_compared:
-        return Text(span.label)
-    return Text(span.label, style=_STYLES[min(3, round(3 * span.level))]).append(f"  {escape(span.sentence)}", "dim")

@@ -38,23 +38,17 @@ def render_page(status: StatusDocuments, history: History) -> bytes:
     if others:  # a fleet: the calm ones are a line each
         calm = [each for each in shown if each.concern in _CALM]
         shown, others = [each for each in shown if each.concern not in _CALM], [*calm, *others]
-    text = (
-        _make_environment()
-        .get_template("page.html")
-        .render(
-            fleet=status.loop,
-            alerts=status.alerts,
-            decisions=status.decisions.decisions[:SHOWN_DECISIONS],
-            amiss=[each for each in shown if each.concern not in _CALM],
-            calm=[each for each in shown if each.concern in _CALM],
-            others=others,
-            loop_charts=_draw_charts(history.series(LOOP)),
-            charts={each.cluster: _draw_charts(history.series(each.cluster)) for each in shown},
-            box=(WIDTH, HEIGHT),
-            Concern=Concern,
-        )
+    return _render(
+        "page.html",
+        status,
+        alerts=status.alerts,
+        decisions=status.decisions.decisions[:SHOWN_DECISIONS],
+        amiss=[each for each in shown if each.concern not in _CALM],
+        calm=[each for each in shown if each.concern in _CALM],
+        others=others,
+        loop_charts=_draw_charts(history.series(LOOP)),
+        charts={each.cluster: _draw_charts(history.series(each.cluster)) for each in shown},
     )
-    return text.encode(errors="replace")
 
 
 def render_cluster(status: StatusDocuments, history: History, name: str) -> bytes | None:
@@ -67,7 +61,6 @@ def render_cluster(status: StatusDocuments, history: History, name: str) -> byte
         "alerts": [each for each in status.alerts.alerts if each.cluster == name],
         "decisions": [each for each in status.decisions.decisions if each.cluster == name],
         "charts": {name: _draw_charts(history.series(name))},
-        "box": (WIDTH, HEIGHT),
     }
     return _render("cluster.html", status, **context)
 
@@ -82,8 +75,8 @@ def render_alert(status: StatusDocuments, name: str) -> bytes | None:
 
 
 def _render(template: str, status: StatusDocuments, **context: Any) -> bytes:
-    text = _make_environment().get_template(template).render(fleet=status.loop, Concern=Concern, **context)
-    return text.encode(errors="replace")
+    context |= {"fleet": status.loop, "Concern": Concern, "box": (WIDTH, HEIGHT)}
+    return _make_environment().get_template(template).render(context).encode(errors="replace")
 
 
 def _draw_charts(series: Any) -> dict[str, Chart]:

@@ -55,9 +55,9 @@ def test_a_course_says_what_was_in_force_from_when_to_when() -> None:
 
 def test_what_is_decided_last_is_shown_though_nothing_comes_after_it() -> None:
     found = lanes({SETTINGS: decided(LOOSE, *EVENING[:3])})
-    courses = {lane.about: [(s.began, s.label) for s in lane.courses[SETTINGS]] for lane in found}
-    assert courses["throttle-factor of payments"][-1] == ("2026-11-21 08:01:00", "0 · hard_limit")
-    assert courses["volume-below-hard-limit of payments/3/data/a"] == [("2026-11-21 08:01:00", "critical")]
+    courses = {lane.about: [(s.start, s.label) for s in lane.courses[SETTINGS]] for lane in found}
+    assert courses["throttle-factor of payments"][-1] == (at(60), "0 · hard_limit")
+    assert courses["volume-below-hard-limit of payments/3/data/a"] == [(at(60), "critical")]
 
 
 def test_a_difference_that_comes_with_the_last_event_is_a_difference() -> None:
