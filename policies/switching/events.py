@@ -30,18 +30,6 @@ from policies.switching.state import Directive, OrchestratorLease, PrecheckResul
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseSeen:
-    """An orchestrator holds or renews the lease."""
-
-    lease: OrchestratorLease
-
-    @classmethod
-    def from_reading(cls, reading: SwitchLease, at_ms: int) -> "LeaseSeen":
-        """The validity counts from the record's time."""
-        return cls(OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms))
-
-
-@dataclass(frozen=True, slots=True)
 class RegistrySeen:
     """The registry as ZooKeeper has it. Entries are sorted by name, and no root ends with a slash."""
 
@@ -113,55 +101,6 @@ class BrokerSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
-    """A BookKeeper cluster as last read."""
-
-    cluster: ClusterSnapshot
-
-    @classmethod
-    def from_reading(cls, reading: SwitchCluster, at_ms: int) -> "ClusterSeen":
-        """The snapshot is dated by the beginning of the reading."""
-        read = reading.generator
-        return cls(
-            ClusterSnapshot(
-                name=reading.name,
-                instance_id=reading.instance_id,
-                root=reading.root,
-                layout=reading.layout,
-                generator=IdGenerator(read.hob, read.cversion, read.num_children) if read else None,
-                read_ms=at_ms - reading.took_ms,
-                epoch=reading.epoch,
-                lower_counters=len(reading.lower),
-                lower_given=sum(each.given for each in reading.lower),
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Prechecked:
-    """A precheck's report, reduced to what a start needs."""
-
-    check: PrecheckResult
-
-    @classmethod
-    def from_reading(cls, reading: SwitchPrecheck, at_ms: int) -> "Prechecked":
-        """The validity counts from the record's time."""
-        return cls(
-            PrecheckResult(
-                source=reading.source,
-                target=reading.target,
-                ready=reading.ready,
-                digest=reading.digest,
-                reasons=tuple(dict.fromkeys(f.reason for f in reading.findings)),
-                checked_ms=at_ms,
-                expires_ms=at_ms + reading.valid_ms,
-                greatest_id=reading.greatest_id,
-                bypassed=reading.bypassed,
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class InventorySeen:
     """A complete inventory: all references, and which of their ledgers exist in the target."""
 
@@ -224,9 +163,45 @@ class TimePassed:
 
 
 Event = (
-    SwitchCommand | LeaseSeen | RegistrySeen | MembersSeen | BrokerSeen | ClusterSeen | Prechecked | InventorySeen
-    | LedgerResult | StatusResult | TimePassed
+    SwitchCommand | OrchestratorLease | RegistrySeen | MembersSeen | BrokerSeen | ClusterSnapshot | PrecheckResult
+    | InventorySeen | LedgerResult | StatusResult | TimePassed
 )  # fmt: skip
+
+
+def _to_lease(reading: SwitchLease, at_ms: int) -> OrchestratorLease:
+    """The validity counts from the record's time."""
+    return OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms)
+
+
+def _to_cluster(reading: SwitchCluster, at_ms: int) -> ClusterSnapshot:
+    """The snapshot is dated by the beginning of the reading."""
+    read = reading.generator
+    return ClusterSnapshot(
+        name=reading.name,
+        instance_id=reading.instance_id,
+        root=reading.root,
+        layout=reading.layout,
+        generator=IdGenerator(read.hob, read.cversion, read.num_children) if read else None,
+        read_ms=at_ms - reading.took_ms,
+        epoch=reading.epoch,
+        lower_counters=len(reading.lower),
+        lower_given=sum(each.given for each in reading.lower),
+    )
+
+
+def _to_check(reading: SwitchPrecheck, at_ms: int) -> PrecheckResult:
+    """Reduce a report to what a start needs. The validity counts from the record's time."""
+    return PrecheckResult(
+        source=reading.source,
+        target=reading.target,
+        ready=reading.ready,
+        digest=reading.digest,
+        reasons=tuple(dict.fromkeys(f.reason for f in reading.findings)),
+        checked_ms=at_ms,
+        expires_ms=at_ms + reading.valid_ms,
+        greatest_id=reading.greatest_id,
+        bypassed=reading.bypassed,
+    )
 
 
 def to_ledger(reading: LedgerReading | None) -> Ledger | None:
@@ -240,12 +215,12 @@ def to_ledger(reading: LedgerReading | None) -> Ledger | None:
 _EVENTS: Mapping[type, Callable[[Any, int], Event]] = {
     SwitchLedger: LedgerResult.from_reading,
     SwitchStatus: StatusResult.from_reading,
-    SwitchLease: LeaseSeen.from_reading,
+    SwitchLease: _to_lease,
     SwitchRegistry: RegistrySeen.from_reading,
     SwitchBrokers: MembersSeen.from_reading,
     SwitchBroker: BrokerSeen.from_reading,
-    SwitchCluster: ClusterSeen.from_reading,
-    SwitchPrecheck: Prechecked.from_reading,
+    SwitchCluster: _to_cluster,
+    SwitchPrecheck: _to_check,
 }
 
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from policies.observations import Observation, sort_observations
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.events import (
     BrokerSeen,
-    ClusterSeen,
     Event,
     InventorySeen,
     MembersSeen,
@@ -71,7 +71,7 @@ def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, Fo
         case MembersSeen():
             members = _fold_members(state, event)
             return (replace(state, members=members) if members else None), None
-        case ClusterSeen():
+        case ClusterSnapshot():
             return fold_cluster(state, event)
         case BrokerSeen():
             return _fold_report(state, event)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from policies.switching.clusters import ClusterSnapshot, mark_written, raise_marks
-from policies.switching.events import ClusterSeen, RegistrySeen
+from policies.switching.events import RegistrySeen
 from policies.switching.progress import take_up
 from policies.switching.state import NEVER, ClusterStatus, Directive, SwitchingState, put
 
@@ -151,12 +151,11 @@ def find_epoch(state: SwitchingState, reported: int | None, read_ms: int) -> int
     return state.directive.epoch if state.directive is not None and is_since else NEVER
 
 
-def fold_cluster(state: SwitchingState, seen: ClusterSeen) -> tuple[SwitchingState | None, Impostor | None]:
+def fold_cluster(state: SwitchingState, cluster: ClusterSnapshot) -> tuple[SwitchingState | None, Impostor | None]:
     """Keep the cluster as last read. Of an impostor keep its name only, and report it once.
 
     The state is None if the reading is no newer than the last one.
     """
-    cluster = seen.cluster
     known, entry = state.cluster(cluster.name), state.entry(cluster.name)
     others = tuple(n for n in state.impostors if n != cluster.name)
     if known is not None and not _is_newer(known, cluster):

@@ -9,13 +9,14 @@ transition, whatever the guards let through.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from policies.switching.events import BrokerSeen, InventorySeen, LeaseSeen, LedgerResult, Prechecked, StatusResult
+from policies.switching.events import BrokerSeen, InventorySeen, LedgerResult, StatusResult
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import FoldedEvent
 from policies.switching.fold.registry import Impostor, RegistryChecked
 from policies.switching.judge import commands, inventory, observed, registry, results, stages, undo
 from policies.switching.judge.changes import Change
 from policies.switching.readings import CommandName, SwitchCommand
+from policies.switching.state import OrchestratorLease, PrecheckResult
 
 _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[Change]]] = {
     CommandName.REGISTER: registry.register,
@@ -31,11 +32,11 @@ _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[
     CommandName.CLOSE_CLIENT: registry.close_client,
 }
 _OBSERVATIONS: Mapping[type, Callable[[SwitchFacts, Any], Iterator[Change]]] = {
-    LeaseSeen: observed.judge_lease,
+    OrchestratorLease: observed.judge_lease,
     RegistryChecked: registry.judge_registry,
     BrokerSeen: observed.judge_broker,
     Impostor: registry.judge_impostor,
-    Prechecked: commands.judge_precheck,
+    PrecheckResult: commands.judge_precheck,
     InventorySeen: inventory.judge_inventory,
     LedgerResult: results.judge_result,
     StatusResult: stages.judge_status,

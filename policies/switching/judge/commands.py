@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import Prechecked
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
@@ -36,6 +35,7 @@ from policies.switching.state import (
     UNDONE,
     LedgerStage,
     LedgerTask,
+    PrecheckResult,
     Switch,
     SwitchAction,
     SwitchStage,
@@ -79,9 +79,9 @@ def _explain_vacancy(facts: SwitchFacts) -> str:
     return f"no cluster is active in the registry: `register` {name} with `--status active`"
 
 
-def judge_precheck(facts: SwitchFacts, seen: Prechecked) -> Iterator[Change]:
+def judge_precheck(facts: SwitchFacts, check: PrecheckResult) -> Iterator[Change]:
     """Row 3, the report: a later one replaces an earlier one."""
-    check, known, subject = seen.check, facts.state.check(seen.check.target), f"prechecks/{seen.check.target}"
+    known, subject = facts.state.check(check.target), f"prechecks/{check.target}"
     stage = facts.state.stage(check.target, facts.now_ms)
     if known is not None and check.checked_ms <= known.checked_ms:
         yield Count("repeated")

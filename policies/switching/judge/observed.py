@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import BrokerSeen, LeaseSeen
+from policies.switching.events import BrokerSeen
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.changes import (
@@ -22,15 +22,15 @@ from policies.switching.judge.changes import (
     WriteStatus,
 )
 from policies.switching.judge.holds import needs_inventory
-from policies.switching.state import SwitchAction, SwitchStage
+from policies.switching.state import OrchestratorLease, SwitchAction, SwitchStage
 
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _WITHOUT_LEDGER = frozenset({SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, *_STATUSES})
 
 
-def judge_lease(facts: SwitchFacts, seen: LeaseSeen) -> Iterator[Change]:
+def judge_lease(facts: SwitchFacts, new: OrchestratorLease) -> Iterator[Change]:
     """Row 25: a newer orchestrator repeats all open orders; an older one is rejected."""
-    known, new = facts.state.lease, seen.lease
+    known = facts.state.lease
     if why := guards.lease_is_newer(facts, new.token):
         yield Reject(RejectCode.INVALID_TRANSITION, why, "lease")
     elif known is not None and new.token == known.token and new.valid_until_ms <= known.valid_until_ms:

@@ -7,8 +7,9 @@ from msgspec import structs
 
 from policies.decisions import Alert, Severity
 from policies.switching.alerts import IDS_BEHIND
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import ClusterSeen, MembersSeen
+from policies.switching.events import MembersSeen
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
 from tests.policies.switching.commands import command
@@ -18,9 +19,9 @@ from tests.policies.switching.world import World, codes
 S = SwitchStage
 
 
-def read_under(world: World, name: str, epoch: int) -> ClusterSeen:
+def read_under(world: World, name: str, epoch: int) -> ClusterSnapshot:
     """A reading of a cluster, made while ZooKeeper had the directive of an epoch."""
-    return ClusterSeen(structs.replace(world.cluster_event(name).cluster, epoch=epoch))
+    return structs.replace(world.cluster_event(name), epoch=epoch)
 
 
 @pytest.mark.parametrize(("early", "late"), [("old", "new"), ("new", "old")])

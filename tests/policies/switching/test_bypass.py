@@ -44,7 +44,7 @@ def bypassed(limits: SwitchLimits) -> tuple[World, SwitchCommand]:
     world.clusters["new"].hob = None
     world.later().tell(*(world.cluster_event(name) for name in world.clusters))
     seen = world.prechecked_event()
-    world.later().tell(replace(seen, check=with_fields(seen.check, ready=True, bypassed=True)))
+    world.later().tell(with_fields(seen, ready=True, bypassed=True))
     return world, world.start_event()
 
 

@@ -9,16 +9,14 @@ from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step
 from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
+from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS
 from policies.switching.events import (
     BrokerSeen,
-    ClusterSeen,
     Event,
     InventorySeen,
-    LeaseSeen,
     LedgerResult,
     MembersSeen,
-    Prechecked,
     RegistrySeen,
     StatusResult,
 )
@@ -47,7 +45,7 @@ from policies.switching.readings import (
     WrittenDirective,
 )
 from policies.switching.registration import KIND
-from policies.switching.state import plan_key
+from policies.switching.state import OrchestratorLease, PrecheckResult, plan_key
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.commands import CLUSTER as CLUSTER
@@ -70,7 +68,7 @@ def readings_of(event: Event, now_ms: int) -> list[Reading]:
 
 def _sighting(event: Event, now_ms: int) -> Reading:
     match event:
-        case LeaseSeen(lease):
+        case OrchestratorLease() as lease:
             return SwitchLease(**OK, token=lease.token, holder=lease.holder, valid_ms=lease.valid_until_ms - now_ms)
         case MembersSeen():
             outcome = Outcome.TIMEOUT if event.brokers is None else Outcome.OK
@@ -81,7 +79,7 @@ def _sighting(event: Event, now_ms: int) -> Reading:
                 client_init_failed=event.failed, writes=event.writes, reads=event.reads,
                 client_epoch=event.client_epoch,
             )  # fmt: skip
-        case ClusterSeen(seen):
+        case ClusterSnapshot() as seen:
             generator = (
                 GeneratorReading.model_validate(msgspec.structs.asdict(seen.generator)) if seen.generator else None
             )
@@ -90,7 +88,7 @@ def _sighting(event: Event, now_ms: int) -> Reading:
                 generator=generator, took_ms=now_ms - seen.read_ms, epoch=seen.epoch,
                 lower=(LowerCounter(hob=None, given=seen.lower_given),) if seen.lower_counters else (),
             )  # fmt: skip
-        case Prechecked(check):
+        case PrecheckResult() as check:
             return SwitchPrecheck(
                 **OK, source=check.source, target=check.target, ready=check.ready, digest=check.digest,
                 greatest_id=check.greatest_id, valid_ms=check.expires_ms - check.checked_ms,

@@ -15,13 +15,10 @@ from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import (
     BrokerSeen,
-    ClusterSeen,
     Event,
     InventorySeen,
-    LeaseSeen,
     LedgerResult,
     MembersSeen,
-    Prechecked,
     StatusResult,
 )
 from policies.switching.id_generators import IdGenerator
@@ -246,14 +243,12 @@ class World:
 
     # --- readings
 
-    def cluster_event(self, name: str) -> ClusterSeen:
+    def cluster_event(self, name: str) -> ClusterSnapshot:
         one = self.clusters[name]
-        return ClusterSeen(
-            ClusterSnapshot(
-                name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
-                read_ms=self.now_ms, lower_given=one.lower_given,
-                lower_counters=int(one.hob is not None) + len(one.lower),
-            )
+        return ClusterSnapshot(
+            name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
+            read_ms=self.now_ms, lower_given=one.lower_given,
+            lower_counters=int(one.hob is not None) + len(one.lower),
         )  # fmt: skip
 
     def members_event(self) -> MembersSeen:
@@ -291,12 +286,12 @@ class World:
         """The provenance that an executor reports; this model leaves it unknown, so creation times decide."""
         return None
 
-    def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> LeaseSeen:
-        return LeaseSeen(OrchestratorLease(token, f"orchestrator-{token}", self.now_ms + valid_ms))
+    def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> OrchestratorLease:
+        return OrchestratorLease(token, f"orchestrator-{token}", self.now_ms + valid_ms)
 
-    def prechecked_event(self, target: str = "new") -> Prechecked:
+    def prechecked_event(self, target: str = "new") -> PrecheckResult:
         source = self.state.committed() or "old"
-        one, other = (self.cluster_event(n).cluster for n in (source, target))
+        one, other = (self.cluster_event(n) for n in (source, target))
         existing = TargetLedgers(
             ids=frozenset(self.clusters[target].ledgers), read_ms=self.now_ms, listed=True,
             facts={i: self.facts(target, i) for i in self.clusters[target].ledgers},
@@ -311,11 +306,9 @@ class World:
         )  # fmt: skip
         rules = PrecheckRules(policy=self.policy, validity_ms=600_000, remapped=self.limits.remapped)
         report = precheck(seen, rules, self.now_ms)
-        return Prechecked(
-            PrecheckResult(
-                report.source, report.target, report.ready, report.digest, report.reasons, report.checked_ms,
-                report.expires_ms, report.greatest_id,
-            )
+        return PrecheckResult(
+            report.source, report.target, report.ready, report.digest, report.reasons, report.checked_ms,
+            report.expires_ms, report.greatest_id,
         )  # fmt: skip
 
     # --- executors

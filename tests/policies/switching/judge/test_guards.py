@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import ClusterSeen, LedgerResult, RegistrySeen
+from policies.switching.events import LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge import guards
 from policies.switching.readings import LedgerOutcome
@@ -140,8 +140,8 @@ def with_overtaking(world: World) -> None:
 def with_broken_order(world: World) -> None:
     """The target moved to a later HOB before the directive was written, the source went beyond where it began."""
     world.clusters["new"].hob = 3
-    seen = world.cluster_event("new").cluster
-    world.tell(ClusterSeen(replace(seen, epoch=0, read_ms=world.now_ms + 1)))
+    seen = world.cluster_event("new")
+    world.tell(replace(seen, epoch=0, read_ms=world.now_ms + 1))
     world.clusters["old"].hob, world.clusters["old"].created = 1, 7
     world.later().acks()
 

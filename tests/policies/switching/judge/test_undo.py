@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import ClusterSeen, LedgerResult, RegistrySeen
+from policies.switching.events import LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
@@ -83,10 +83,10 @@ def test_a_reading_from_before_zookeeper_had_the_directive_sends_nobody_back() -
     assert world.state.active() == "old", "what was read before shows the directive"
     world = World().to(S.TRIGGERED)
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0
-    early = ClusterSeen(replace(world.cluster_event("new").cluster, epoch=0))
+    early = replace(world.cluster_event("new"), epoch=0)
     world.later().tell(world.cluster_event("old"), early, command("abort", "a"))
     assert world.state.active() == "new", "it was read under the directive before"
-    world.later().tell(ClusterSeen(replace(world.cluster_event("new").cluster, epoch=1)))
+    world.later().tell(replace(world.cluster_event("new"), epoch=1))
     assert world.state.active() == "old"
 
 
