@@ -27,7 +27,7 @@ import structlog
 from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
-from connectors.bookkeeper.copy_journal import ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.copy_outcomes import CopyOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -209,7 +209,7 @@ def bench() -> Iterator[Bench]:
         stack.callback(session.close)
         jvm = BookKeeperJvm(find_java(), (*jars, *support_jars()), folder / "jvm")
         stack.callback(jvm.close)
-        journal = ZnodeCopyJournal(session, "/copies", source=source.instance_id, target=target.instance_id)
+        journal = CopyJournal(session, "/copies", source=source.instance_id, target=target.instance_id)
         copier = LedgerCopier(jvm, source, target, journal)
         stack.callback(copier.close)
         uris = (source.metadata_service_uri, target.metadata_service_uri)

@@ -25,7 +25,7 @@ import structlog
 from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
-from connectors.bookkeeper.copy_journal import ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.copy_outcomes import CopyOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -133,7 +133,7 @@ def _alone(clusters: Clusters, brokers: BrokerCluster, count: int, concurrency: 
     session = ZooKeeperSession("bench", ZooKeeperConnection(servers=clusters.zookeeper.servers))
     jvm = BookKeeperJvm(find_java(), (*ensure_jars("bookkeeper", default_cache_dir()), *support_jars()), folder)
     with closing(session), closing(jvm):
-        journal = ZnodeCopyJournal(session, f"/copies-{folder.name}", source=old.instance_id, target=new.instance_id)
+        journal = CopyJournal(session, f"/copies-{folder.name}", source=old.instance_id, target=new.instance_id)
         with closing(LedgerCopier(jvm, old, new, journal, concurrency=concurrency)) as copier:
             list(copier.copy_many(ids[:16]))  # JVM and clients start
             began = time.perf_counter()

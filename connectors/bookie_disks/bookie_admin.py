@@ -8,12 +8,10 @@ The gauges of `/metrics` have the used per cent of each dir, under a name made o
 import re
 from collections.abc import Mapping
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from connectors.pulsar.connection import PulsarAdmin, plain_client
+from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.outcomes import AdminError
-from connectors.pulsar.rest import RestClient
 from policies.bookie_disks.readings import BookieDir, BookieThresholds
 from policies.observations import Outcome
 
@@ -47,32 +45,15 @@ class _BookieMode(BaseModel):
 
 
 _SPACE, _MODE, _CONFIG = TypeAdapter(BookieSpace), TypeAdapter(_BookieMode), TypeAdapter(dict[str, str])
-_HOSTS = TypeAdapter(dict[str, str | None])
 
 
-class BookieAdmin:
-    """One bookie's HTTP server. It never receives the token, which is for Pulsar.
-
-    Every method raises as `RestClient.get` does.
-
-    Args:
-        url: its address.
-        settings: those of the admin REST API; only certificates and timeout are used.
-    """
-
-    def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
-        self._rest = RestClient(
-            lambda: plain_client(url, settings, transport), settings.fingerprint, settings.timeout_seconds
-        )
+class BookieAdmin(BookieHttp):
+    """One bookie's HTTP server. Every method raises as `RestClient.get` does."""
 
     def registered(self) -> dict[str, str | None]:
         """Return the registered bookies with their hosts, read-only ones included."""
-        params = {"print_hostnames": "true"}
-        found = {kind: self._list({**params, "type": kind}) for kind in ("ro", "rw")}
-        return {**found["ro"], **found["rw"]}
-
-    def _list(self, params: Mapping[str, str]) -> dict[str, str | None]:
-        return self._rest.get("/api/v1/bookie/list_bookies", _HOSTS, params)
+        read_only, writable = (self.listed(kind, print_hostnames="true") for kind in ("ro", "rw"))
+        return {**read_only, **writable}
 
     def space(self) -> BookieSpace:
         """Return the sums over its ledger dirs."""
@@ -98,10 +79,6 @@ class BookieAdmin:
             return {name: float(value) / 100 for name, value in _GAUGE.findall(text)}
         except ValueError:
             raise AdminError(Outcome.ERROR, "GET /metrics: the usage of a ledger dir is no number") from None
-
-    def close(self) -> None:
-        """Close all connections; the next request opens new ones."""
-        self._rest.close()
 
 
 def find_stranger(bookie: str, config: Mapping[str, str]) -> str | None:

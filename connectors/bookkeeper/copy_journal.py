@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
@@ -82,61 +82,6 @@ class CopyRecord:
         return f"{self.source}/{self.token}"
 
 
-class CopyJournal(Protocol):
-    """The copies from one cluster to another. Safe to use from many threads."""
-
-    def find(self, ledger_id: int) -> CopyRecord | None:
-        """Return the record of a ledger's copy; None if no copy was intended.
-
-        Raises:
-            CopyJournalError: the journal cannot be read.
-            CopyJournalConflictError: the record is of another source.
-        """
-        ...
-
-    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        """Record that a copy will be created, and return the record; an earlier one wins. Raises as `find` does.
-
-        `target_id` is the id in the target, if it is another one.
-        """
-        ...
-
-    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
-        """Record many copies under their own ids at once; returns for each the result or the error of `intend`."""
-        ...
-
-    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        """Record that the copy is equal.
-
-        Raises:
-            CopyJournalError: the journal cannot be written.
-            CopyJournalConflictError: the record was changed since it was read.
-        """
-        ...
-
-    def complete_all(
-        self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
-    ) -> Sequence[CopyRecord | CopyJournalError]:
-        """Record many equal copies at once; returns for each the result or the error of `complete`."""
-        ...
-
-    def forget(self, record: CopyRecord) -> None:
-        """Delete a record: a later ledger under its id is not ours. Raises as `complete` does."""
-        ...
-
-    def came_from_target(self, ledger_id: int) -> bool:
-        """Whether the source's ledger is a complete copy of one that the target had under the same id.
-
-        If the target has no such ledger any more, it was deleted there, and bookies may still hold its entries. Raises
-        as `find` does.
-        """
-        ...
-
-    def is_one_way(self) -> bool:
-        """Whether no ledger was ever copied from the target to the source. Raises as `find` does."""
-        ...
-
-
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a record's znode."""
 
@@ -147,10 +92,10 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
     target_id: int | None = None
 
 
-class ZnodeCopyJournal:
-    """One znode for each copy, by target and source id, in the folders of BookKeeper's long layout.
+class CopyJournal:
+    """The copies from one cluster to another: one znode for each, in the folders of BookKeeper's long layout.
 
-    `source` and `target` are instance ids; the parent `path` is created if necessary.
+    Safe to use from many threads. `source` and `target` are instance ids; the parent `path` is created if necessary.
     """
 
     def __init__(self, session: ZooKeeperSession, path: str, *, source: str, target: str) -> None:
@@ -161,7 +106,12 @@ class ZnodeCopyJournal:
         self._both_ways, self._only_way_until = False, 0.0
 
     def find(self, ledger_id: int) -> CopyRecord | None:
-        """See `CopyJournal`."""
+        """Return the record of a ledger's copy; None if no copy was intended.
+
+        Raises:
+            CopyJournalError: the journal cannot be read.
+            CopyJournalConflictError: the record is of another source.
+        """
         try:
             data, stat = self._ask("get_async", self._node(ledger_id))
         except NoNodeError:
@@ -169,7 +119,10 @@ class ZnodeCopyJournal:
         return self._record(ledger_id, data, stat)
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        """See `CopyJournal`."""
+        """Record that a copy will be created, and return the record; an earlier one wins. Raises as `find` does.
+
+        `target_id` is the id in the target, if it is another one.
+        """
         data = self._intent(target_id)
         try:
             _, stat = self._ask("create_async", self._node(ledger_id), data, makepath=True, include_data=True)
@@ -181,7 +134,10 @@ class ZnodeCopyJournal:
         return self._record(ledger_id, data, stat)
 
     def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
-        """See `CopyJournal`. It is one transaction if no ledger has a record and all folders exist."""
+        """Record many copies under their own ids at once; returns for each the result or the error of `intend`.
+
+        It is one transaction if no ledger has a record and all folders exist.
+        """
         notes = {ledger_id: self._intent() for ledger_id in ledger_ids}
 
         def create(transaction: Any) -> None:
@@ -199,7 +155,12 @@ class ZnodeCopyJournal:
         return [_outcome(partial(self.intend, ledger_id)) for ledger_id in ledger_ids]
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        """See `CopyJournal`."""
+        """Record that the copy is equal.
+
+        Raises:
+            CopyJournalError: the journal cannot be written.
+            CopyJournalConflictError: the record was changed since it was read.
+        """
         if record.copied == copied:
             return record
         try:
@@ -211,7 +172,10 @@ class ZnodeCopyJournal:
     def complete_all(
         self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
     ) -> Sequence[CopyRecord | CopyJournalError]:
-        """See `CopyJournal`. It is one transaction if no other process changed a record."""
+        """Record many equal copies at once; returns for each the result or the error of `complete`.
+
+        It is one transaction if no other process changed a record.
+        """
 
         def write(transaction: Any) -> None:
             for record, copied in copies:
@@ -228,7 +192,7 @@ class ZnodeCopyJournal:
         return [_outcome(partial(self.complete, record, copied)) for record, copied in copies]
 
     def forget(self, record: CopyRecord) -> None:
-        """See `CopyJournal`."""
+        """Delete a record: a later ledger under its id is not ours. Raises as `complete` does."""
         try:
             self._ask("delete_async", self._node(record.ledger_id), version=record.version)
         except NoNodeError:
@@ -237,7 +201,11 @@ class ZnodeCopyJournal:
             raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
 
     def came_from_target(self, ledger_id: int) -> bool:
-        """See `CopyJournal`."""
+        """Whether the source's ledger is a complete copy of one that the target had under the same id.
+
+        If the target has no such ledger any more, it was deleted there, and bookies may still hold its entries. Raises
+        as `find` does.
+        """
         if self.is_one_way():
             return False
         try:
@@ -247,7 +215,7 @@ class ZnodeCopyJournal:
         return record is not None and record.copied is not None and record.target_id is None
 
     def is_one_way(self) -> bool:
-        """See `CopyJournal`."""
+        """Whether no ledger was ever copied from the target to the source. Raises as `find` does."""
         if time.monotonic() < self._only_way_until:
             return True
         self._both_ways = self._both_ways or not self._way_back().is_empty()
@@ -259,8 +227,8 @@ class ZnodeCopyJournal:
         """Whether the journal has no record for this target. Raises as `find` does."""
         return self._ask("exists_async", f"{self._path}/{self._target}") is None
 
-    def _way_back(self) -> "ZnodeCopyJournal":
-        return ZnodeCopyJournal(self._session, self._path, source=self._target, target=self._source)
+    def _way_back(self) -> "CopyJournal":
+        return CopyJournal(self._session, self._path, source=self._target, target=self._source)
 
     def _intent(self, target_id: int | None = None) -> bytes:
         token = secrets.token_hex(_TOKEN_BYTES)

@@ -26,16 +26,16 @@ class BookieHttp:
 
     def writable(self) -> tuple[str, ...]:
         """Return registered bookies that accept new data, sorted. Raises as `RestClient.get` does."""
-        return self._listed("rw")
+        return tuple(sorted(self.listed("rw")))
 
     def read_only(self) -> tuple[str, ...]:
         """Return registered read-only bookies, sorted. Raises as `RestClient.get` does."""
-        return self._listed("ro")
+        return tuple(sorted(self.listed("ro")))
+
+    def listed(self, kind: str, **params: str) -> dict[str, str | None]:
+        """Return the registered bookies of a kind (`rw`, `ro`) with their hosts. Raises as `RestClient.get` does."""
+        return self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind, **params})
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""
         self._rest.close()
-
-    def _listed(self, kind: str) -> tuple[str, ...]:
-        hosts = self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind})
-        return tuple(sorted(hosts))

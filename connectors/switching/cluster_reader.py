@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping
 
-from connectors.bookkeeper.copy_journal import COPIES, CopyJournalError, ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournal, CopyJournalError
 from connectors.bookkeeper.provenance import confirm_provenance
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
@@ -126,7 +126,7 @@ class ClusterReader:
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
         ids = [self._read_instance_id(name) for name in (source, target)]
-        journal = ZnodeCopyJournal(self._sessions.brokers, COPIES, source=ids[0], target=ids[1])
+        journal = CopyJournal(self._sessions.brokers, COPIES, source=ids[0], target=ids[1])
         return confirm_provenance(found, journal)[0]
 
     def _read_instance_id(self, name: str) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, metadata_service_uri
-from connectors.bookkeeper.copy_journal import COPIES, CopyJournal, ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.outcomes import UnreadError
@@ -77,7 +77,7 @@ class LedgerCopiers:
 
     def _make(self, source: str, target: str) -> JournaledCopier:
         one, other = self._describe_cluster(source), self._describe_cluster(target)
-        journal = ZnodeCopyJournal(self._sessions.brokers, COPIES, source=one.instance_id, target=other.instance_id)
+        journal = CopyJournal(self._sessions.brokers, COPIES, source=one.instance_id, target=other.instance_id)
         copier = LedgerCopier(
             self._jvm(),
             one,

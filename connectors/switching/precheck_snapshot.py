@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournalError, ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyJournalError
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirm_provenance, deleted_from_target
@@ -133,7 +133,7 @@ class _SnapshotReader:
         """Add which found ledgers are Headgate's own copies; none if the journal cannot be read."""
         if not found.provenances or seen.source.instance_id is None or seen.target.instance_id is None:
             return seen
-        journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
+        journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
             ledgers, intents, proved = confirm_provenance(found, journal)
         except CopyJournalError as error:
@@ -149,7 +149,7 @@ class _SnapshotReader:
         """Add which missing ledgers the target once had, because the policy may have lost its checkpoint."""
         if seen.source.instance_id is None or seen.target.instance_id is None:
             return seen
-        journal = ZnodeCopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
+        journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
             return replace(seen, deleted=deleted_from_target(journal, missing))
         except CopyJournalError as error:

@@ -5,11 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from deploy.commands.terminal import Terminal
 from deploy.demo.load import Load
 from deploy.demo.screen import Screen
 from deploy.demo.servers import TOPIC, Servers
 from deploy.demo.story import DemoSample, DemoSizes, Phase, Story
 from deploy.demo.volume import DemoVolume
+from policies.bookie_disks import BookieThrottle
 from policies.decisions import Decision
 from policies.throttle import ThrottleFactor
 from policies.units import human_seconds
@@ -25,7 +27,35 @@ class DemoFailedError(Exception):
     """The story did not reach its end. The message says what happened instead, in a sentence or two."""
 
 
-class Director:
+class LoopWatcher:
+    """Waits until the loop runs, and follows its decisions; those of `kind` have a factor."""
+
+    def __init__(self, terminal: Terminal, kind: type[ThrottleFactor | BookieThrottle]) -> None:
+        self._terminal = terminal
+        self._kind = kind
+        self._everything_runs = threading.Event()
+        self._factor = 1.0
+
+    def start_producers(self) -> None:
+        """Let the producers begin; called when every component is ready."""
+        self._terminal.ready()
+        self._everything_runs.set()
+
+    def show_decision(self, decision: Decision, caught_up: bool) -> None:
+        """Show a decision of the loop and remember its factor."""
+        if isinstance(decision, self._kind):
+            self._factor = decision.factor
+        self._terminal.decision(decision, caught_up)
+
+    def await_start(self, stop: threading.Event) -> bool:
+        """Wait until the producers may begin; return False if `stop` was set before."""
+        while not self._everything_runs.wait(_SAMPLE_SECONDS):
+            if stop.is_set():
+                return False
+        return True
+
+
+class Director(LoopWatcher):
     """The demo's own component, which runs beside those of the loop.
 
     Args:
@@ -39,31 +69,19 @@ class Director:
     def __init__(
         self, sizes: DemoSizes, servers: Servers, volume: DemoVolume, quota: Callable[[], int | None], screen: Screen
     ) -> None:
+        super().__init__(screen, ThrottleFactor)
         self._sizes = sizes
         self._servers = servers
         self._volume = volume
         self._quota = quota
         self._screen = screen
         self._story = Story(sizes.load)
-        self._factor = 1.0
         self._taken: deque[tuple[float, int]] = deque(maxlen=_RATE_SAMPLES + 1)
-        self._everything_runs = threading.Event()
 
     @property
     def is_over(self) -> bool:
         """Whether the story has come to its end."""
         return self._story.phase is Phase.DONE
-
-    def start_producers(self) -> None:
-        """Let the producers begin; called when every component is ready."""
-        self._screen.ready()
-        self._everything_runs.set()
-
-    def show_decision(self, decision: Decision, caught_up: bool) -> None:
-        """Show a decision of the loop and remember its factor."""
-        if isinstance(decision, ThrottleFactor):
-            self._factor = decision.factor
-        self._screen.decision(decision, caught_up)
 
     def run(self, stop: threading.Event, over: Callable[[], None]) -> None:
         """Run until `stop` is set; call `over` at the end of the story.
@@ -71,9 +89,8 @@ class Director:
         Raises:
             DemoFailedError: the story does not reach its end.
         """
-        while not self._everything_runs.wait(_SAMPLE_SECONDS):
-            if stop.is_set():
-                return
+        if not self.await_start(stop):
+            return
         self._screen.begin(Phase.FILL)
         servers = self._servers.watched.bootstrap_servers
         with Load(servers, TOPIC, self._sizes.load) as load, self._screen:

@@ -1,17 +1,19 @@
 """`headgate demo --pulsar`: real bookies on small disks fill up; publishing is slowed until there is space again."""
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.component import Component
-from connectors.kafka.publisher import observations_to
-from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.publisher import Publisher, observations_to
 from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.demo.ending import Shutdown, temporary_folder
@@ -19,24 +21,19 @@ from deploy.demo.followers import AuditFollower
 from deploy.demo.pulsar_load import pulsar_clients
 from deploy.demo.pulsar_servers import CLUSTER, ENSEMBLE, PulsarServers, running_pulsar
 from deploy.demo.pulsar_story import LOAD_BYTES_PER_SECOND, SOFT_USED, PulsarDirector
-from deploy.demo.run import DemoSettings, is_alone, keep_log_of_failure
+from deploy.demo.run import DemoSettings, keep_log_of_failure, run_loop
 from deploy.demo.volume import small_volume
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, fetch_jars
 from deploy.java.jvm import find_java
 from deploy.java.pulsar_jars import ensure_pulsar_jars, pulsar_folder
-from deploy.processes.act import Actuators
-from deploy.processes.connections import Connections
-from deploy.processes.exporting import exporting
 from deploy.processes.logs import set_up_logging
-from deploy.processes.running import new_registry, publishing, run_components, serving
-from deploy.query.components import query_components
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
 from policies.bookie_disks import BookieDisks
 from policies.bookie_disks.publish_events import PublishApplication
 from policies.errors import UserError
-from policies.registry import AUDIT, observed_topic
+from policies.registry import observed_topic
 from policies.units import human_bytes
 
 _BOOKIES = 3
@@ -122,33 +119,16 @@ def _make_settings(folder: Path, jars_dir: Path, kafka: EmbeddedKafka, servers: 
 
 def _run_story(settings: Settings, director: PulsarDirector, terminal: Terminal, shutdown: Shutdown) -> bool:
     """Run the loop until the story ends or a signal comes; return whether the story has ended."""
-    with ExitStack() as stack:
-        sessions = SparkSessions(settings)
-        stack.callback(sessions.close)
-        create_topics(settings.loop_kafka(), settings.topics)
-        terminal.step("starting the loop: collector, Spark query, publish actuator")
-        registry = new_registry()
-        publisher = stack.enter_context(publishing(settings, registry))
-        connections = stack.enter_context(Connections(settings))
-        audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), PublishApplication, terminal.step)
-        export = exporting(settings, registry, publisher, director.show_decision)
+
+    def watch(registry: CollectorRegistry, publisher: Publisher) -> Sequence[Component]:
         topic = settings.topics.topic(observed_topic(BookieDisks))
         publish = observations_to(publisher.publish, topic, connectors.bookie_disks.collector.SOURCE)
         cluster = settings.clusters[CLUSTER]
         watched, pulsar = cluster.setting(WatchedBookieDisks), cluster.pulsar
         assert watched is not None and pulsar is not None  # noqa: S101, PT018 - both are set above
         collector = BookieDisksCollector(CLUSTER, watched, pulsar, publish, PollMetrics(registry))
-        actuators = Actuators(settings, registry, publisher, connections)
-        components = [
-            Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
-            Component("collector", collector.run),
-            *query_components(settings, registry, sessions, publisher, is_alone),
-            *actuators.components_of("bookie_disks", frozenset({CLUSTER}), registry, is_alone),
-            *export.components,
-            Component("audit follower", audit.run),
-        ]
-        server = stack.enter_context(serving(settings, registry, components, export.site))
-        terminal.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
-        shutdown.in_order = True
-        run_components(components, shutdown.stop, on_ready=director.start_producers)
-        return director.is_over
+        return (Component("collector", collector.run),)
+
+    follow = partial(AuditFollower, kind=PublishApplication, on_sentence=terminal.step)
+    with closing(SparkSessions(settings)) as sessions:
+        return run_loop(settings, sessions, "bookie_disks", director, terminal, follow, watch, shutdown)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from py4j.java_gateway import JavaGateway
 
 from deploy.commands.terminal import Terminal
-from deploy.demo.director import DemoFailedError
+from deploy.demo.director import DemoFailedError, LoopWatcher
 from deploy.demo.pulsar_load import PulsarLoad
 from deploy.demo.pulsar_servers import NAMESPACE, PulsarServers
 from deploy.demo.volume import DemoVolume
 from policies.bookie_disks import BookieThrottle
-from policies.decisions import Decision
 from policies.units import human_bytes, human_seconds
 
 LOAD_BYTES_PER_SECOND = 6_000_000
@@ -32,7 +31,7 @@ _PRINT_SECONDS = 5.0
 _PATIENCE_SECONDS = 300.0
 
 
-class PulsarDirector:
+class PulsarDirector(LoopWatcher):
     """Runs the producers, and frees space when the story asks for it.
 
     Args:
@@ -45,28 +44,15 @@ class PulsarDirector:
     def __init__(
         self, servers: PulsarServers, gateway: JavaGateway, disks: Sequence[DemoVolume], terminal: Terminal
     ) -> None:
+        super().__init__(terminal, BookieThrottle)
         self._servers = servers
         self._gateway = gateway
         self._disks = disks
-        self._terminal = terminal
-        self._factor = 1.0
         self._most_used = 0.0
-        self._everything_runs = threading.Event()
         self._print_at = 0.0
         self._deadline = float("inf")
         self.is_over = False
         """Whether the story has come to its end."""
-
-    def start_producers(self) -> None:
-        """Let the producers begin; called when every component is ready."""
-        self._terminal.ready()
-        self._everything_runs.set()
-
-    def show_decision(self, decision: Decision, caught_up: bool) -> None:
-        """Show a decision of the loop and remember its factor."""
-        if isinstance(decision, BookieThrottle):
-            self._factor = decision.factor
-        self._terminal.decision(decision, caught_up)
 
     def run(self, stop: threading.Event, over: Callable[[], None]) -> None:
         """Tell the story until its end or until `stop` is set; call `over` at the end.
@@ -74,9 +60,8 @@ class PulsarDirector:
         Raises:
             DemoFailedError: the story does not reach its end.
         """
-        while not self._everything_runs.wait(_LOOK_SECONDS):
-            if stop.is_set():
-                return
+        if not self.await_start(stop):
+            return
         self._deadline = time.monotonic() + _PATIENCE_SECONDS
         self.is_over = all(self._tell(stop))
         over()

@@ -3,8 +3,9 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 import connectors.kafka.log_dirs
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.component import Component
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
 from connectors.version import VERSION
 from deploy.commands.console import sentence_console
+from deploy.commands.terminal import Terminal
 from deploy.demo.director import DemoFailedError, Director
 from deploy.demo.ending import Shutdown, temporary_folder
 from deploy.demo.followers import AuditFollower, QuotaFollower
+from deploy.demo.pulsar_story import PulsarDirector
 from deploy.demo.screen import Screen
 from deploy.demo.servers import Servers, running_servers
 from deploy.demo.story import NEXT, DemoSizes, describe_volume
@@ -118,35 +122,56 @@ def _run_story(
         screen.step(f"a broker on that disk ready on {servers.watched.bootstrap_servers}")
         screen.step(f"a broker for Headgate's own topics ready on {servers.loop.bootstrap_servers}")
         settings = _settings(folder, jars_dir, servers)
+        quota = QuotaFollower(servers.watched.bootstrap_servers)
+        director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
+
+        def watch(registry: CollectorRegistry, publisher: Publisher) -> Sequence[Component]:
+            return (_collector(settings, registry, publisher, volume), Component("quota follower", quota.run))
+
+        follow = partial(AuditFollower, kind=QuotaApplication, on_sentence=screen.show_action)
+        return run_loop(settings, sessions, "throttle", director, screen, follow, watch, shutdown)
+
+
+def run_loop(
+    settings: Settings,
+    sessions: SparkSessions,
+    policy: str,
+    director: Director | PulsarDirector,
+    terminal: Terminal,
+    follow: Callable[[KafkaConnection, str], AuditFollower],
+    watch: Callable[[CollectorRegistry, Publisher], Sequence[Component]],
+    shutdown: Shutdown,
+) -> bool:
+    """Run the loop of one policy until the story ends or a signal comes; return whether the story has ended.
+
+    `follow` makes the follower of the actuator's reports, `watch` the collector and what else the story needs.
+    """
+
+    def is_alone(*_cluster: str) -> bool:
+        return True  # no other process decides or acts in the demo
+
+    with ExitStack() as stack:
         create_topics(settings.loop_kafka(), settings.topics)
-        screen.step("starting the loop: collector, Spark query, quota actuator")
+        terminal.step("starting the loop: collector, Spark query, actuator")
         registry = new_registry()
         publisher = stack.enter_context(publishing(settings, registry))
         connections = stack.enter_context(Connections(settings))
-        quota = QuotaFollower(servers.watched.bootstrap_servers)
-        audit = AuditFollower(settings.loop_kafka(), settings.topics.topic(AUDIT), QuotaApplication, screen.show_action)
-        director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
+        audit = follow(settings.loop_kafka(), settings.topics.topic(AUDIT))
         export = exporting(settings, registry, publisher, director.show_decision)
         actuators = Actuators(settings, registry, publisher, connections)
         components = [
             Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
-            _collector(settings, registry, publisher, volume),
+            *watch(registry, publisher),
             *query_components(settings, registry, sessions, publisher, is_alone),
-            *actuators.components_of("throttle", frozenset({CLUSTER}), registry, is_alone),
+            *actuators.components_of(policy, frozenset({CLUSTER}), registry, is_alone),
             *export.components,
-            Component("quota follower", quota.run),
             Component("audit follower", audit.run),
         ]
         server = stack.enter_context(serving(settings, registry, components, export.site))
-        screen.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
+        terminal.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
         shutdown.in_order = True
         run_components(components, shutdown.stop, on_ready=director.start_producers)
         return director.is_over
-
-
-def is_alone(*_cluster: str) -> bool:
-    """Always true: no other process decides or acts in the demo."""
-    return True
 
 
 def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:

@@ -15,6 +15,7 @@ from connectors.collection.poll_metrics import PollMetrics
 from deploy.commands.console import SafeConsole
 from deploy.policy_commands.placement import read_cluster
 from deploy.settings.application import Settings
+from policies.bookie_disks.emit import describe_bookie
 from policies.bookie_disks.facts import list_groups
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
@@ -109,15 +110,5 @@ def _as_json(verdict: GroupVerdict) -> dict[str, Any]:
         "ensemble": verdict.group.ensemble,
         "namespaces": verdict.group.count,
         "decides": verdict.decisive.name if verdict.decisive else None,
-        "bookies": [
-            {
-                "bookie": bookie.name,
-                "factor": bookie.factor,
-                "read_only": bookie.facts.state.is_read_only,
-                "dir": bookie.tightest.state.log_dir if bookie.tightest else None,
-                "usable_bytes": bookie.tightest.state.usable_bytes if bookie.tightest else None,
-                "total_bytes": bookie.tightest.state.total_bytes if bookie.tightest else None,
-            }
-            for bookie in verdict.ranked.known
-        ],
+        "bookies": [describe_bookie(bookie) for bookie in verdict.ranked.known],
     }

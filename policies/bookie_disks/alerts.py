@@ -62,22 +62,15 @@ class DiskAlertContext:
         return f"{name_dir(*each.key)} of {self.cluster} has {human_bytes(each.state.usable_bytes)} free"
 
     def make(
-        self, alert: str, severity: Severity, reason: str, bookie: BookieVerdict, each: DirVerdict, summary: str
+        self, alert: str, severity: Severity, reason: str, bookie: BookieVerdict, summary: str, each: DirVerdict | None
     ) -> Condition:
-        """Make the condition of an alert about a dir."""
-        labels = {"cluster": self.cluster, "bookie": each.key[0], "dir": each.key[1]}
-        read_id = bookie.facts.state.read_id
-        evidence = (read_id,) if read_id else ()
-        return Condition(alert, self.name_subject(each), severity, reason, summary, labels, evidence)
-
-    def make_of_bookie(
-        self, alert: str, severity: Severity, reason: str, bookie: BookieVerdict, summary: str
-    ) -> Condition:
-        """Make the condition of an alert about a bookie."""
+        """Make the condition of an alert about a dir, or about a bookie."""
         state = bookie.facts.state
-        labels = {"cluster": self.cluster, "bookie": state.bookie}
-        evidence = tuple(i for i in (state.tried_id,) if i)
-        return Condition(alert, f"{self.cluster}/{state.bookie}", severity, reason, summary, labels, evidence)
+        subject, labels = f"{self.cluster}/{state.bookie}", {"cluster": self.cluster, "bookie": state.bookie}
+        if each is not None:
+            subject, labels["dir"] = self.name_subject(each), each.key[1]
+        evidence = tuple(i for i in (state.tried_id if each is None else state.read_id,) if i)
+        return Condition(alert, subject, severity, reason, summary, labels, evidence)
 
 
 def find_conditions(
@@ -104,7 +97,7 @@ def _find_bookie_conditions(context: DiskAlertContext, bookie: BookieVerdict) ->
         if each.is_unreadable(bookie.facts):
             unread_for = format_duration(context.settings.validity)
             summary = f"{name} answers, but has not read {each.key[1]} for {unread_for}"
-            yield context.make(UNREAD, Severity.WARNING, "unreadable", bookie, each, summary)
+            yield context.make(UNREAD, Severity.WARNING, "unreadable", bookie, summary, each)
         if each.freshness is Freshness.NEVER_READ:
             continue
         yield from _find_limits_reached(context, bookie, each)
@@ -112,11 +105,11 @@ def _find_bookie_conditions(context: DiskAlertContext, bookie: BookieVerdict) ->
         yield from _find_suspended(context, bookie, each)
     if state.is_read_only:
         summary = f"{name} is read-only and takes no new data"
-        yield context.make_of_bookie(READ_ONLY, Severity.WARNING, "read_only", bookie, summary)
+        yield context.make(READ_ONLY, Severity.WARNING, "read_only", bookie, summary, None)
     if bookie.facts.is_unread:
         why = state.outcome if state.outcome not in ("", "ok") else "silence"
         summary = f"the disks of {name} are unread for {format_duration(context.settings.validity)} ({why})"
-        yield context.make_of_bookie(UNREAD, Severity.WARNING, why, bookie, summary)
+        yield context.make(UNREAD, Severity.WARNING, why, bookie, summary, None)
 
 
 def _find_limits_reached(context: DiskAlertContext, bookie: BookieVerdict, each: DirVerdict) -> Iterator[Condition]:
@@ -124,10 +117,10 @@ def _find_limits_reached(context: DiskAlertContext, bookie: BookieVerdict, each:
     free = context.describe_free(each)
     if hard and _is_below(context, BELOW_HARD, each, hard):
         summary = f"{free}, hard limit {human_bytes(hard.in_bytes(total))}"
-        yield context.make(BELOW_HARD, Severity.CRITICAL, "hard_limit", bookie, each, summary)
+        yield context.make(BELOW_HARD, Severity.CRITICAL, "hard_limit", bookie, summary, each)
     if soft and _is_below(context, BELOW_SOFT, each, soft):
         summary = f"{free}, soft limit {human_bytes(soft.in_bytes(total))}"
-        yield context.make(BELOW_SOFT, Severity.WARNING, "soft_limit", bookie, each, summary)
+        yield context.make(BELOW_SOFT, Severity.WARNING, "soft_limit", bookie, summary, each)
 
 
 def _is_below(context: DiskAlertContext, alert: str, each: DirVerdict, limit: Limit) -> bool:
@@ -144,7 +137,7 @@ def _find_full_soon(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
         return
     if is_full_soon(seconds, context.settings, is_firing=context.is_firing(FILLS_SOON, each)):
         summary = f"{context.describe_free(each)} and is full in {human_seconds(seconds)} at its present rate"
-        yield context.make(FILLS_SOON, Severity.WARNING, "trend", bookie, each, summary)
+        yield context.make(FILLS_SOON, Severity.WARNING, "trend", bookie, summary, each)
 
 
 def _find_suspended(context: DiskAlertContext, bookie: BookieVerdict, each: DirVerdict) -> Iterator[Condition]:
@@ -158,7 +151,7 @@ def _find_suspended(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
             f"{context.describe_free(each)}: {used:.0%} are used, and from {share:.0%} on the bookie suspends "
             "compaction, so deleting data may free no space"
         )
-        yield context.make(SUSPENDED, Severity.CRITICAL, "compaction", bookie, each, summary)
+        yield context.make(SUSPENDED, Severity.CRITICAL, "compaction", bookie, summary, each)
 
 
 def _find_group_conditions(context: DiskAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:

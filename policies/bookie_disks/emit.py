@@ -1,4 +1,4 @@
-"""Publishes a decision about a group if it differs from the one in force or its heartbeat is due, or perhaps a note."""
+"""Makes the decision about a group, and publishes it if that is due."""
 
 from datetime import datetime
 from functools import partial
@@ -124,11 +124,20 @@ def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:
         "raw_factor": verdict.raw_factor,
         "hard": as_settings(settings.hard),
         "soft": as_settings(settings.soft),
-        "bookies": [_describe_bookie(each) for each in verdict.ranked.known[first : first + EVIDENCE_LIMIT]],
+        "bookies": [
+            describe_bookie(each) | {"read_at": _read_at(each)}
+            for each in verdict.ranked.known[first : first + EVIDENCE_LIMIT]
+        ],
     }
 
 
-def _describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
+def _read_at(bookie: BookieVerdict) -> str | None:
+    read_ms = bookie.facts.state.read_ms
+    return None if read_ms == NEVER else format_instant(from_millis(read_ms))
+
+
+def describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
+    """Describe a bookie by the dir that decided its factor."""
     tightest, state = bookie.tightest, bookie.facts.state
     return {
         "bookie": bookie.name,
@@ -137,5 +146,4 @@ def _describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
         "dir": tightest.state.log_dir if tightest else None,
         "usable_bytes": tightest.state.usable_bytes if tightest else None,
         "total_bytes": tightest.state.total_bytes if tightest else None,
-        "read_at": None if state.read_ms == NEVER else format_instant(from_millis(state.read_ms)),
     }

@@ -23,10 +23,10 @@ from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
 from connectors.bookkeeper.copy_journal import (
     PROVENANCE,
     CopiedLedger,
+    CopyJournal,
     CopyJournalConflictError,
     CopyJournalError,
     CopyRecord,
-    ZnodeCopyJournal,
 )
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
@@ -78,11 +78,9 @@ class Two:
         finally:
             copier.close()
 
-    def journal(self, source: str | None = None) -> ZnodeCopyJournal:
+    def journal(self, source: str | None = None) -> CopyJournal:
         source = source or self.cluster(self.old).instance_id
-        return ZnodeCopyJournal(
-            self.session, "/headgate/copies", source=source, target=self.cluster(self.new).instance_id
-        )
+        return CopyJournal(self.session, "/headgate/copies", source=source, target=self.cluster(self.new).instance_id)
 
     def tree(self, servers: str) -> dict[str, tuple[bytes, Any]]:
         """Every znode of a cluster's metadata, with its data and all of its stat."""
@@ -255,7 +253,7 @@ def test_a_cluster_is_not_copied_into_itself(two: Two) -> None:
 class KillsAfterIntent:
     """A journal, and a JVM that is killed as soon as an intent is written."""
 
-    def __init__(self, journal: ZnodeCopyJournal, jvm: BookKeeperJvm) -> None:
+    def __init__(self, journal: CopyJournal, jvm: BookKeeperJvm) -> None:
         self._journal, self._jvm, self._armed = journal, jvm, True
 
     def __getattr__(self, name: str) -> Any:
@@ -273,7 +271,7 @@ class KillsAfterIntent:
 class FailsToComplete:
     """A journal that cannot be written when copies are complete, once."""
 
-    def __init__(self, journal: ZnodeCopyJournal) -> None:
+    def __init__(self, journal: CopyJournal) -> None:
         self._journal, self._armed = journal, True
 
     def __getattr__(self, name: str) -> Any:
@@ -579,7 +577,7 @@ def past_taken_ids(two: Two) -> None:
 class StopsAfterIntent:
     """A journal whose user dies as soon as it has written an intent, once."""
 
-    def __init__(self, journal: ZnodeCopyJournal) -> None:
+    def __init__(self, journal: CopyJournal) -> None:
         self._journal, self._armed = journal, True
 
     def __getattr__(self, name: str) -> Any:
@@ -793,7 +791,7 @@ def test_a_journal_that_is_away_lets_nothing_be_created(two: Two, ledger_id: int
     away = ZooKeeperConnection(servers=f"127.0.0.1:{free_port}", timeout="0.5s")
     session = ZooKeeperSession("away", away)
     source, target = two.cluster(two.old), two.cluster(two.new)
-    journal = ZnodeCopyJournal(session, "/x", source=source.instance_id, target=target.instance_id)
+    journal = CopyJournal(session, "/x", source=source.instance_id, target=target.instance_id)
     copier = LedgerCopier(two.jvm, source, target, journal)
     try:
         assert copier.copy(ledger_id).outcome is CopyOutcome.JOURNAL_FAILED

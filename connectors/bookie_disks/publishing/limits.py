@@ -120,14 +120,14 @@ class PublishLimits(ABC):
         """Close all connections."""
         self._admin.close()
 
+    def record_places(self) -> Mapping[str, str]:
+        """Return the namespace with the record of each target."""
+        return {name: name for name in self._admin.list_namespaces()}
+
     def records(self) -> FoundRecords:
         """Find the records of all targets."""
-        return self._find_records({name: name for name in self._admin.list_namespaces()})
-
-    def _find_records(self, namespaces: Mapping[str, str]) -> FoundRecords:
-        """Find the records of targets, given the namespace of each."""
         found = FoundRecords({}, {})
-        for target, namespace in namespaces.items():
+        for target, namespace in self.record_places().items():
             try:
                 record = self._admin.record(namespace, self.record_name)
             except DamagedRecordError as error:
@@ -139,11 +139,11 @@ class PublishLimits(ABC):
 
     def write_record(self, target: str, record: PublishRecord) -> None:
         """Write a target's record."""
-        self._admin.write_record(target, self.record_name, record)
+        self._admin.write_record(_record_place(target), self.record_name, record)
 
     def delete_record(self, target: str) -> None:
         """Delete a target's record."""
-        self._admin.delete_record(target, self.record_name)
+        self._admin.delete_record(_record_place(target), self.record_name)
 
     def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:
         """Return the group of each namespace of the groups to slow down.
@@ -204,17 +204,9 @@ class BrokerLimits(PublishLimits):
 
     record_name = "headgate-broker-publish-rate"
 
-    def records(self) -> FoundRecords:
-        """Find the record."""
-        return self._find_records({BROKERS: SYSTEM})
-
-    def write_record(self, target: str, record: PublishRecord) -> None:  # noqa: ARG002 - there is one target
-        """Write the record."""
-        self._admin.write_record(SYSTEM, self.record_name, record)
-
-    def delete_record(self, target: str) -> None:  # noqa: ARG002 - there is one target
-        """Delete the record."""
-        self._admin.delete_record(SYSTEM, self.record_name)
+    def record_places(self) -> Mapping[str, str]:
+        """Return the one target."""
+        return {BROKERS: SYSTEM}
 
     def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the brokers, by the first of the groups to slow down; the caller chooses the least factor."""
@@ -290,6 +282,10 @@ def name_resource_group(group: str) -> str:
     """Return the name of a placement group's resource group; two groups never have the same one."""
     plain = _NO_PLAIN_NAME.sub("-", group)
     return f"{_GROUP_PREFIX}{plain}" if plain == group else f"{_GROUP_PREFIX}{plain}-{crc32(group.encode()):08x}"
+
+
+def _record_place(target: str) -> str:
+    return SYSTEM if target == BROKERS else target
 
 
 def _path(namespace: str) -> str:

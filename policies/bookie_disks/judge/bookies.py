@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from policies.bookie_disks.facts import BookieFacts, DirFacts, facts
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey
-from policies.free_space.dead_time import Projection, project
-from policies.free_space.limits import LimitHit, assess
+from policies.free_space.dead_time import Projection, judge_space
+from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness
 from policies.units import millis_of
 
@@ -187,14 +187,8 @@ def _judge_dir(
         is_counting = each.departed_ms is None and now_ms >= each.overdue_ms
         known = (each.key, state, each.freshness, None, None, each.overdue_ms)
         return DirVerdict(*known, LimitHit.NONE, settings.fallback) if is_counting else None
-    ahead = project(state, each.full_ms, interval_ms, settings)
-    usable_bytes = ahead.usable_bytes if ahead else state.usable_bytes
-    hit, factor = assess(usable_bytes, state.total_bytes, settings.hard, settings.soft)
-    stale_ms = state.read_ms + millis_of(settings.validity)
-    if each.freshness is Freshness.STALE or (each.departed_ms is not None and each.departed_ms >= stale_ms):
-        # Silence never opens a gate that a reading closed. A dir that left while it was stale goes on counting as that.
-        factor = min(settings.fallback, factor)
-    return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, None, hit, factor, ahead)
+    space = judge_space(state, each.freshness, each.departed_ms, each.full_ms, interval_ms, settings)
+    return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, None, *space)
 
 
 def _counts(verdict: DirVerdict, settings: BookieDisksSettings, now_ms: int, stopped_by: Container[DirKey]) -> bool:

@@ -2,8 +2,8 @@
 
 from collections.abc import Container
 
-from policies.free_space.dead_time import Projection, project
-from policies.free_space.limits import LimitHit, assess
+from policies.free_space.dead_time import Projection, judge_space
+from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness
 from policies.throttle.facts import BrokerFacts, VolumeFacts, stand_in
 from policies.throttle.settings import ThrottleSettings
@@ -76,12 +76,6 @@ def _judge(
         is_counting = volume.departed_ms is None and now_ms >= volume.overdue_ms
         known = (volume.key, volume.read_id, volume.state, freshness, None, None, volume.overdue_ms)
         return VolumeVerdict(*known, LimitHit.NONE, settings.fallback) if is_counting else None
-    ahead = project(volume.state, volume.full_ms, interval_ms, settings)
-    hit, factor = assess(
-        ahead.usable_bytes if ahead else state.usable_bytes, state.total_bytes, settings.hard, settings.soft
-    )
-    if freshness is Freshness.STALE:
-        # Silence never opens a gate that a reading closed.
-        factor = min(settings.fallback, factor)
     key, departed_ms = volume.key, volume.departed_ms
-    return VolumeVerdict(key, volume.read_id, state, freshness, departed_ms, volume.full_ms, None, hit, factor, ahead)
+    space = judge_space(state, freshness, departed_ms, volume.full_ms, interval_ms, settings)
+    return VolumeVerdict(key, volume.read_id, state, freshness, departed_ms, volume.full_ms, None, *space)

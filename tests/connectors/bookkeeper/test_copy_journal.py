@@ -8,10 +8,10 @@ from kazoo.exceptions import ConnectionLoss
 from connectors.bookkeeper.copy_journal import (
     COPIES,
     CopiedLedger,
+    CopyJournal,
     CopyJournalConflictError,
     CopyJournalError,
     CopyRecord,
-    ZnodeCopyJournal,
 )
 from policies.switching.ledger_paths import Layout, path_of
 from tests.connectors.switching.memory_zookeeper import Server
@@ -27,15 +27,15 @@ def server() -> Server:
 
 
 @pytest.fixture
-def journal(server: Server) -> ZnodeCopyJournal:
-    return ZnodeCopyJournal(server.session(), f"{COPIES}/", source=SOURCE, target=TARGET)
+def journal(server: Server) -> CopyJournal:
+    return CopyJournal(server.session(), f"{COPIES}/", source=SOURCE, target=TARGET)
 
 
-def test_a_ledger_that_was_never_meant_to_be_copied_has_no_record(journal: ZnodeCopyJournal) -> None:
+def test_a_ledger_that_was_never_meant_to_be_copied_has_no_record(journal: CopyJournal) -> None:
     assert journal.find(LEDGER) is None
 
 
-def test_an_intent_is_found_again_as_it_was_written(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_an_intent_is_found_again_as_it_was_written(journal: CopyJournal, server: Server) -> None:
     intended = journal.intend(LEDGER)
     assert journal.find(LEDGER) == intended
     assert (intended.source, intended.target, intended.copied, intended.id_in_target) == (SOURCE, TARGET, None, LEDGER)
@@ -43,17 +43,17 @@ def test_an_intent_is_found_again_as_it_was_written(journal: ZnodeCopyJournal, s
     assert ZNODE in server.tree
 
 
-def test_an_earlier_intent_stands_with_its_token_and_its_id_in_the_target(journal: ZnodeCopyJournal) -> None:
+def test_an_earlier_intent_stands_with_its_token_and_its_id_in_the_target(journal: CopyJournal) -> None:
     first = journal.intend(LEDGER, target_id=7)
     assert journal.intend(LEDGER, target_id=8) == first
     assert first.id_in_target == 7
 
 
-def test_no_two_intents_have_one_token(journal: ZnodeCopyJournal) -> None:
+def test_no_two_intents_have_one_token(journal: CopyJournal) -> None:
     assert journal.intend(1).token != journal.intend(2).token
 
 
-def test_a_copy_that_was_found_equal_is_written_down_once(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_a_copy_that_was_found_equal_is_written_down_once(journal: CopyJournal, server: Server) -> None:
     completed = journal.complete(journal.intend(LEDGER), COPIED)
     assert journal.find(LEDGER) == completed
     writes = server.zxid
@@ -61,9 +61,7 @@ def test_a_copy_that_was_found_equal_is_written_down_once(journal: ZnodeCopyJour
     assert server.zxid == writes
 
 
-def test_many_intents_are_written_together_and_are_each_as_it_was_written(
-    journal: ZnodeCopyJournal, server: Server
-) -> None:
+def test_many_intents_are_written_together_and_are_each_as_it_was_written(journal: CopyJournal, server: Server) -> None:
     journal.intend(LEDGER)  # their folder is there
     writes = server.zxid
     intended = journal.intend_all(range(1, 5))
@@ -73,10 +71,10 @@ def test_many_intents_are_written_together_and_are_each_as_it_was_written(
 
 
 def test_of_many_intents_an_earlier_one_and_anothers_stand_and_the_rest_is_written(
-    journal: ZnodeCopyJournal, server: Server
+    journal: CopyJournal, server: Server
 ) -> None:
     earlier = journal.intend(1, target_id=7)
-    ZnodeCopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(2)
+    CopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(2)
     first, second, third = journal.intend_all([1, 2, 3])
     assert first == earlier
     assert isinstance(second, CopyJournalConflictError)
@@ -84,11 +82,11 @@ def test_of_many_intents_an_earlier_one_and_anothers_stand_and_the_rest_is_writt
     assert journal.find(3) is not None
 
 
-def test_where_their_folder_is_missing_intents_make_it(journal: ZnodeCopyJournal) -> None:
+def test_where_their_folder_is_missing_intents_make_it(journal: CopyJournal) -> None:
     assert list(journal.intend_all([1, 10**9])) == [journal.find(1), journal.find(10**9)]
 
 
-def test_many_copies_that_were_found_equal_are_written_down_together(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_many_copies_that_were_found_equal_are_written_down_together(journal: CopyJournal, server: Server) -> None:
     copies = [(journal.intend(each), COPIED) for each in range(4)]
     writes = server.zxid
     completed = journal.complete_all(copies)
@@ -99,7 +97,7 @@ def test_many_copies_that_were_found_equal_are_written_down_together(journal: Zn
 
 
 def test_of_many_copies_one_that_others_changed_is_a_conflict_and_the_rest_is_written_down(
-    journal: ZnodeCopyJournal, server: Server
+    journal: CopyJournal, server: Server
 ) -> None:
     copies = [(journal.intend(each), COPIED) for each in (1, LEDGER, 3)]
     server.write(ZNODE, server.tree[ZNODE][0])
@@ -109,7 +107,7 @@ def test_of_many_copies_one_that_others_changed_is_a_conflict_and_the_rest_is_wr
     assert all(isinstance(each, CopyRecord) and each.copied == COPIED for each in (first, third))
 
 
-def test_what_others_changed_since_is_not_overwritten(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_what_others_changed_since_is_not_overwritten(journal: CopyJournal, server: Server) -> None:
     intended = journal.intend(LEDGER)
     server.write(ZNODE, server.tree[ZNODE][0])
     with pytest.raises(CopyJournalConflictError, match="changed by others"):
@@ -118,7 +116,7 @@ def test_what_others_changed_since_is_not_overwritten(journal: ZnodeCopyJournal,
         journal.forget(intended)
 
 
-def test_what_is_forgotten_is_gone_and_forgetting_it_again_is_nothing(journal: ZnodeCopyJournal) -> None:
+def test_what_is_forgotten_is_gone_and_forgetting_it_again_is_nothing(journal: CopyJournal) -> None:
     intended = journal.intend(LEDGER)
     journal.forget(intended)
     assert journal.find(LEDGER) is None
@@ -127,8 +125,8 @@ def test_what_is_forgotten_is_gone_and_forgetting_it_again_is_nothing(journal: Z
         journal.complete(intended, COPIED)
 
 
-def test_a_copy_of_another_source_is_a_conflict_and_stays(journal: ZnodeCopyJournal, server: Server) -> None:
-    other = ZnodeCopyJournal(server.session(), COPIES, source="another", target=TARGET)
+def test_a_copy_of_another_source_is_a_conflict_and_stays(journal: CopyJournal, server: Server) -> None:
+    other = CopyJournal(server.session(), COPIES, source="another", target=TARGET)
     theirs = other.intend(LEDGER)
     with pytest.raises(CopyJournalConflictError, match="journalled as a copy from another"):
         journal.intend(LEDGER)
@@ -139,7 +137,7 @@ def test_a_copy_of_another_source_is_a_conflict_and_stays(journal: ZnodeCopyJour
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff", b"null"])
 def test_a_damaged_record_is_named_and_never_taken_for_none(
-    journal: ZnodeCopyJournal, server: Server, damage: bytes
+    journal: CopyJournal, server: Server, damage: bytes
 ) -> None:
     journal.intend(LEDGER)
     server.write(ZNODE, damage)
@@ -147,7 +145,7 @@ def test_a_damaged_record_is_named_and_never_taken_for_none(
         journal.find(LEDGER)
 
 
-def test_without_zookeeper_nothing_is_said_of_a_copy(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_without_zookeeper_nothing_is_said_of_a_copy(journal: CopyJournal, server: Server) -> None:
     intended = journal.intend(LEDGER)
     server.away = ConnectionLoss()
     asked: list[Callable[[], object]] = [
@@ -164,18 +162,18 @@ def test_without_zookeeper_nothing_is_said_of_a_copy(journal: ZnodeCopyJournal, 
 
 
 def test_what_was_copied_the_other_way_came_from_the_target(server: Server) -> None:
-    back = ZnodeCopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
+    back = CopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
     back.complete(back.intend(LEDGER), COPIED)
     back.intend(LEDGER + 1)
     back.complete(back.intend(LEDGER + 2, target_id=7), COPIED)
-    foreign = ZnodeCopyJournal(server.session(), COPIES, source="third-id", target=SOURCE)
+    foreign = CopyJournal(server.session(), COPIES, source="third-id", target=SOURCE)
     foreign.complete(foreign.intend(LEDGER + 3), COPIED)
-    journal = ZnodeCopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
+    journal = CopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
     came = [journal.came_from_target(LEDGER + n) for n in range(5)]
     assert came == [True, False, False, False, False], "only a complete copy, under its own id, from that very cluster"
 
 
-def test_where_nothing_went_the_other_way_it_is_asked_once(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_where_nothing_went_the_other_way_it_is_asked_once(journal: CopyJournal, server: Server) -> None:
     assert not journal.came_from_target(LEDGER)
     server.away = ConnectionLoss()
     assert not journal.came_from_target(LEDGER + 1)

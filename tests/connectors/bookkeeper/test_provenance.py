@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournalError, ZnodeCopyJournal
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyJournalError
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.bookkeeper.provenance import NOT_OURS, confirm_provenance, deleted_from_target
 from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
@@ -17,8 +17,8 @@ def server() -> Server:
 
 
 @pytest.fixture
-def journal(server: Server) -> ZnodeCopyJournal:
-    return ZnodeCopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
+def journal(server: Server) -> CopyJournal:
+    return CopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
 
 
 def found(mark: str | None) -> FoundLedgers:
@@ -26,7 +26,7 @@ def found(mark: str | None) -> FoundLedgers:
     return FoundLedgers({LEDGER}, {LEDGER: ledger}, provenances={} if mark is None else {LEDGER: mark})
 
 
-def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: ZnodeCopyJournal) -> None:
+def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: CopyJournal) -> None:
     record = journal.intend(LEDGER)
     ledgers, intents, proved = confirm_provenance(found(record.provenance), journal)
     assert proved == {}, "its copy was not compared"
@@ -34,36 +34,36 @@ def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: ZnodeCopyJo
     assert intents == {LEDGER: CopyIntent(LEDGER, SOURCE, TARGET, record.at_ms)}
 
 
-def test_a_proved_copy_is_told_with_its_digest(journal: ZnodeCopyJournal) -> None:
+def test_a_proved_copy_is_told_with_its_digest(journal: CopyJournal) -> None:
     copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=5)
     record = journal.complete(journal.intend(LEDGER), copied)
     assert confirm_provenance(found(record.provenance), journal)[2] == {LEDGER: copied}
 
 
 @pytest.mark.parametrize("mark", [None, f"{SOURCE}/forged", "", "another/token"])
-def test_any_other_ledger_under_a_journalled_id_is_not(journal: ZnodeCopyJournal, mark: str | None) -> None:
+def test_any_other_ledger_under_a_journalled_id_is_not(journal: CopyJournal, mark: str | None) -> None:
     journal.intend(LEDGER)
     assert confirm_provenance(found(mark), journal)[0][LEDGER].provenance == NOT_OURS
 
 
-def test_a_mark_without_a_record_is_not_ours(journal: ZnodeCopyJournal) -> None:
+def test_a_mark_without_a_record_is_not_ours(journal: CopyJournal) -> None:
     ledgers, intents, _ = confirm_provenance(found(f"{SOURCE}/token"), journal)
     assert (ledgers[LEDGER].provenance, intents) == (NOT_OURS, {})
 
 
-def test_a_copy_of_another_source_is_not_ours(journal: ZnodeCopyJournal, server: Server) -> None:
-    theirs = ZnodeCopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(LEDGER)
+def test_a_copy_of_another_source_is_not_ours(journal: CopyJournal, server: Server) -> None:
+    theirs = CopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(LEDGER)
     assert confirm_provenance(found(theirs.provenance), journal)[0][LEDGER].provenance == NOT_OURS
 
 
-def test_a_journal_that_cannot_be_read_is_no_verdict(journal: ZnodeCopyJournal, server: Server) -> None:
+def test_a_journal_that_cannot_be_read_is_no_verdict(journal: CopyJournal, server: Server) -> None:
     server.away = OSError("no route to host")
     with pytest.raises(CopyJournalError):
         confirm_provenance(found("source-id/token"), journal)
 
 
-def test_what_the_target_once_had_was_deleted_there(server: Server, journal: ZnodeCopyJournal) -> None:
-    back = ZnodeCopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
+def test_what_the_target_once_had_was_deleted_there(server: Server, journal: CopyJournal) -> None:
+    back = CopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
     copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=1)
     back.complete(back.intend(LEDGER), copied)
     assert deleted_from_target(journal, {LEDGER, LEDGER + 1}) == {LEDGER}
