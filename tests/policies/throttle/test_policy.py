@@ -74,6 +74,12 @@ def test_a_silent_broker_that_is_read_again_counts_by_its_reading() -> None:
     assert run.changes() == [(0, 1.0), (300, 0.5), (400, 1.0)]
 
 
+def test_a_volume_that_leaves_while_it_is_stale_is_held_at_the_fallback() -> None:
+    run = Run(throttle(HARD, fallback_factor=0.5)).see(log_dirs(0, 2, 50 * GB)).feed(polls(5, 400, 50 * GB))
+    run.see(members(405, 1)).feed(polls(410, 4500, 50 * GB, every=60))
+    assert run.changes() == [(0, 1.0), (300, 0.5), (4005, 1.0)]
+
+
 def test_departed_volumes_are_held_and_then_forgotten() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 0), log_dirs(0, 2, 50 * GB)).see(members(60, 2))
     run.feed(polls(65, 4000, 50 * GB, broker=2, every=60))
