@@ -58,7 +58,7 @@ def _warnings(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSourc
             yield SettingsWarning(
                 ("policies", "bookie_disks", "hard"),
                 f"{share:.0%} free is not above {_SUSPENDED_FREE:.0%}, where a bookie suspends compaction by default: "
-                "then deleting data may free no space; raise it",
+                f"then deleting data on {name} may free no space; raise it",
             )
 
 
@@ -126,12 +126,10 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 
 def _informed(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSources]) -> BookieDisksSettings:
     """Add whether an actuator can carry the factor out, which the decisions' sentences state, and how fast it stops."""
-    return settings.with_defaults({name: _describe_actuator(settings, name, each) for name, each in clusters.items()})
-
-
-def _describe_actuator(settings: BookieDisksSettings, name: str, cluster: ClusterSources) -> dict[str, object]:
-    acts = _acts_on(settings, name, cluster)
-    return {"has_actuator": acts, "stop_time": _EFFECT_TIME if acts else "0s"}
+    acts = {name: _acts_on(settings, name, cluster) for name, cluster in clusters.items()}
+    return settings.with_defaults(
+        {name: {"has_actuator": each, "stop_time": _EFFECT_TIME if each else "0s"} for name, each in acts.items()}
+    )
 
 
 _EFFECT_TIME = "2s"

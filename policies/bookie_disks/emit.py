@@ -118,32 +118,28 @@ def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) ->
 
 def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:
     """Collect the limits, and the bookies around the one that decides, for the audit topic."""
-    settings, middle = verdict.settings, verdict.group.ensemble - 1
-    first = max(0, middle - EVIDENCE_LIMIT // 2)
+    settings, first = verdict.settings, max(0, verdict.group.ensemble - 1 - EVIDENCE_LIMIT // 2)
+    bookies = []
+    for bookie in verdict.ranked.known[first : first + EVIDENCE_LIMIT]:
+        read_ms = bookie.facts.state.read_ms
+        read_at = None if read_ms == NEVER else format_instant(from_millis(read_ms))
+        bookies.append({**describe_bookie(bookie), "read_at": read_at})
     return {
         "raw_factor": verdict.raw_factor,
         "hard": as_settings(settings.hard),
         "soft": as_settings(settings.soft),
-        "bookies": [
-            describe_bookie(each) | {"read_at": _read_at(each)}
-            for each in verdict.ranked.known[first : first + EVIDENCE_LIMIT]
-        ],
+        "bookies": bookies,
     }
-
-
-def _read_at(bookie: BookieVerdict) -> str | None:
-    read_ms = bookie.facts.state.read_ms
-    return None if read_ms == NEVER else format_instant(from_millis(read_ms))
 
 
 def describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
     """Describe a bookie by the dir that decided its factor."""
-    tightest, state = bookie.tightest, bookie.facts.state
+    tightest = bookie.tightest.state if bookie.tightest else None
     return {
         "bookie": bookie.name,
         "factor": bookie.factor,
-        "read_only": state.is_read_only,
-        "dir": tightest.state.log_dir if tightest else None,
-        "usable_bytes": tightest.state.usable_bytes if tightest else None,
-        "total_bytes": tightest.state.total_bytes if tightest else None,
+        "read_only": bookie.facts.state.is_read_only,
+        "dir": tightest.log_dir if tightest else None,
+        "usable_bytes": tightest.usable_bytes if tightest else None,
+        "total_bytes": tightest.total_bytes if tightest else None,
     }

@@ -54,9 +54,9 @@ class PublishAdmin(AdminApi):
         found = (name for tenant in self.tenants() for name in self.namespaces(tenant))
         return sorted(name for name in found if name != SYSTEM)
 
-    def fetch(self, namespace: str, what: str) -> Any:
-        """Return a part of a namespace's policies; None if it is not set, or if the namespace is gone."""
-        return self._unless_missing(f"{_path(namespace)}/{what}", _ANY, None)
+    def read(self, path: str) -> Any:
+        """Return a document; None if there is none."""
+        return self._unless_missing(path, _ANY, None)
 
     def resource_group(self, namespace: str) -> str | None:
         """Return the name of a namespace's resource group, which Pulsar answers as plain text; None without one."""
@@ -101,10 +101,6 @@ class PublishAdmin(AdminApi):
         except AdminError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-
-    def read(self, path: str) -> Any:
-        """Read any document."""
-        return self._rest.get(path, _ANY)
 
 
 class PublishLimits(ABC):
@@ -179,7 +175,7 @@ class NamespaceLimits(PublishLimits):
 
     def find(self, target: str) -> FoundLimit:
         """Return the publish rate; a rate in messages alone limits no bytes."""
-        document = self._admin.fetch(target, "publishRate")
+        document = self._admin.read(f"{_path(target)}/publishRate")
         if not isinstance(document, dict):
             return FoundLimit(None, None)
         rate = document.get(_BYTES)
@@ -187,7 +183,7 @@ class NamespaceLimits(PublishLimits):
 
     def set(self, target: str, group: str, rate: int) -> None:  # noqa: ARG002 - as for all
         """Set the rate in bytes, and keep that in messages."""
-        found = self._admin.fetch(target, "publishRate")
+        found = self._admin.read(f"{_path(target)}/publishRate")
         messages = found.get(_MESSAGES, -1) if isinstance(found, dict) else -1
         self._admin.send("POST", f"{_path(target)}/publishRate", {_MESSAGES: messages, _BYTES: rate})
 
@@ -246,7 +242,7 @@ class ResourceGroupLimits(PublishLimits):
             return FoundLimit(None, None)
         if not name.startswith(_GROUP_PREFIX):
             return FoundLimit(None, name, is_foreign=True)
-        group = self._unless_gone(name)
+        group = self._admin.read(f"/admin/v2/resourcegroups/{quote(name, safe='')}")
         rate = group.get("publishRateInBytes") if isinstance(group, dict) else None
         return FoundLimit(rate if isinstance(rate, int) and rate > 0 else None, name, is_ours=True)
 
@@ -268,14 +264,6 @@ class ResourceGroupLimits(PublishLimits):
         except AdminError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:  # another namespace is in it
                 raise
-
-    def _unless_gone(self, name: str) -> Any:
-        try:
-            return self._admin.read(f"/admin/v2/resourcegroups/{quote(name, safe='')}")
-        except AdminError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            return None
 
 
 def name_resource_group(group: str) -> str:

@@ -5,7 +5,7 @@ alone only at instants that are known beforehand. So a step takes over each verd
 the same and whose next such instant has not come; the result is the same as without it.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import encode
@@ -134,14 +134,22 @@ def _judge(
         for each in bookie.dirs
         if (verdict := _judge_dir(each, state.interval_ms, settings, now_ms)) is not None
     ]
-    dirs = [d for d in dirs if _counts(d, settings, now_ms, stopped_by)]
+    # A departed dir counts for a while, if it limited its bookie.
+    dirs = [
+        d
+        for d in dirs
+        if d.departed_ms is None
+        or (now_ms < hold_ends_ms(d.departed_ms, settings) and (d.factor < 1.0 or d.key in stopped_by))
+    ]
     forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
     if forgotten:
         state = replace(state, dirs=tuple(d for d in state.dirs if (state.bookie, d.log_dir) not in forgotten))
     tightest = min(dirs, key=lambda d: d.tightness, default=None)
     soonest = min((d for d in dirs if d.full_ms is not None), key=lambda d: (d.full_ms or 0.0, d.key), default=None)
     factor = 0.0 if state.is_read_only or tightest is None else tightest.factor
-    has_sizes = any(_has_sizes(d) for d in dirs)
+    # A dir that is gone must not show that there is room.
+    present = (d for d in dirs if d.departed_ms is None or d.factor < 1.0)
+    has_sizes = any(d.freshness is not Freshness.NEVER_READ for d in present)
     takes_data = has_sizes and not state.is_read_only
     return BookieVerdict(
         facts=bookie,
@@ -161,21 +169,15 @@ def _judge(
         and not any(d.is_unreadable(bookie) for d in dirs)
         and not any(_is_noted(d, state, settings) for d in dirs),
         soonest_full=soonest,
-        rank=_rank(state.bookie, factor, tightest, soonest),
+        # By the factor, then by the time until it is full, then by the share that is free.
+        rank=(
+            -factor,
+            -(soonest.full_ms if soonest and soonest.full_ms is not None else _NEVER_FULL_MS),
+            -(tightest.tightness[1] if tightest else 0.0),
+            state.bookie,
+        ),
         next_ms=min((ms for ms in _find_expiries(bookie, dirs, settings) if ms > now_ms), default=None),
     )
-
-
-def _has_sizes(verdict: DirVerdict) -> bool:
-    """Return whether a dir shows that its bookie is known. One that is gone must not show that there is room."""
-    return verdict.freshness is not Freshness.NEVER_READ and (verdict.departed_ms is None or verdict.factor < 1.0)
-
-
-def _rank(
-    bookie: str, factor: float, tightest: DirVerdict | None, soonest: DirVerdict | None
-) -> tuple[float, float, float, str]:
-    full_ms = _NEVER_FULL_MS if soonest is None or soonest.full_ms is None else soonest.full_ms
-    return (-factor, -full_ms, -tightest.tightness[1] if tightest else 0.0, bookie)
 
 
 def _judge_dir(
@@ -189,13 +191,6 @@ def _judge_dir(
         return DirVerdict(*known, LimitHit.NONE, settings.fallback) if is_counting else None
     space = judge_space(state, each.freshness, each.departed_ms, each.full_ms, interval_ms, settings)
     return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, None, *space)
-
-
-def _counts(verdict: DirVerdict, settings: BookieDisksSettings, now_ms: int, stopped_by: Container[DirKey]) -> bool:
-    if verdict.departed_ms is None:
-        return True
-    limits = verdict.factor < 1.0 or verdict.key in stopped_by
-    return limits and now_ms < hold_ends_ms(verdict.departed_ms, settings)
 
 
 def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
