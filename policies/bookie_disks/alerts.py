@@ -13,7 +13,7 @@ from policies.bookie_disks.judge.bookies import BookieVerdict, DirVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.messages import name_dir
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import BookieDisksCluster
+from policies.bookie_disks.state import BookieDisksCluster, DirKey, ForgottenDir
 from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
 from policies.free_space.limits import Limit
 from policies.free_space.repeats import is_full_soon
@@ -28,6 +28,7 @@ READ_ONLY = "bookie-read-only"
 SUSPENDED = "compaction-suspended"
 AT_RISK = "ensemble-at-risk"
 WITHOUT_EFFECT = "publish-without-effect"
+FORGOTTEN = "departed-ledger-dir-forgotten"
 
 _EFFECT_MS = 60_000
 """A stop has its effect by then, whatever the actuator's load."""
@@ -50,11 +51,11 @@ class DiskAlertContext:
 
     def is_firing(self, alert: str, each: DirVerdict) -> bool:
         """Return whether the condition of this alert held at the last step."""
-        return (alert, self.name_subject(each)) in self.firing
+        return (alert, self.name_subject(each.key)) in self.firing
 
-    def name_subject(self, each: DirVerdict) -> str:
+    def name_subject(self, key: DirKey) -> str:
         """``<cluster>/<bookie>/<dir>``."""
-        bookie, dir_ = each.key
+        bookie, dir_ = key
         return f"{self.cluster}/{bookie}/{dir_.lstrip('/')}"
 
     def describe_free(self, each: DirVerdict) -> str:
@@ -68,7 +69,7 @@ class DiskAlertContext:
         state = bookie.facts.state
         subject, labels = f"{self.cluster}/{state.bookie}", {"cluster": self.cluster, "bookie": state.bookie}
         if each is not None:
-            subject, labels["dir"] = self.name_subject(each), each.key[1]
+            subject, labels["dir"] = self.name_subject(each.key), each.key[1]
         evidence = tuple(i for i in (state.tried_id if each is None else state.read_id,) if i)
         return Condition(alert, subject, severity, reason, summary, labels, evidence)
 
@@ -78,8 +79,15 @@ def find_conditions(
     cluster: BookieDisksCluster,
     bookies: Mapping[str, BookieVerdict],
     groups: Iterable[GroupVerdict],
+    forgotten: Iterable[ForgottenDir],
 ) -> Iterator[Condition]:
     """Find all alert conditions of a cluster."""
+    for dir_ in forgotten:
+        (bookie_name, path), cluster_name = dir_.key, context.cluster
+        labels = {"cluster": cluster_name, "bookie": bookie_name, "dir": path}
+        summary = f"{name_dir(*dir_.key)} of {cluster_name} left while it limited its bookie, and no longer counts"
+        subject = context.name_subject(dir_.key)
+        yield Condition(FORGOTTEN, subject, Severity.WARNING, "departed_volume", summary, labels)
     for bookie in bookies.values():
         if not bookie.is_calm:
             yield from _find_bookie_conditions(context, bookie)

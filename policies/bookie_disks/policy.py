@@ -16,7 +16,7 @@ from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.emit import emit, emit_end
 from policies.bookie_disks.facts import PlacementGroup, list_groups
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
+from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies, update_forgotten
 from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDisksState, GroupState, encode_state
@@ -74,13 +74,15 @@ class BookieDisksPolicy:
         emitted = [emit(each, groups.get(each.group.name), self._sender.issuer) for each in verdicts]
         named = {each.group.name for each in verdicts}
         ended = [emit_end(group, now, self._sender.issuer) for group in before.groups if group.name not in named]
+        forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
         context = DiskAlertContext(self._cluster, now_ms, settings, before.alerts.keys())
-        conditions = find_conditions(context, known, bookies, verdicts)
+        conditions = find_conditions(context, known, bookies, verdicts, forgotten)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
         after = BookieDisksState(
             known,
             tuple(GroupState(v.group.name, v.move.gate, e.last) for v, e in zip(verdicts, emitted, strict=True)),
             book,
+            forgotten,
         )
         self._bookies, self._last = bookies, ref(after, self._forget)
         decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]
@@ -128,5 +130,6 @@ def _list_instants(
     schedule = repeat_schedule(settings)
     yield from (schedule.due_ms(group.last.at_ms, group.last.repeat_at_ms) for group in after.groups)
     yield (after.cluster.begun_ms or 0) + millis_of(settings.validity)
+    yield from (dir_.at_ms + millis_of(settings.departed_hold) for dir_ in after.forgotten)
     yield from (v.move.rises_at_ms for v in verdicts if v.move.rises_at_ms is not None)
     yield from (bookie.next_ms for bookie in bookies.values() if bookie.next_ms is not None)

@@ -90,6 +90,16 @@ _ALERTS = (
         ),
     ),
     AlertKind(
+        named.FORGOTTEN,
+        (Severity.WARNING,),
+        "A bookie no longer reports a ledger dir that limited it, and `departed_hold` is over: it does not count.",
+        Runbook(
+            _EXPLAIN,
+            "Look at the bookie's `ledgerDirectories`. A dir that was taken out on purpose needs nothing more.",
+            "`departed_hold` after the dir was forgotten, or when it is reported again.",
+        ),
+    ),
+    AlertKind(
         named.AT_RISK,
         (Severity.WARNING, Severity.CRITICAL),
         "No more bookies of a placement group than a ledger needs have room above the soft limit; critical if fewer.",

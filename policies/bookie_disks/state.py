@@ -115,12 +115,20 @@ class GroupState(Struct, array_like=True, frozen=True):
     last: LastPublished[DirKey]
 
 
+class ForgottenDir(Struct, array_like=True, frozen=True, order=True):
+    """A dir that limited its bookie when it left, and when it was forgotten."""
+
+    key: DirKey
+    at_ms: InstantMs
+
+
 class BookieDisksState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
     cluster: BookieDisksCluster = BookieDisksCluster()
     groups: tuple[GroupState, ...] = ()
     alerts: AlertBook = AlertBook()
+    forgotten: tuple[ForgottenDir, ...] = ()
 
 
 def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
@@ -128,4 +136,4 @@ def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
     known = state.cluster
     rest = (known.registrations, known.groups, known.groups_read, known.placed, known.placed_read)
     cluster = (tuple(bookies), *rest, known.ever_read, known.begun_ms, known.failure)
-    return encode((cluster, state.groups, state.alerts))
+    return encode((cluster, state.groups, state.alerts, state.forgotten))

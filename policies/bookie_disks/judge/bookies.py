@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.bookie_disks.facts import BookieFacts, DirFacts, facts
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey
+from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey, ForgottenDir
 from policies.free_space.dead_time import Projection, judge_space
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness
@@ -57,6 +57,8 @@ class BookieVerdict(Struct, frozen=True, gc=False):
     judged_ms: int
     dirs: tuple[DirVerdict, ...]
     """The dirs that count, in order."""
+    ended: tuple[DirKey, ...]
+    """Dirs that left while they limited it, and no longer count from now on."""
     kept: BookieDiskState
     """The bookie's state without dirs that are forgotten."""
     encoded: Raw
@@ -125,6 +127,16 @@ def hold_ends_ms(departed_ms: int, settings: BookieDisksSettings) -> int:
     return departed_ms + millis_of(settings.departed_hold)
 
 
+def update_forgotten(
+    before: Iterable[ForgottenDir], bookies: Mapping[str, BookieVerdict], settings: BookieDisksSettings, now_ms: int
+) -> tuple[ForgottenDir, ...]:
+    """Return the dirs to be named as forgotten: for as long after their end as they were held before it."""
+    hold_ms, ended = millis_of(settings.departed_hold), {key for each in bookies.values() for key in each.ended}
+    there = {each.key for dir_ in before if dir_.key[0] in bookies for each in bookies[dir_.key[0]].facts.dirs}
+    kept = (dir_ for dir_ in before if now_ms < dir_.at_ms + hold_ms and dir_.key not in there)
+    return tuple(sorted((*kept, *(ForgottenDir(key, now_ms) for key in ended if hold_ms))))
+
+
 def _judge(
     state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
 ) -> BookieVerdict:
@@ -135,12 +147,9 @@ def _judge(
         if (verdict := _judge_dir(each, state.interval_ms, settings, now_ms)) is not None
     ]
     # A departed dir counts for a while, if it limited its bookie.
-    dirs = [
-        d
-        for d in dirs
-        if d.departed_ms is None
-        or (now_ms < hold_ends_ms(d.departed_ms, settings) and (d.factor < 1.0 or d.key in stopped_by))
-    ]
+    dirs = [d for d in dirs if d.departed_ms is None or d.factor < 1.0 or d.key in stopped_by]
+    ended = {d.key for d in dirs if d.departed_ms is not None and now_ms >= hold_ends_ms(d.departed_ms, settings)}
+    dirs = [d for d in dirs if d.key not in ended]
     forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
     if forgotten:
         state = replace(state, dirs=tuple(d for d in state.dirs if (state.bookie, d.log_dir) not in forgotten))
@@ -156,6 +165,7 @@ def _judge(
         stopped_by=stopped_by,
         judged_ms=now_ms,
         dirs=tuple(dirs),
+        ended=tuple(sorted(ended)),
         kept=state,
         encoded=Raw(encode(state)),
         tightest=tightest,

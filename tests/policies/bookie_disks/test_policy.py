@@ -224,6 +224,17 @@ def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
     run.see(disks(10, "b2", {"/b": 60}))
     assert run.verdict() == (0.5, "departed_volume")
     assert run.until(611).verdict() == (1.0, "above_limits")
+    named = ("departed-ledger-dir-forgotten", "b2/a", "warning")
+    assert named in run.firing()
+    assert named not in run.until(1211).firing()
+
+
+def test_a_forgotten_dir_that_is_back_is_no_longer_named() -> None:
+    run = Run(settings(QUIET, NO_PATIENCE, departed_hold="10m"))
+    run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60})).see(disks(10, "b2", {"/b": 60})).until(611)
+    run.see(disks(620, "b2", {"/a": None, "/b": 60}))
+    assert "departed-ledger-dir-forgotten" not in {alert for alert, _, _ in run.firing()}
+    assert run.verdict() == (1.0, "above_limits"), "what it had before is forgotten"
 
 
 def test_a_bookie_leaves_when_two_readings_of_the_registrations_lack_it() -> None:
