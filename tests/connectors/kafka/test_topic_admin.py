@@ -161,6 +161,13 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {"silent": failed(KafkaError._TRANSPORT), "reported": [KafkaError(TLS, "x"), KafkaError(KafkaError._RESOLVE)]},
         r"kafka\.tls: no encrypted connection to k1:9092,k2:9092: x",
     ),
+    "plain text": (
+        {
+            "silent": failed(KafkaError._TRANSPORT),
+            "reported": [KafkaError(KafkaError._TRANSPORT, "SSL: connecting to a PLAINTEXT broker listener?")],
+        },
+        r"kafka\.tls: k1:9092,k2:9092 does not speak TLS",
+    ),
     "name": (
         {"silent": failed(KafkaError._TIMED_OUT), "reported": [KafkaError(KafkaError._RESOLVE, "unknown host")]},
         r"unknown host.*check the address",
