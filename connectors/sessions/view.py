@@ -14,14 +14,16 @@ from connectors.policy_view import ClusterStates, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
-from policies.sessions.effects import find_sessions_source, is_forgotten, is_long_absent
+from policies.sessions.effects import is_forgotten, is_long_absent
+from policies.sessions.fleet import is_ownership_hidden
 from policies.sessions.fold import session_machine
 from policies.sessions.fold.claims import Claims
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.readings import NAMESPACES
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import NodeRecord, SessionsState, SessionTrack
+from policies.sessions.state import SESSIONS as SESSIONS_SOURCE
+from policies.sessions.state import NodeRecord, SessionsState, SessionTrack, SourceRecord
 
 UNKNOWN = "unknown"
 """The status of a session whose last reading is older than `validity`."""
@@ -46,7 +48,7 @@ DECISIONS = Family(
 BUNDLES = Family(
     "headgate_bundles",
     "Bundles by the last reading of their node: owned, unowned (with an owner within the last hour), not_ephemeral, "
-    "unreadable.",
+    "unreadable. Absent if it is not known which members own bundles, as with some load managers.",
     ("cluster", "state"),
 )
 
@@ -84,7 +86,7 @@ class _SessionsCluster:
         cluster.fold(readings, self.now_ms)
         # Only the policy's rules end a claim, and they are not applied here.
         cluster.claims = Claims()
-        sessions = find_sessions_source(cluster.sources)
+        sessions = cluster.sources.get(SESSIONS_SOURCE, SourceRecord(SESSIONS_SOURCE))
         cluster.members = {
             name: member
             for name, member in cluster.members.items()
@@ -168,8 +170,9 @@ class SessionsView:
         """Yield the samples of all clusters."""
         for name, picture in sorted(self._clusters.items()):
             yield from _member_samples(name, picture, now_ms)
-            counts = Counter(map(_classify, picture.cluster.nodes.bundles()))
-            yield from (Sample(BUNDLES, (name, state), counts[state]) for state in _STATES)
+            if not is_ownership_hidden(picture.cluster.sources.values()):
+                counts = Counter(map(_classify, picture.cluster.nodes.bundles()))
+                yield from (Sample(BUNDLES, (name, state), counts[state]) for state in _STATES)
         for name in sorted({*self._clusters, *self._counts}):
             decided = self._counts.get(name, _Counts())
             yield Sample(LOSSES, (name,), decided.losses)  # from 0 on, so that the first one is an increase

@@ -24,7 +24,7 @@ FORGET_MS = 3_600_000
 def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     """Return the facts after a step: with its publications, without members, nodes and claims that are over."""
     after = {v.member.name: _apply_verdict(v, published, facts.now_ms) for v in verdicts.members}
-    sessions, down = find_sessions_source(facts.sources), verdicts.budget.down()
+    sessions, down = facts.sources.get(SESSIONS, SourceRecord(SESSIONS)), verdicts.budget.down()
     members = {
         name: after[name]
         for name in facts.members
@@ -43,11 +43,6 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
         for name, role in facts.roles.items()
     }
     return replace(facts, members=members, roles=roles, nodes=nodes, sources=sources, budget=verdicts.budget)
-
-
-def find_sessions_source(sources: Mapping[str, SourceRecord]) -> SourceRecord:
-    """Return the record of the cluster's sessions as a whole."""
-    return sources.get(SESSIONS, SourceRecord(SESSIONS))
 
 
 def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is_down: bool) -> bool:
@@ -72,7 +67,10 @@ def is_long_absent(node: NodeRecord) -> bool:
 
 def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) -> MemberFacts:
     facts, member, order = verdict.member, verdict.member.member, verdict.order
-    claims = [_apply_ruling(claim, published) for claim in facts.claims]
+    claims = []
+    for claim in facts.claims:
+        ruling = published.rulings.get(claim.claim.key)
+        claims.append(claim if ruling is None else replace(claim, claim=update(claim.claim, last_published=ruling)))
     if member.member in published.orders:
         member = update(member, last_published=published.orders[member.member], events=())
     if order is not None and order.verdict is SessionVerdict.GONE:
@@ -84,11 +82,6 @@ def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) ->
         member = update(member, awaited_ms=None)
     is_same = member is facts.member and all(map(is_, claims, facts.claims)) and len(claims) == len(facts.claims)
     return facts if is_same else replace(facts, member=member, claims=tuple(claims))
-
-
-def _apply_ruling(facts: ClaimFacts, published: Published) -> ClaimFacts:
-    ruling = published.rulings.get(facts.claim.key)
-    return facts if ruling is None else replace(facts, claim=update(facts.claim, last_published=ruling))
 
 
 def _drop_claims(member: MemberFacts, claimants: Mapping[str, int], facts: Facts) -> MemberFacts:

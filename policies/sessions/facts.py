@@ -12,7 +12,7 @@ from policies.observations import Outcome
 from policies.publication import RepeatSchedule
 from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
 from policies.sessions.decisions import SessionStatus, SessionVerdict
-from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, has_read_part, join_roles
+from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, is_ownership_hidden, join_roles
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
 from policies.sessions.readings import BROKERS, NAMESPACES, is_bundle, registration_path
@@ -123,11 +123,6 @@ class Facts:
         return Counter(node.owner for node in self.bundles if node.exists and node.owner is not None)
 
     @cached_property
-    def _settled(self) -> frozenset[str]:
-        """The members that will not take back what they owned."""
-        return frozenset(name for name, member in self.members.items() if member.is_settled)
-
-    @cached_property
     def validity_ms(self) -> int:
         """How long a reading counts."""
         return millis_of(self.settings.validity)
@@ -152,7 +147,7 @@ class Facts:
         if node.exists or node.prior is None or node.path in self.replaced.covered:
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
-        if owner is not None and owner.track is not None and node.prior not in self._settled:
+        if owner is not None and owner.track is not None and not owner.is_settled:
             return None
         # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
         if node.prior in node.path.split("/"):
@@ -229,10 +224,9 @@ def unique_ids(*ids: str) -> tuple[str, ...]:
 
 
 def _knows_ownership(cluster: ClusterState) -> bool:
-    everything = cluster.sources.values()
-    trees = [s for s in everything if s.name and NAMESPACES.startswith(s.name.rstrip("/"))]
-    if any(t.outcome == Outcome.UNSUPPORTED.value and not has_read_part(t, everything) for t in trees):
+    if is_ownership_hidden(cluster.sources.values()):
         return False
+    trees = (s for s in cluster.sources.values() if s.name and NAMESPACES.startswith(s.name.rstrip("/")))
     return bool(cluster.nodes.bundles()) or any(t.read_ms != NEVER and t.outcome == Outcome.OK.value for t in trees)
 
 

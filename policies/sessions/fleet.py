@@ -16,6 +16,7 @@ from msgspec.structs import replace as update
 from policies.comparison import Comparison, Relation
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionStatus
+from policies.sessions.readings import NAMESPACES
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import millis_of
@@ -143,7 +144,7 @@ def find_unread(
 
 def has_failed(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
     """Whether the last attempt on a source failed, and no part of it was read since."""
-    return is_failure(source.name, source.outcome) and not has_read_part(source, sources)
+    return is_failure(source.name, source.outcome) and not _has_read_part(source, sources)
 
 
 def is_failure(name: str, outcome: str) -> bool:
@@ -151,7 +152,13 @@ def is_failure(name: str, outcome: str) -> bool:
     return outcome not in _GOOD and (name == SESSIONS or outcome != Outcome.UNSUPPORTED.value)
 
 
-def has_read_part(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
+def is_ownership_hidden(sources: Collection[SourceRecord]) -> bool:
+    """Whether the last attempt on the bundles' tree found that ZooKeeper does not show their owners."""
+    trees = (s for s in sources if s.name and NAMESPACES.startswith(s.name.rstrip("/")))
+    return any(t.outcome == Outcome.UNSUPPORTED.value and not _has_read_part(t, sources) for t in trees)
+
+
+def _has_read_part(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
     """Whether a part of a tree was read since the last attempt on the whole."""
     below = f"{source.name}/"
     return source.name != SESSIONS and any(s.name.startswith(below) and s.read_ms > source.tried_ms for s in sources)

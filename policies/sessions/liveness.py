@@ -155,7 +155,7 @@ def _find_unregistered(
     since_ms = max(node.changed_ms, health.down_ms, reestablished_ms or 0)
     readings = (
         ReadingPair(node.read_ms, node.before_ms, node.changed_ms, member.timeout_ms),
-        _pair_health(health, max(node.changed_ms, health.down_ms + 1), member),
+        ReadingPair(health.at_ms, health.before_ms, max(node.changed_ms, health.down_ms + 1), member.timeout_ms),
     )
     return _join_absence(node.changed_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
 
@@ -174,13 +174,9 @@ def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, setting
     readings = (
         ReadingPair(track.read_ms, track.before_ms, track.reestablished_ms, member.timeout_ms),
         ReadingPair(node.read_ms, node.before_ms, back_ms, member.timeout_ms),
-        _pair_health(health, since_ms, member),
+        ReadingPair(health.at_ms, health.before_ms, since_ms, member.timeout_ms),
     )
     return _join_absence(since_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
-
-
-def _pair_health(health: Health, event_ms: int, member: Member) -> ReadingPair:
-    return ReadingPair(health.at_ms, health.before_ms, event_ms, member.timeout_ms)
 
 
 def _join_absence(gone_ms: int, due_ms: int, readings: tuple[ReadingPair, ...], now_ms: int) -> Absence:

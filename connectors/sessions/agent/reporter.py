@@ -42,18 +42,17 @@ class RecoveryReporter:
     def report_ok(self, action: RecoveryAction, path: str | None = None, *, attempt: int = 1) -> None:
         """Report an action that was done."""
         _log.info("recovery", member=self._member, action=action.value, path=path)
-        self._send(action, path, RecoveryResult.OK, attempt, None)
+        self._send(action, path, attempt)
 
     def report_failure(self, action: RecoveryAction, detail: str, path: str | None = None, *, attempt: int) -> None:
         """Report an action that failed, and the number of attempts."""
         _log.warning(
             "recovery failed", member=self._member, action=action.value, path=path, attempt=attempt, detail=detail
         )
-        self._send(action, path, RecoveryResult.FAILED, attempt, detail)
+        self._send(action, path, attempt, detail[:200])
 
-    def _send(
-        self, action: RecoveryAction, path: str | None, result: RecoveryResult, attempt: int, detail: str | None
-    ) -> None:
+    def _send(self, action: RecoveryAction, path: str | None, attempt: int, failure: str | None = None) -> None:
+        result = RecoveryResult.OK if failure is None else RecoveryResult.FAILED
         self._publish(
             Recovery(
                 cluster=self._cluster,
@@ -62,7 +61,7 @@ class RecoveryReporter:
                 path=path,
                 result=result,
                 attempt=attempt,
-                detail=None if detail is None else detail[:200],
+                detail=failure,
             )
         )
 

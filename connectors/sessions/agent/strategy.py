@@ -107,7 +107,7 @@ def _decide_shutdown(outage: Outage, settings: SessionsSettings, now: datetime) 
         verdict=SessionVerdict.SHUTDOWN,
         reason=SessionReason.RECONNECT_EXHAUSTED,
         explanation=f"{outage.role.capitalize()} {outage.member} has not reconnected in {lost_for} and "
-        f"{counted(outage.attempts, 'failed attempt')}: it is to shut down.",
+        f"{counted(outage.attempts, 'failed attempt')}: shut it down.",
         evidence=(),
         numbers={},
         member=outage.member,

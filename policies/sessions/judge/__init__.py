@@ -55,7 +55,8 @@ class Verdicts:
 def judge(facts: Facts) -> Verdicts:
     """Return the verdicts on all members."""
     found: list[MemberVerdict] = []
-    for member in sorted(facts.members.values(), key=_order_of_loss):
+    lost_ms = {m.name: (m.track.lost_ms if m.track else None) or _AFTER_ALL_LOSSES for m in facts.members.values()}
+    for member in sorted(facts.members.values(), key=lambda m: (lost_ms[m.name], m.name)):
         rulings = _rule_claims(member, facts)
         ruled = {r.claim.claim.path: r.ruling.verdict for r in rulings}
         bundles = tuple(ruled.get(c.claim.path, c.claim.verdict) for c in member.claims)
@@ -64,11 +65,6 @@ def judge(facts: Facts) -> Verdicts:
             facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
         found.append(MemberVerdict(member, rulings, order, len(facts.budget.left_over(facts.now_ms))))
     return Verdicts(tuple(found), facts.budget)
-
-
-def _order_of_loss(member: MemberFacts) -> tuple[int, str]:
-    lost_ms = member.track.lost_ms if member.track else None
-    return (_AFTER_ALL_LOSSES if lost_ms is None else lost_ms, member.name)
 
 
 def _rule_claims(member: MemberFacts, facts: Facts) -> tuple[RuledClaim, ...]:

@@ -11,10 +11,9 @@ from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fold.session_machine import FLAPPING_LOSSES, MOST_LOSSES
 from policies.sessions.judge.orders import WAITING, MemberOrder, Proof, bring_down, explain_losses, guard_fleet
 from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
-from policies.sessions.liveness import Absence
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
-from policies.sessions.state import Health, SessionTrack
+from policies.sessions.state import SessionTrack
 from policies.units import counted, human_seconds, millis_of
 
 
@@ -80,7 +79,9 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     is_lost_lately = lost_ms is not None and facts.now_ms - lost_ms < window_ms
     if facts.unread is not None or is_lost_lately or not member.role.may_lose_another:
         return None
-    what = describe_absence(health, absence, facts)
+    reported = human_seconds((facts.now_ms - health.at_ms) / 1000)
+    away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
+    what = f"reported itself healthy {reported} ago, but has not been registered for {away}"
     order = MemberOrder(Verdict.RESTART, Reason.ZOMBIE, what, (health.id, node.read_id))
     return bring_down(order, Proof(absence.certainty, absence.read_ms), facts)
 
@@ -181,13 +182,6 @@ def describe_attempts(member: MemberFacts) -> str:
     """Word the failed attempts to reconnect that a member has reported, if any."""
     attempts = member.member.attempts
     return f" and {counted(attempts, 'failed attempt')}" if attempts else ""
-
-
-def describe_absence(health: Health, absence: Absence, facts: Facts) -> str:
-    """Word the absence of a registration, with the age of the health reading behind it."""
-    reported = human_seconds((facts.now_ms - health.at_ms) / 1000)
-    away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
-    return f"reported itself healthy {reported} ago, but has not been registered for {away}"
 
 
 def describe_flapping(track: SessionTrack, settle: str) -> str:

@@ -229,3 +229,9 @@ def test_every_family_and_histogram_has_been_seen_and_is_listed(loop: Loop) -> N
 def test_history_reaches_as_far_as_a_reading_may_count(settings: dict[str, Any], expected: int) -> None:
     view = SessionsView(SessionsSettings.model_validate(settings))
     assert view.history == timedelta(seconds=expected)
+
+
+def test_bundles_whose_owners_zookeeper_does_not_show_are_not_counted_as_none(loop: Loop) -> None:
+    assert loop.series("headgate_bundles")[CLUSTER, "owned"] == 2
+    loop.step(Ownerships(cluster=CLUSTER, outcome=Outcome.UNSUPPORTED, tree="/namespace"), after=1)
+    assert loop.series("headgate_bundles") == {}
