@@ -42,7 +42,9 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
         name: replace(role, members=tuple(m for m in role.members if m.member in members))
         for name, role in facts.roles.items()
     }
-    return replace(facts, members=members, roles=roles, nodes=nodes, sources=sources, budget=verdicts.budget)
+    bundles = facts.bundles if len(nodes) == len(facts.nodes) else [n for n in facts.bundles if n.path in nodes]
+    after_step = replace(facts, members=members, roles=roles, nodes=nodes, bundles=bundles)
+    return replace(after_step, sources=sources, budget=verdicts.budget)
 
 
 def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is_down: bool) -> bool:

@@ -15,6 +15,7 @@ from policies.units import MAX_INT64
 
 BROKERS = "/loadbalance/brokers"
 """Each member registers itself below this path, and publishes its load data there."""
+_BELOW_BROKERS = f"{BROKERS}/"
 LEADER = "/loadbalance/leader"
 NAMESPACES = "/namespace"
 """Each owned bundle has a node below this path."""
@@ -205,7 +206,7 @@ def registration_path(member: str) -> str:
 
 def is_bundle(path: str) -> bool:
     """Whether a node stands for a bundle rather than a registration."""
-    return not path.startswith(f"{BROKERS}/")
+    return not path.startswith(_BELOW_BROKERS)
 
 
 def bundle_of(path: str) -> str:

@@ -58,9 +58,7 @@ def test_with_shutdown_the_local_guide_orders_one_after_enough_failed_attempts_o
     decision = guide.shutdown(SESSION, outage(3))
     assert decision is not None
     assert (decision.verdict, decision.reason, decision.member) == ("shutdown", "reconnect_exhausted", MEMBER)
-    assert decision.explanation == (
-        f"Broker {MEMBER} has not reconnected in 18 s and 3 failed attempts: shut it down."
-    )
+    assert decision.explanation == f"Broker {MEMBER} has not reconnected in 18 s and 3 failed attempts: shut it down."
     assert decision.valid_until == NOON + SHUTDOWN.validity
     assert guide.shutdown(SESSION, outage(4)) is None
     assert guide.shutdown(SESSION, outage(3, "0xc")) is not None
