@@ -21,7 +21,7 @@ class Held(NamedTuple):
     """Open files without sockets."""
     sockets: int = 0
 
-    def with_(self, other: "Held") -> "Held":
+    def combine(self, other: "Held") -> "Held":
         """Files and sockets."""
         return Held(*(a + b for a, b in zip(self, other, strict=True)))
 

@@ -134,7 +134,7 @@ def _held(pid: int) -> dict[str, float]:
     by_role: dict[str, Held] = {}
     for each in tree(pid):
         role = "headgate" if each == pid else _role(each)
-        by_role[role] = by_role.get(role, Held()).with_(held(each))
+        by_role[role] = by_role.get(role, Held()).combine(held(each))
     return {
         f"{role}: {what}": value
         for role, total in by_role.items()

@@ -40,14 +40,14 @@ class Clocks:
             self.set_right(part)
         return {"LD_PRELOAD": str(self._library), "LEAP_FOLDER": str(self._folder / part)}
 
-    def leap(self, part: str, seconds: int, *, java: bool = True, others: bool = True) -> None:
+    def jump(self, part: str, seconds: int, *, java: bool = True, others: bool = True) -> None:
         """Set a process's clock ahead by `seconds` from now on: that of its JVM, of everything else, or both."""
         for program, leaps in zip(_PROGRAMS, (java, others), strict=True):
             self._write(part, program, seconds if leaps else 0)
 
     def set_right(self, part: str) -> None:
         """Set a process's clock to that of the machine."""
-        self.leap(part, 0)
+        self.jump(part, 0)
 
     def _write(self, part: str, program: str, seconds: int) -> None:
         """Write in place, because processes map the file."""

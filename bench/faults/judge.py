@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bench.faults.records import Kept, Reader
+from bench.faults.records import Reader, StoredRecord
 from policies.batches import BATCHES, Batch
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
 from policies.units import to_millis
@@ -101,14 +101,14 @@ class Judge:
         self._written.update({id_: self._expected[id_] for id_ in missing})
         self._since |= self._written.keys() - self._expected.keys()
 
-    def _new(self, topic: str) -> list[Kept]:
+    def _new(self, topic: str) -> list[StoredRecord]:
         """The records since the last call."""
         records = self._reader.of[topic]
         first = min(self._seen[topic], len(records))
         self._seen[topic] = len(records)
         return records[first:]
 
-    def _written_was(self, record: Kept) -> None:
+    def _written_was(self, record: StoredRecord) -> None:
         if record.value is None:
             return
         if record.topic == AUDIT and record.event["type"] != AUDIT_TYPE:

@@ -154,13 +154,13 @@ def _clocks(harm: Harm) -> Clocks:
     return harm.world.clocks
 
 
-def _leap(parts: Sequence[str], seconds: int, harm: Harm) -> None:
+def _jump_clock(parts: Sequence[str], seconds: int, harm: Harm) -> None:
     for part in parts:
-        _clocks(harm).leap(part, seconds)
+        _clocks(harm).jump(part, seconds)
 
 
 def _leap_of_jvm(part: str, seconds: int, harm: Harm) -> None:
-    _clocks(harm).leap(part, seconds, others=False)
+    _clocks(harm).jump(part, seconds, others=False)
 
 
 def _set_right(parts: Sequence[str], harm: Harm) -> None:
@@ -191,7 +191,7 @@ def _leaps() -> Iterator[Kind]:
 
 def _clock(name: str, parts: Sequence[str], seconds: int, is_said: Callable[[World], bool]) -> Kind:
     set_right = partial(_set_right, parts)
-    return Kind(name, partial(_leap, parts, seconds), lift=set_right, is_said=is_said, needs_clocks=True)
+    return Kind(name, partial(_jump_clock, parts, seconds), lift=set_right, is_said=is_said, needs_clocks=True)
 
 
 KINDS = (

@@ -144,7 +144,7 @@ class Matrix:
         if kind.lift is not None:
             kind.lift(self._harm)
             again = self._settle(f"{kind.name}, which is over", time.monotonic(), is_repeated=True)
-            seconds, faulty = max(seconds, again[0]), _both(faulty, again[1])
+            seconds, faulty = max(seconds, again[0]), _join(faulty, again[1])
         if is_said is not None:
             # Until then the query takes readings for ones from the future, and the next fault's may come only once.
             eventually(f"{kind.name} is not said any more", lambda: not is_said(self._world))
@@ -152,9 +152,9 @@ class Matrix:
             self._begin_anew()
             self._world.reset()
             _, then = self._settle(f"reset after {kind.name}", time.monotonic(), begins_anew=True)
-            faulty = _both(faulty, then)
+            faulty = _join(faulty, then)
         if not self._judge.is_exact:
-            faulty = _both(faulty, Faulty((), ("no batch was told of since: nothing can be compared",)))
+            faulty = _join(faulty, Faulty((), ("no batch was told of since: nothing can be compared",)))
         return seconds, faulty
 
     def _came_of_it(self, seconds: float, faulty: Faulty) -> str:
@@ -253,7 +253,7 @@ class Matrix:
                 yield f"{cluster}: {wrong}"
 
 
-def _both(one: Faulty, other: Faulty) -> Faulty:
+def _join(one: Faulty, other: Faulty) -> Faulty:
     return Faulty((*one.lost, *other.lost), (*one.wrong, *other.wrong))
 
 

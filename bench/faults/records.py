@@ -16,7 +16,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredRecord:
     """A record of a topic, whose name is without the prefix."""
 
     topic: str
@@ -53,7 +53,7 @@ class Reader:
         self._admin = self._new_admin()
         self._prefix = prefix
         self._next = dict.fromkeys(topics, 0)
-        self.of: dict[str, list[Kept]] = defaultdict(list)
+        self.of: dict[str, list[StoredRecord]] = defaultdict(list)
         """Records by topic, in the order of their offsets."""
 
     def __enter__(self) -> Self:
@@ -104,6 +104,6 @@ class Reader:
                 if message.error() is None:
                     topic, offset = (message.topic() or "").removeprefix(f"{self._prefix}."), message.offset() or 0
                     key = (message.key() or b"").decode()
-                    self.of[topic].append(Kept(topic, offset, message.timestamp()[1], key, message.value()))
+                    self.of[topic].append(StoredRecord(topic, offset, message.timestamp()[1], key, message.value()))
                     self._next[topic] = offset + 1
         return True

@@ -35,7 +35,7 @@ def test_a_clock_leaps_while_its_process_runs_and_its_waits_are_as_long_as_ever(
         assert process.stdin is not None
         assert process.stdout is not None
         before = float(process.stdout.readline())
-        clocks.leap("one", leap)
+        clocks.jump("one", leap)
         process.stdin.write("go\n")
         process.stdin.flush()
         after, waited = map(float, process.stdout.readline().split())
@@ -45,7 +45,7 @@ def test_a_clock_leaps_while_its_process_runs_and_its_waits_are_as_long_as_ever(
 
 @pytest.mark.parametrize(
     "leap",
-    [lambda clocks: clocks.leap("two", DAY), lambda clocks: clocks.leap("one", DAY, others=False)],
+    [lambda clocks: clocks.jump("two", DAY), lambda clocks: clocks.jump("one", DAY, others=False)],
     ids=["another part", "its JVM alone"],
 )
 def test_it_does_not_leap_with_another(tmp_path: Path, leap: Callable[[Clocks], None]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bench.faults.judge import Judge, out_of_order
 from bench.faults.kinds import KINDS
 from bench.faults.matrix import plan
-from bench.faults.records import Kept
+from bench.faults.records import StoredRecord
 from policies.batches import BATCHES, Batch, Range, batch_event
 from policies.units import from_millis
 from streaming.host import PolicyHost
@@ -21,7 +21,7 @@ HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
 LOG_DIRS = "observed.log-dirs"
 START_MS = 1_795_248_000_000
 OBSERVED = [
-    Kept(LOG_DIRS, n, START_MS + 1000 * n, "payments", event(log_dirs(n, 3, free * GB)))
+    StoredRecord(LOG_DIRS, n, START_MS + 1000 * n, "payments", event(log_dirs(n, 3, free * GB)))
     for n, free in enumerate((50, 4, 3, 20))
 ]
 
@@ -30,7 +30,7 @@ class Topics:
     """What lies in the topics; nothing comes after it."""
 
     def __init__(self) -> None:
-        self.of: defaultdict[str, list[Kept]] = defaultdict(list)
+        self.of: defaultdict[str, list[StoredRecord]] = defaultdict(list)
         self.of[LOG_DIRS] = list(OBSERVED)
         batches = []
         for number, (start, end) in enumerate(((None, 2), (2, 4))):
@@ -44,7 +44,7 @@ class Topics:
                 self._add(topic, value, key)
 
     def _add(self, topic: str, value: bytes, key: str = "") -> None:
-        self.of[topic].append(Kept(topic, len(self.of[topic]), START_MS, key, value))
+        self.of[topic].append(StoredRecord(topic, len(self.of[topic]), START_MS, key, value))
 
     def read(self) -> None:
         """Nothing more."""
