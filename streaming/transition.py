@@ -11,7 +11,6 @@ import msgspec
 from policies.decisions import Decision
 from policies.host_alerts import READINGS_REFUSED
 from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
-from policies.observations import Observation
 from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.units import counted, from_millis
@@ -65,12 +64,14 @@ def reconcile(
     intake = Intake(host, prefix, key, limiter, order)
     outputs = [*limiter.counted(), *intake.take(records)]
     taken = intake.observed()
-    pause = _pause(previous.pause, taken)
+    readings = [(observation.at, observation.reading) for _, observation in taken]
+    pause = commanded(previous.pause, [(at, each) for at, each in readings if isinstance(each, PauseCommand)])
     observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand)]
     quiet = _quiet(host, key, pause, now_ms)
     after = previous
     decisions: tuple[Decision, ...] = ()
-    if observed or _is_due(previous, now_ms) or _has_quiet_changed(host, key, previous, quiet):
+    is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
+    if observed or is_due or _has_quiet_changed(host, key, previous, quiet):
         stepped_before = before if previous.has_stepped else None
         why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
         result, refused = step_apart(
@@ -115,18 +116,9 @@ def _watches(policy: str, prefix: str, order: Order) -> bool:
     return not POLICIES[policy].shares or any(position.topic in own for position in order.positions())
 
 
-def _is_due(previous: KeyState, now_ms: int) -> bool:
-    return previous.wake_ms is not None and previous.wake_ms <= now_ms
-
-
 def _has_quiet_changed(host: PolicyHost, key: tuple[str, str], previous: KeyState, quiet: Quiet | None) -> bool:
     """Whether a pause or a maintenance window has begun, changed or ended since the last step."""
     return previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet
-
-
-def _pause(before: PolicyPause | None, taken: Iterable[tuple[ObservedRecord, Observation]]) -> PolicyPause | None:
-    found = ((o.at, o.reading) for _, o in taken)
-    return commanded(before, [(at, reading) for at, reading in found if isinstance(reading, PauseCommand)])
 
 
 def _quiet(host: PolicyHost, key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> Quiet | None:
