@@ -72,10 +72,10 @@ def test_output_that_nobody_can_take_is_said_in_one_line(arguments: list[str]) -
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_streams_that_are_closed_lead_nowhere(closed: str) -> None:
-    command = ["sh", "-c", f'exec "$0" -m deploy.cli check {closed}', sys.executable]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+@pytest.mark.parametrize("command", ["--help >&-", "--help 2>&-", "check <&- >&- 2>&-"])
+def test_streams_that_are_closed_lead_nowhere(command: str) -> None:
+    shell = ["sh", "-c", f'exec "$0" -m deploy.cli {command}', sys.executable]
+    ended = subprocess.run(shell, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
