@@ -29,7 +29,11 @@ def test_no_walk_that_once_did_harm_does_it_again(seed: int) -> None:
     assert walks(1, 150, seed)[1] == {}
 
 
-@pytest.mark.parametrize("name", ["future_is_disjoint", "brokers_follow", "way_back_is_beyond", "ids_only_grow"])
-def test_walks_find_the_harm_of_a_missing_guard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+SOONEST = {"future_is_disjoint": 37, "brokers_follow": 3, "way_back_is_beyond": 40, "ids_only_grow": 37}
+"""The first walk that finds the harm of each missing guard."""
+
+
+@pytest.mark.parametrize(("name", "first"), SOONEST.items())
+def test_walks_find_the_harm_of_a_missing_guard(name: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, name, lambda *_args, **_more: None)
-    assert any(walks(1, 100, seed)[1] for seed in range(400))
+    assert any(walks(1, 100, seed)[1] for seed in range(first, 400))
