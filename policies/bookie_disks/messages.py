@@ -63,6 +63,9 @@ def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
 
 def _explain_rank(verdict: GroupVerdict) -> str:
     ensemble, known = verdict.group.ensemble, len(verdict.ranked.known)
+    if known < ensemble:
+        have = f"{known} {agreeing(known, 'has', 'have')}"
+        return f"a ledger needs it: it takes {counted(ensemble, 'bookie')}, and {have} been read"
     ordinal = _ORDINALS[ensemble - 1] if ensemble <= len(_ORDINALS) else f"{ensemble}th "
     return f"with ensembles of {ensemble} the {ordinal}best of {counted(known, 'bookie')} decides"
 

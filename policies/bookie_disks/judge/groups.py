@@ -97,7 +97,7 @@ def judge_group(
     ranked = rank_bookies(group, bookies)
     decisive = _find_decisive(ranked, group.ensemble, before.last.limiting if before else None)
     if decisive is None and cluster.ever_read and settings.limited:
-        factor, reason = _judge_unread(ranked, group.ensemble, settings, before)
+        factor, reason, decisive = _judge_unread(ranked, group.ensemble, settings, before)
     else:
         factor, reason = _judge_raw(ranked, decisive, cluster, settings, now)
     moved = _move(ranked, decisive, group.ensemble, (factor, reason), settings, now, before)
@@ -133,7 +133,7 @@ def _find_decisive(ranked: RankedBookies, ensemble: int, named: DirKey | None) -
 
 def _judge_unread(
     ranked: RankedBookies, ensemble: int, settings: BookieDisksSettings, before: GroupState | None
-) -> tuple[float, BookieThrottleReason]:
+) -> tuple[float, BookieThrottleReason, BookieVerdict | None]:
     """Judge a group of which fewer bookies are known than a ledger needs, so that it needs them all.
 
     Never read is not absent: an unread bookie counts as the fallback. But silence opens no gate, so the factor in force
@@ -142,14 +142,16 @@ def _judge_unread(
     unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
     last = before.last.reason if before else BookieThrottleReason.INITIAL.value
     if len(ranked.known) + len(unread) < ensemble or last == BookieThrottleReason.TOO_FEW_BOOKIES.value:
-        return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES
+        return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES, None
     is_start = last == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
     untried_count = sum(facts.state.tried_ms == NEVER for facts in unread)
     if is_start and len(ranked.known) + untried_count >= ensemble:
-        return settings.fallback, BookieThrottleReason.INITIAL
-    in_force = before.gate.factor if before else 1.0
-    factor = min(settings.fallback, in_force, *(bookie.factor for bookie in ranked.known))
-    return factor, BookieThrottleReason.INITIAL if is_start else BookieThrottleReason.STALE_VOLUME
+        return settings.fallback, BookieThrottleReason.INITIAL, None
+    most = min(settings.fallback, before.gate.factor if before else 1.0)
+    worst = ranked.known[-1] if ranked.known else None
+    if worst is not None and worst.factor <= most and worst.factor < 1.0:
+        return worst.factor, _find_reason(worst), worst
+    return most, BookieThrottleReason.INITIAL if is_start else BookieThrottleReason.STALE_VOLUME, None
 
 
 def _judge_raw(

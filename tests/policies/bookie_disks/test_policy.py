@@ -130,7 +130,18 @@ def test_an_unread_bookie_does_not_hide_that_the_others_are_full() -> None:
     three = Run(settings(QUIET, ensemble=3)).see(
         *all_disks(0, b1=14, b2=90), failed(0, "b3"), registered(0, "b1 b2 b3")
     )
-    assert three.verdict() == (0.25, "initial"), "all three are needed, so the fullest known one counts"
+    assert three.verdict() == (0.25, "soft_limit"), "all three are needed, so the fullest known one counts"
+    assert three.last().explanation.endswith(
+        "bookie b1 /l has 14.0 GB free of 100 GB, and a ledger needs it: it takes 3 bookies, and 2 have been read."
+    )
+
+
+def test_a_full_bookie_that_is_needed_opens_the_gate_by_the_margin_though_another_one_is_unread() -> None:
+    run = Run(settings(QUIET)).see(failed(0, "b2"), registered(0, "b1 b2"), disks(0, "b1", 11))
+    assert run.verdict() == (0.0, "hard_limit")
+    run.see(disks(60, "b1", 13), failed(60, "b2"))
+    assert run.verdict()[0] == 0.0
+    assert run.see(disks(90, "b1", 50), disks(90, "b2", 50)).verdict() == (1.0, "above_limits")
 
 
 def test_a_read_only_bookie_that_was_never_read_does_not_count() -> None:
