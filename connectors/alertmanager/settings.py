@@ -62,9 +62,6 @@ def _url_problems(url: str) -> Iterator[tuple[str, str]]:
     except httpx.InvalidURL:
         parsed = httpx.URL()
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo or parsed.query or parsed.fragment:
-        yield (
-            "urls",
-            "is not http(s)://host:port each, such as http://alertmanager-0:9093, without user and query",
-        )
+        yield ("urls", "is not http(s)://host:port each, such as http://alertmanager-0:9093, without user and query")
     elif "/api/" in parsed.path:
         yield "urls", "must end before /api/v2"

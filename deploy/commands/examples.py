@@ -1,37 +1,19 @@
 """Examples at the end of the commands' help; a test checks that their options exist."""
 
 EXAMPLES = {
-    "up": (
-        "headgate up",
-        "headgate up --data-dir ~/headgate --brokers 3",
-    ),
-    "run": (
-        "headgate run -s headgate.yaml",
-        "HEADGATE_SETTINGS=headgate.yaml headgate run",
-    ),
+    "up": ("headgate up", "headgate up --data-dir ~/headgate --brokers 3"),
+    "run": ("headgate run -s headgate.yaml", "HEADGATE_SETTINGS=headgate.yaml headgate run"),
     "collect": ("headgate collect -s headgate.yaml",),
-    "decide": (
-        "headgate decide -s headgate.yaml",
-        "headgate decide -s headgate.yaml --print-submit",
-    ),
+    "decide": ("headgate decide -s headgate.yaml", "headgate decide -s headgate.yaml --print-submit"),
     "export": ("headgate export -s headgate.yaml",),
-    "act": (
-        "headgate act -s headgate.yaml",
-        "headgate act -s headgate.yaml --release",
-    ),
+    "act": ("headgate act -s headgate.yaml", "headgate act -s headgate.yaml --release"),
     "status": (
         "headgate status",
         "headgate status --cluster payments --watch",
         "headgate status --cluster 'dev-*' --json",
     ),
-    "decisions": (
-        "headgate decisions payments",
-        "headgate decisions --policy isolation --cluster messaging",
-    ),
-    "alerts": (
-        "headgate alerts",
-        "headgate alerts --policy throttle --resolved",
-    ),
+    "decisions": ("headgate decisions payments", "headgate decisions --policy isolation --cluster messaging"),
+    "alerts": ("headgate alerts", "headgate alerts --policy throttle --resolved"),
     "explain": (
         "headgate explain payments",
         "headgate explain payments --at 14:45",
@@ -42,14 +24,8 @@ EXAMPLES = {
         "headgate pause throttle payments --release",
     ),
     "resume": ("headgate resume throttle payments",),
-    "check": (
-        "headgate check headgate.yaml",
-        "headgate check headgate.yaml --effective",
-    ),
-    "doctor": (
-        "headgate doctor -s headgate.yaml",
-        "headgate doctor -s headgate.yaml --part act",
-    ),
+    "check": ("headgate check headgate.yaml", "headgate check headgate.yaml --effective"),
+    "doctor": ("headgate doctor -s headgate.yaml", "headgate doctor -s headgate.yaml --part act"),
     "replay": (
         "headgate replay -s headgate.yaml events.jsonl",
         "headgate replay -s headgate.yaml --from '2h ago' --timeline",

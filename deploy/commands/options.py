@@ -17,8 +17,7 @@ SettingsFile = Annotated[
     ),
 ]
 ClusterFilter = Annotated[
-    str | None,
-    typer.Option("--cluster", "-c", help="Only this cluster, or glob.", autocompletion=complete_clusters),
+    str | None, typer.Option("--cluster", "-c", help="Only this cluster, or glob.", autocompletion=complete_clusters)
 ]
 PolicyFilter = Annotated[
     str | None, typer.Option("--policy", "-p", help="Only this policy.", autocompletion=complete_policies)

@@ -16,16 +16,7 @@ from deploy.commands.checkpoint import checkpoint_app
 from deploy.commands.completion import complete_clusters, complete_policies
 from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
-from deploy.commands.options import (
-    AsJson,
-    ClusterFilter,
-    PolicyFilter,
-    Reason,
-    SettingsFile,
-    Timeout,
-    Verbose,
-    Watch,
-)
+from deploy.commands.options import AsJson, ClusterFilter, PolicyFilter, Reason, SettingsFile, Timeout, Verbose, Watch
 from deploy.commands.times import read_instant
 from deploy.commands.topics import topics_app
 from deploy.policy_commands import command_apps
@@ -85,8 +76,7 @@ def up(
         Path | None, typer.Option(help="Folder for all data; a second `up` with the same folder resumes.")
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port of /metrics and the status page; 0 takes a free one."),
+        int | None, typer.Option(min=0, max=65535, help="Port of /metrics and the status page; 0 takes a free one.")
     ] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -291,8 +281,7 @@ def explain(
     ],
     settings: SettingsFile = None,
     at: Annotated[
-        str | None,
-        typer.Option(help="As of this time: 14:45 (local), '10m ago', 2026-11-21T08:00:00Z; default: now."),
+        str | None, typer.Option(help="As of this time: 14:45 (local), '10m ago', 2026-11-21T08:00:00Z; default: now.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -307,10 +296,7 @@ def explain(
 def pause(
     policy: Annotated[
         str,
-        typer.Argument(
-            help="Such as throttle or isolation; the shell completes it.",
-            autocompletion=complete_policies,
-        ),
+        typer.Argument(help="Such as throttle or isolation; the shell completes it.", autocompletion=complete_policies),
     ],
     cluster: PausedCluster = None,
     length: Annotated[
