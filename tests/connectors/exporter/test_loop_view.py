@@ -536,9 +536,7 @@ def test_a_cluster_that_is_retired_shows_nothing_that_is_set() -> None:
     assert loop.series("headgate_in_force_value") == {}
 
 
-def test_series_of_one_cluster_are_bounded_and_those_left_out_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_series_of_one_cluster_are_bounded_and_those_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_view, "MOST_SERIES", 3)
     family = Family("headgate_x", "x", ("cluster", "broker"))
     forged = [Sample(family, ("forged", str(broker)), 1.0) for broker in range(10)]

@@ -114,10 +114,7 @@ DOUBTS = [
         "1: kafka.sasl.password: contains a variable, which is not expanded here: set HEADGATE_KAFKA__SASL__PASSWORD "
         "instead",
     ),
-    (
-        "data_dir: $HEADGATE_HOME",
-        "1: data_dir: contains a variable, which is not expanded here: set HEADGATE_DATA_DIR",
-    ),
+    ("data_dir: $HEADGATE_HOME", "1: data_dir: contains a variable, which is not expanded here: set HEADGATE_DATA_DIR"),
     ("data_dir: '" + "${" * 100_000 + "X}'", "1: data_dir: contains a variable"),  # hostile, and read in linear time
     ("http: {host: “127.0.0.1”}", "1: http.host: begins with a curly quote"),
     (
@@ -144,11 +141,7 @@ def test_a_policy_that_a_cluster_overrides_is_limited_there(file: Path) -> None:
     [
         ("HEADGATE_KAFKA_SASL_PASSWORD", SECRET, "; did you mean HEADGATE_KAFKA__SASL__PASSWORD?"),
         ("HEADGATE_HTTP_PORT", "9408", "; did you mean HEADGATE_HTTP__PORT?"),
-        (
-            "HEADGATE_CLUSTER__PAYMENTS__KAFKA__SASL__PASSWORD",
-            SECRET,
-            "did you mean HEADGATE_CLUSTERS__PAYMENTS__",
-        ),
+        ("HEADGATE_CLUSTER__PAYMENTS__KAFKA__SASL__PASSWORD", SECRET, "did you mean HEADGATE_CLUSTERS__PAYMENTS__"),
         ("HEADGATE_WEATHER", "fine", "is no setting and has no effect"),
         ("HEADGATE_HTTP__PORT", "9408", None),
         ("HEADGATE_IVY_SETTINGS", "/mirror.xml", None),

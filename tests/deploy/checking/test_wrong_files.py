@@ -16,10 +16,7 @@ DURATION = "is not a duration: write it as "
 
 WRONG = [
     # Braces, quotes, indentation
-    (
-        "kafka: {bootstrap_servers: 'x:1'\nhttp: {port: 1}",
-        ":1: the { opened here is not closed: a } is missing",
-    ),
+    ("kafka: {bootstrap_servers: 'x:1'\nhttp: {port: 1}", ":1: the { opened here is not closed: a } is missing"),
     ("http: {}\nkafka: {bootstrap_servers: x:1\nhttp: {port: 1}", ":2: the { opened here is not closed"),
     ("http: {port: 1}}", ":1: a } that closes nothing"),
     ("embedded:\n  ports: [1, 2\nhttp: {}", ":2: the [ opened here is not closed: a ] is missing"),
@@ -34,10 +31,7 @@ WRONG = [
     ("kafka\n  bootstrap_servers: x:1\n", f":2: {A_COLON}"),
     ("kafka: bootstrap_servers: x:1\n", f":1: {A_COLON}"),
     ("a:\n  - b\n c: d", ":3: is indented differently"),
-    (
-        "kafka:\n- bootstrap_servers: x:1",
-        ":1: kafka: must contain settings by name, such as kafka: {boot",
-    ),
+    ("kafka:\n- bootstrap_servers: x:1", ":1: kafka: must contain settings by name, such as kafka: {boot"),
     ("@foo", ":1: begins with a character that YAML reserves: put the value in quotes"),
     ("---\nhttp: {}\n---\nkafka: {}", ":3: a second document begins (`---`): a settings file has only one"),
     ("http: {port: 1}\n\x07", ": contains a control character (U+0007): save it as plain text"),
@@ -50,10 +44,7 @@ WRONG = [
     # Names
     ("policy: {throttle: {}}", ":1: policy: no such setting; did you mean policies?"),
     ("throttle: {hard: {}}", ":1: throttle: no such setting here; there is policies.throttle"),
-    (
-        "kafka: {bootstrapServers: 'k:1'}",
-        ":1: kafka.bootstrapServers: no such setting; did you mean bootstrap_",
-    ),
+    ("kafka: {bootstrapServers: 'k:1'}", ":1: kafka.bootstrapServers: no such setting; did you mean bootstrap_"),
     ("kafka: {BOOTSTRAP-SERVERS: 'k:1'}", "no such setting; did you mean bootstrap_servers?"),
     ("http:\n  hots: x", ":2: http.hots: no such setting; did you mean host?"),
     ("http: {timeout: 5s}", ":1: http.timeout: no such setting here; there is "),
@@ -61,10 +52,7 @@ WRONG = [
         "clusters: {a: {kafka: {bootstrap_servers: 'k:1'}, poll_interval: 5s}}",
         ":1: clusters.a.poll_interval: no such setting here; there is clusters.a.kafka.poll_interval",
     ),
-    (
-        "policies: {throttle: {clusters: {a: {fallback: 1}}}}",
-        "a.fallback: no such setting; did you mean fallback_",
-    ),
+    ("policies: {throttle: {clusters: {a: {fallback: 1}}}}", "a.fallback: no such setting; did you mean fallback_"),
     ("http: {port:9408}", "no such setting: is a space missing after the colon?"),
     ("clusters: {no: {}}", ":1: the name no is true or false to YAML: put it in quotes"),
     ("clusters:\n  2024-01-01: {}", ":2: the name 2024-01-01 is a date to YAML: put it in quotes"),
@@ -73,10 +61,7 @@ WRONG = [
     ("http: &h {port: 1}\nhttp2: *h", ":2: http2: no such setting; did you mean http?"),
     ("clusters:\n  a: {}\n  b: *y", ":3: found undefined alias 'y'"),
     # Numbers and units
-    (
-        LIMIT + "{available_ratio_below: 15%}}}",
-        "available_ratio_below: input should be a valid number, unable to",
-    ),
+    (LIMIT + "{available_ratio_below: 15%}}}", "available_ratio_below: input should be a valid number, unable to"),
     (LIMIT + "{available_ratio_below: 7.5 %}}}", "; write 7.5 % as 0.075"),
     (LIMIT + "{available_ratio_below: 15}}}", "less than or equal to 1; write 15% as 0.15"),
     (LIMIT + "15%}}", "must contain settings by name: 15% is written {available_ratio_below: 0.15}"),
@@ -125,15 +110,9 @@ WRONG = [
     ("policies: {throttle: {mode: shadw}}", "input should be 'active' or 'shadow'; did you mean shadow?"),
     ("policies: {throttle: {preset: strimsi}}", "input should be 'strimzi'; did you mean strimzi?"),
     (KAFKA + "sasl: {mechanism: plain, username: u, password: p}}", "did you mean PLAIN?"),
-    (
-        KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}",
-        "kafka.sasl.password: input should be a",
-    ),
+    (KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}", "kafka.sasl.password: input should be a"),
     (KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}", ": put it in quotes"),
-    (
-        KAFKA + "sasl: {mechanism: PLAIN, username: u}}",
-        "kafka.sasl.password: mechanism PLAIN needs it (or pass",
-    ),
+    (KAFKA + "sasl: {mechanism: PLAIN, username: u}}", "kafka.sasl.password: mechanism PLAIN needs it (or pass"),
     ("alertmanager: {urls: 'http://a:1'}", "write it as [first, second], even with one entry"),
     ("data_dir: [a]", ":1: data_dir: is no path: write one in quotes"),
     ("topics: {prefix: 'a b'}", "topics.prefix: string should match pattern"),

@@ -31,11 +31,7 @@ WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "
 @pytest.mark.parametrize(
     ("settings", "request_", "message"),
     [
-        (
-            WATCHED,
-            PauseRequest("trottle", None, HOUR),
-            "'trottle' is no policy: write one of bookie_disks, iso",
-        ),
+        (WATCHED, PauseRequest("trottle", None, HOUR), "'trottle' is no policy: write one of bookie_disks, iso"),
         (WATCHED, PauseRequest("switching", None, HOUR), "policy switching is paused by `headgate switch pause`"),
         (WATCHED, PauseRequest("throttle", "orders", HOUR), "name no cluster 'orders'; those they name: payments"),
         (WATCHED, PauseRequest("throttle", None, timedelta(days=31)), "--for: a pause lasts 30d at most; for longer"),

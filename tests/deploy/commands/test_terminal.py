@@ -73,14 +73,8 @@ def test_a_step_has_the_seconds_since_the_start() -> None:
     ("decision", "start"),
     [
         (INITIAL, "08:00:00  throttle initial  Producers of payments may write freely: no volume has been read yet"),
-        (
-            SLOWED,
-            "08:00:01  throttle lower  Producers of payments should be slowed to 0.75: broker 3 /data/a has",
-        ),
-        (
-            STOPPED,
-            "08:00:11  throttle lower  Producers of payments should be stopped: broker 3 /data/a has 1.0 GB",
-        ),
+        (SLOWED, "08:00:01  throttle lower  Producers of payments should be slowed to 0.75: broker 3 /data/a has"),
+        (STOPPED, "08:00:11  throttle lower  Producers of payments should be stopped: broker 3 /data/a has 1.0 GB"),
         (WARNED, "08:00:01  warning: volume-below-soft-limit  broker 3 /data/a of payments has 4.0 GB free"),
     ],
     ids=["initial", "slowed", "stopped", "alert"],

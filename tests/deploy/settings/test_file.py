@@ -144,17 +144,11 @@ BAD = [
             "write it with its unit, as 30s, 5m or 1h30m"
         ],
     ),
-    (
-        "too large",
-        "http: {port: 65536}",
-        ["headgate.yaml:1: http.port: input should be less than or equal to 65535"],
-    ),
+    ("too large", "http: {port: 65536}", ["headgate.yaml:1: http.port: input should be less than or equal to 65535"]),
     (
         "a name for a number",
         "embedded:\n  ports:\n    - 9092\n    - kafka",
-        [
-            "headgate.yaml:4: embedded.ports.1: input should be a valid integer, unable to parse string as an integer",
-        ],
+        ["headgate.yaml:4: embedded.ports.1: input should be a valid integer, unable to parse string as an integer"],
     ),
     (
         "what is needed",
@@ -164,9 +158,7 @@ BAD = [
     (
         "no server",
         "kafka:\n  bootstrap_servers: kafka-1",
-        [
-            "headgate.yaml:2: kafka.bootstrap_servers: its entry 1 is not host:port, such as kafka-1.example.org:9092",
-        ],
+        ["headgate.yaml:2: kafka.bootstrap_servers: its entry 1 is not host:port, such as kafka-1.example.org:9092"],
     ),
     (
         "two kinds of limit",

@@ -145,11 +145,7 @@ def test_files_are_read_one_after_the_other(headgate: Headgate, tmp_path: Path, 
     assert headgate("replay", "-s", settings, *halves) == headgate("replay", "-s", settings, evening)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"\n\n  \n"],
-    ids=["no byte", "empty lines"],
-)
+@pytest.mark.parametrize("text", [b"", b"\n\n  \n"], ids=["no byte", "empty lines"])
 def test_a_file_without_events_decides_nothing(headgate: Headgate, tmp_path: Path, text: bytes) -> None:
     assert headgate("replay", recorded(tmp_path, text)) == Ended(0, "", "")
 
