@@ -68,11 +68,6 @@ class MembersSeen:
     epoch: int | None = None
     """The epoch of the directive that ZooKeeper had before the reading; None: not reported."""
 
-    @classmethod
-    def from_reading(cls, reading: SwitchBrokers, at_ms: int) -> "MembersSeen":
-        """Convert a list of live brokers as it was published."""
-        return cls(reading.brokers if reading.outcome is Outcome.OK else None, at_ms, reading.epoch)
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerSeen:
@@ -90,14 +85,6 @@ class BrokerSeen:
     at_ms: int
     client_epoch: int | None = None
     """The epoch at which it opened the client that it writes with; None: not reported."""
-
-    @classmethod
-    def from_reading(cls, reading: SwitchBroker, at_ms: int) -> "BrokerSeen":
-        """Convert an agent's report as it was published."""
-        return cls(
-            reading.broker, reading.sequence, reading.epoch, reading.client_init_failed, reading.writes,
-            reading.reads, at_ms, reading.client_epoch,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +121,6 @@ class LedgerResult:
     attribution: str | None = None
     detail: str = ""
 
-    @classmethod
-    def from_reading(cls, reading: SwitchLedger, _at_ms: int) -> "LedgerResult":
-        """Convert an executor's result as it was published."""
-        return cls(
-            reading.ledger_id, reading.op, reading.result, to_ledger(reading.source), to_ledger(reading.target),
-            reading.changed, reading.new_id, reading.attribution, reading.detail or "",
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
@@ -150,11 +129,6 @@ class StatusResult:
     action: SwitchAction
     op: int
     ok: bool
-
-    @classmethod
-    def from_reading(cls, reading: SwitchStatus, _at_ms: int) -> "StatusResult":
-        """Convert an executor's result as it was published."""
-        return cls(SwitchAction(reading.action.value), reading.op, reading.written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +140,6 @@ Event = (
     SwitchCommand | OrchestratorLease | RegistrySeen | MembersSeen | BrokerSeen | ClusterSnapshot | PrecheckResult
     | InventorySeen | LedgerResult | StatusResult | TimePassed
 )  # fmt: skip
-
-
-def _to_lease(reading: SwitchLease, at_ms: int) -> OrchestratorLease:
-    """The validity counts from the record's time."""
-    return OrchestratorLease(reading.token, reading.holder, at_ms + reading.valid_ms)
 
 
 def _to_cluster(reading: SwitchCluster, at_ms: int) -> ClusterSnapshot:
@@ -213,15 +182,21 @@ def to_ledger(reading: LedgerReading | None) -> Ledger | None:
 
 
 _EVENTS: Mapping[type, Callable[[Any, int], Event]] = {
-    SwitchLedger: LedgerResult.from_reading,
-    SwitchStatus: StatusResult.from_reading,
-    SwitchLease: _to_lease,
+    SwitchLedger: lambda r, _: LedgerResult(
+        r.ledger_id, r.op, r.result, to_ledger(r.source), to_ledger(r.target), r.changed, r.new_id, r.attribution,
+        r.detail or "",
+    ),
+    SwitchStatus: lambda r, _: StatusResult(SwitchAction(r.action.value), r.op, r.written),
+    SwitchLease: lambda r, at_ms: OrchestratorLease(r.token, r.holder, at_ms + r.valid_ms),
     SwitchRegistry: RegistrySeen.from_reading,
-    SwitchBrokers: MembersSeen.from_reading,
-    SwitchBroker: BrokerSeen.from_reading,
+    SwitchBrokers: lambda r, at_ms: MembersSeen(r.brokers if r.outcome is Outcome.OK else None, at_ms, r.epoch),
+    SwitchBroker: lambda r, at_ms: BrokerSeen(
+        r.broker, r.sequence, r.epoch, r.client_init_failed, r.writes, r.reads, at_ms, r.client_epoch
+    ),
     SwitchCluster: _to_cluster,
     SwitchPrecheck: _to_check,
-}
+}  # fmt: skip
+"""The event of a reading and its time. Ages and validities count from the record's time."""
 
 
 def to_event(seen: Observation) -> Event | None:
