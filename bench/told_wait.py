@@ -40,7 +40,7 @@ from policies.free_space.orders import FactorOrder
 from policies.observations import Observation, Outcome
 from policies.throttle import LogDirs, ThrottleFactor, ThrottlePolicy, ThrottleSettings
 from policies.throttle.quota_settings import Entity, QuotaSettings
-from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
+from policies.throttle.quota_steps import full_rate_seconds
 from policies.throttle.readings import VolumeReading
 from policies.throttle.state import ThrottleState
 from tests.system.disks import small_disk, why_not_mountable
@@ -155,13 +155,14 @@ class Loop:
 
     Args:
         way: the `max_told_wait`; with ``+plain`` the dead time is not anticipated.
+        samples: the broker's `quota.window.num`.
     """
 
-    def __init__(self, servers: str, disk: "Disk", way: str) -> None:
+    def __init__(self, servers: str, disk: "Disk", way: str, samples: int) -> None:
         max_told_wait, _, plain = way.partition("+")
         quotas = QuotaSettings.model_validate({"entities": [{"client_id": "default"}], "max_told_wait": max_told_wait})
         wait, floor = quotas.max_told_wait, quotas.floor_bytes_per_second
-        seconds = full_rate_seconds(BASE, floor, wait.total_seconds() if wait else None, DEFAULT_WINDOW_SECONDS)
+        seconds = full_rate_seconds(BASE, floor, wait.total_seconds() if wait else None, samples)
         hard = {"available_bytes_below": LIMIT}
         throttle = ThrottleSettings.model_validate(
             {"hard": hard, "recovery_margin": MARGIN, "stop_time": f"{seconds:.1f}s", "anticipate": not plain}
@@ -228,12 +229,12 @@ class Disk:
         self._admin.incremental_alter_configs([resource])[resource].result()
 
 
-def run(way: str, servers: str, jars: tuple[Path, ...], disk: Disk, hold_seconds: float) -> Iterator[str]:
+def run(way: str, samples: int, servers: str, jars: tuple[Path, ...], disk: Disk, hold_seconds: float) -> Iterator[str]:
     """Run one stop and one release with both producers; return a row of the table for each."""
     with ExitStack() as stack:
         clients = (stack.enter_context(librdkafka(servers)), stack.enter_context(java(servers, jars)))
         if way != PLUGIN:
-            stack.enter_context(Loop(servers, disk, way))
+            stack.enter_context(Loop(servers, disk, way, samples))
         crossed = disk.await_free(below=LIMIT, within_seconds=CROSS_SECONDS)
         freed_at = crossed + LOOK_SECONDS + hold_seconds
         time.sleep(max(0.0, freed_at - time.monotonic()))
@@ -252,13 +253,14 @@ def run(way: str, servers: str, jars: tuple[Path, ...], disk: Disk, hold_seconds
 
 
 @contextmanager
-def broker(way: str, folder: Path, jars: tuple[Path, ...]) -> Iterator[tuple[str, Disk]]:
+def broker(way: str, samples: int, folder: Path, jars: tuple[Path, ...]) -> Iterator[tuple[str, Disk]]:
     """Start a new broker on a new disk, with the topic; without the plugin, with a quota in force."""
     port = 21_000 + secrets.randbelow(8_900)
     properties: dict[str, str | int] = {
         "log.retention.check.interval.ms": 500,
         "log.segment.delete.delay.ms": 100,
         "log.segment.bytes": 4 * MEGABYTE,
+        "quota.window.num": samples,
     }
     if way == PLUGIN:
         prefix = "client.quota.callback.static"
@@ -292,6 +294,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     arguments.add_argument("--hold", type=float, default=60.0, metavar="SECONDS", help="how long they are stopped")
     arguments.add_argument("--ways", nargs="*", default=[PLUGIN, "none", "30s", "30s+plain"], help=Loop.__doc__)
+    arguments.add_argument("--samples", type=int, default=11, help="the brokers' quota.window.num, of a second each")
     given = arguments.parse_args()
     if why := why_not_mountable():
         raise SystemExit(why)
@@ -302,8 +305,11 @@ def main() -> None:
         "| past the limit, both together, MB | space back → full rate, s |\n" + "|---" * 6 + "|"
     )
     for way in given.ways:
-        with tempfile.TemporaryDirectory() as folder, broker(way, Path(folder), with_plugin) as (servers, disk):
-            for row in run(way, servers, jars, disk, given.hold):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            broker(way, given.samples, Path(folder), with_plugin) as (servers, disk),
+        ):
+            for row in run(way, given.samples, servers, jars, disk, given.hold):
                 print(row, flush=True)
 
 

@@ -39,7 +39,7 @@ from tests.system.zookeeper import free_port
 
 CLUSTER = "payments"
 MEGABYTE = 1_000_000
-ANONYMOUS = Entity(user="ANONYMOUS")
+ANONYMOUS, APP = Entity(user="ANONYMOUS"), Entity(client_id="app")
 ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
 _RIVAL_SECONDS = 6.0
 COUNTS = VolumeCounts(counted=0, stale=0, departed=0)
@@ -94,7 +94,7 @@ def cluster(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def watched(cluster: Watched) -> Watched:
-    for entity in (ANY_CLIENT, ANY_USER, ALICE, ANONYMOUS, Entity(user="bob")):
+    for entity in (ANY_CLIENT, ANY_USER, ALICE, ANONYMOUS, APP, Entity(user="bob")):
         if cluster.rate(entity) is not None:
             cluster.set(entity, None)
     return cluster
@@ -432,13 +432,14 @@ def test_stopped_in_order_it_leaves_quotas_and_release_puts_them_back(
 def test_nobody_escapes_a_stop_and_another_process_without_its_topics_restores_it(
     watched: Watched, decider: Decider, loop_kafka: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    watched.set(ANONYMOUS, 50 * MEGABYTE)
-    watched.set(ANY_CLIENT, 3 * MEGABYTE)
+    originals = dict.fromkeys((ANONYMOUS, ANY_USER, APP), 50 * MEGABYTE) | {ANY_CLIENT: 3 * MEGABYTE}
+    for entity, rate in originals.items():
+        watched.set(entity, rate)
     settings["clusters"][CLUSTER]["quotas"]["verify_interval"] = "1h"
     with acting(settings, tmp_path) as headgate:
         decider.decide(0.0)
-        has(watched, ANONYMOUS, 65_536)
-        has(watched, ANY_CLIENT, 65_536)
+        for entity in originals:
+            has(watched, entity, 65_536)
         _assert_a_rival_opens_it_for_moments_only(watched, decider)
         headgate.kill()
     settings["topics"]["prefix"] = new_decider(loop_kafka).prefix
@@ -446,7 +447,7 @@ def test_nobody_escapes_a_stop_and_another_process_without_its_topics_restores_i
     with Headgate(["act", "--release", "-s", str(file)], tmp_path / "release.log") as headgate:
         assert headgate.wait() == 0, headgate.output()
     assert "payments: client-id=<default> has 3.0 MB/s again" in headgate.output()
-    assert (watched.rate(ANONYMOUS), watched.rate(ANY_CLIENT)) == (50 * MEGABYTE, 3 * MEGABYTE)
+    assert {entity: watched.rate(entity) for entity in originals} == originals
     records = watched.tool("--describe", "--entity-type", "clients")
     assert not any(f"headgate.original:{entity}" in records for entity in ("user=ANONYMOUS", "client-id=<default>"))
 
