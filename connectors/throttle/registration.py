@@ -258,7 +258,7 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
         for name, rate in result.restored.items():
             yield f"{watched.cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
         if not result.restored and not result.left:
-            yield f"{watched.cluster}: no quota there is one of Headgate's."
+            yield f"{watched.cluster}: no record of Headgate is there, so no quota was changed."
     for name, worker in _make_cordon_workers(context, only_set=False).items():
         try:
             yield from worker.release()
