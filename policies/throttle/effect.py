@@ -74,22 +74,16 @@ def find_effect_conditions(
     growths: Iterable[VolumeGrowth],
     find_usage: Callable[[VolumeKey], VolumeUsage | None],
 ) -> Iterator[Condition]:
-    """Find the alert conditions of the quotas of a cluster.
-
-    Args:
-        cluster: its name.
-        state: after this step.
-        quotas: the actuator's last reading.
-        growths: of the limiting volumes.
-        find_usage: returns the usage of a volume.
-    """
+    """Find the alert conditions of a cluster's quotas, from the actuator's last reading and the limiting volumes."""
     if quotas is None:
         return
     labels = {"cluster": cluster}
     if quotas.escaping_count:
         severity = Severity.CRITICAL if quotas.factor == 0.0 else Severity.WARNING
-        summary = f"{counted(quotas.escaping_count, 'quota')} of {cluster} decide in place of the configured entities "
-        summary += f"and are not scaled, so their clients escape: {_list(quotas.escaping)}"
+        summary = (
+            f"{counted(quotas.escaping_count, 'quota')} of {cluster} decide in place of the configured entities and "
+            f"are not scaled, so their clients escape: {_list(quotas.escaping)}"
+        )
         yield Condition(ESCAPED, cluster, severity, "escaped", summary, labels, (state.id,), quotas.escaping_count)
     for each in quotas.contested:
         period = "again and again" if each.period_seconds is None else f"every {human_seconds(each.period_seconds)}"
@@ -105,11 +99,11 @@ def find_effect_conditions(
         subject = f"{cluster}/{each.entity}"
         yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
     growing = [growth for growth in growths if growth.exceeded >= _WINDOWS]
-    if growing and quotas.factor is not None:
+    if growing:
         fastest = max(growing, key=lambda growth: growth.bytes_per_second)
         more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
         summary = (
-            f"{cluster} is slowed to {quotas.factor:.2f}, but {name_volume(fastest.volume)} fills by "
+            f"{cluster} is slowed to {quotas.factor or 0.0:.2f}, but {name_volume(fastest.volume)} fills by "
             f"{human_rate(fastest.bytes_per_second)}{more} where its quotas let through "
             f"{human_rate(quotas.let_through_bytes_per_second)}: {_find_cause(quotas, find_usage(fastest.volume))}"
         )

@@ -91,7 +91,7 @@ patience = st.fixed_dictionaries(
 
 
 @given(factors, st.none() | st.integers(0, 400), volumes, factors, volumes, volumes, patience)
-def test_invariants_of_every_move(
+def test_invariants_of_every_move_and_moving_again_at_once_changes_nothing(
     factor: float,
     changed_ago: int | None,
     stopped_by: set[tuple[int, str]],
@@ -121,20 +121,4 @@ def test_invariants_of_every_move(
     assert moved == 0.0 or not after.gate.stopped_by
     if after.rises_at_ms is not None:
         assert after.rises_at_ms > to_millis(NOW)
-
-
-@given(factors, st.none() | st.integers(0, 400), volumes, factors, volumes, volumes, patience)
-def test_moving_again_at_once_changes_nothing(
-    factor: float,
-    changed_ago: int | None,
-    stopped_by: set[tuple[int, str]],
-    raw: float,
-    stopping: set[tuple[int, str]],
-    recovered: set[tuple[int, str]],
-    block: dict[str, Any],
-) -> None:
-    settings = throttle(HARD, block)
-    before = gate(factor, changed_ago, *(sorted(stopped_by) if factor == 0.0 else ()))
-    once = move(before, raw, stopping, recovered - stopping, NOW, settings)
-    again = move(once.gate, raw, stopping, recovered - stopping, NOW, settings)
-    assert again.gate == once.gate
+    assert move(after.gate, raw, stopping, recovered - stopping, NOW, settings).gate == after.gate
