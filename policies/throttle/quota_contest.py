@@ -53,10 +53,11 @@ class Contest:
         passed = now - self.at[-1]
         if not before or abs(last - before) > _LATE_SECONDS or last <= _EARLY_SECONDS + _LATE_SECONDS:
             return min(max(CLOSE_LOOK_SECONDS, _OPEN_SHARE * passed), longest)
-        since = passed % last
-        if last - since <= _EARLY_SECONDS or (passed > last and since <= _LATE_SECONDS):
+        due = max(1, round(passed / last)) * last
+        if due - _EARLY_SECONDS <= passed <= due + _LATE_SECONDS:
             return min(CLOSE_LOOK_SECONDS, longest)
-        return min(last - since - _EARLY_SECONDS, longest)
+        ahead = due if passed < due else due + last
+        return min(ahead - _EARLY_SECONDS - passed, longest)
 
 
 def note_put_back(before: Contest | None, now: float, value: Rate) -> Contest:

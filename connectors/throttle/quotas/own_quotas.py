@@ -3,7 +3,8 @@
 KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_originals`). So a
 broker that shows the record of the last change has received that change: if it shows another rate beside it, somebody
 else has set that rate since. A broker that shows an earlier record of ours is behind, however late it is, and its
-answer is no news. A broker that shows no record may be behind for `SETTLE_SECONDS`, unless it has shown ours before.
+answer is no news. A broker that shows no record may be behind for `SETTLE_SECONDS`, unless it has shown ours before. The
+same holds if the last change put our rate back beside the same record: then the record does not tell the two apart.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,8 +38,14 @@ class OwnQuota:
     """When a broker last showed it."""
     is_unsure: bool = False
     """Whether the request got no answer: the change may be there or not."""
+    is_record_new: bool = True
+    """Whether this change has altered the record, too."""
     confirmed: set[NodeId] = field(default_factory=set)
     """The brokers that have shown it."""
+
+    def has_reached(self, recorded: Original | None, now: float) -> bool:
+        """Return whether a broker that shows this record has received the change."""
+        return recorded == self.original and (self.is_record_new or now - self.at >= SETTLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ class OwnQuotas:
         return SeenQuota(found, _read_record(recorded, own.record.rates), recorded)
 
     def _is_behind(self, own: OwnQuota, broker: NodeId, recorded: Original | None, now: float) -> bool:
-        if own.is_unsure or recorded == own.original or broker in own.confirmed:
+        if own.is_unsure or own.has_reached(recorded, now) or broker in own.confirmed:
             return False
         return now - own.at < SETTLE_SECONDS or (recorded is not None and recorded.latest in own.record.rates)
 
@@ -126,7 +133,7 @@ class OwnQuotas:
             own.confirmed.add(seen.broker)
             if len(own.confirmed) >= brokers and own.rate is not None:
                 own.record = replace(own.record, rates=(own.rate,))
-        elif seen.broker in own.confirmed and found != own.rate:
+        elif found != own.rate and (seen.broker in own.confirmed or own.has_reached(seen.originals.get(entity), now)):
             self._contests[entity] = note_put_back(self._contests.get(entity), now, found)
         contest = self._contests.get(entity)
         if contest is not None and contest.is_over(now):
@@ -142,13 +149,17 @@ class OwnQuotas:
         return len(own.confirmed) if own is not None else 0
 
     def note(self, planned: Mapping[Entity, QuotaPlan], now: float, *, is_unsure: bool) -> None:
-        """Remember changes that were made just now, or may have been made."""
+        """Remember changes: before their request, when they are `is_unsure`, and after its answer."""
         for entity, plan in planned.items():
-            self._in_force[entity], _ = self._find_rates(entity, plan.found, now, is_ended=True)
+            if is_unsure:
+                # The answer ends no other rate than the request did.
+                self._in_force[entity], _ = self._find_rates(entity, plan.found, now, is_ended=True)
             before, record = self._own.get(entity), plan.record or _UNKNOWN
             rates = dict.fromkeys((*record.rates, *(before.record.rates if before else ())))
             record = replace(record, rates=tuple(rates)[:_MOST_RATES])
-            self._own[entity] = OwnQuota(record, self.find_original(plan), plan.rate, now, now, is_unsure)
+            original = self.find_original(plan)
+            is_new = before is None or before.original != original or (before.is_unsure and before.is_record_new)
+            self._own[entity] = OwnQuota(record, original, plan.rate, now, now, is_unsure, is_new)
 
     def find_step(self, entity: Entity, rate: Rate, record: QuotaRecord | None, now: float) -> QuotaStep | None:
         """Return how far an entity's quota may be lowered now; None: without limit."""

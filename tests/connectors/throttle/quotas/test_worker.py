@@ -323,23 +323,31 @@ def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
 
 @pytest.mark.parametrize("jitter", [0.0, 0.3], ids=["even", "uneven"])
 @pytest.mark.parametrize("steps", ["none", "30s"])
-@pytest.mark.parametrize("period", [24.0, 120.0])
-def test_a_quota_that_an_operator_puts_back_is_open_for_little_time(period: float, steps: str, jitter: float) -> None:
+@pytest.mark.parametrize(("period", "late_seconds"), [(12.0, 0.0), (24.0, 0.0), (24.0, 1.0), (120.0, 0.0)])
+def test_a_quota_that_an_operator_puts_back_is_open_for_little_time(
+    period: float, late_seconds: float, steps: str, jitter: float
+) -> None:
     bench = Bench({"client_id": "default", "base": 2_000_000}, max_told_wait=steps)
-    bench.kafka.rates[ANY] = 3_000_000
+    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench.kafka.late_seconds = {3: late_seconds}
+    bench.kafka.set_by_hand(ANY, 3_000_000)
+    bench.clock.advance(30)
     bench.reconcile(order(0.0, valid_seconds=36_000))
     bench.look(60)
-    began, open_seconds, let_through = bench.clock.monotonic(), 0.0, 0.0
+    began, open_seconds, let_through = bench.clock.monotonic(), list[float](), 0.0
     for number in range(10):
         bench.look(period * (1 + jitter * (-1) ** number))
         bench.kafka.set_by_hand(ANY, 3_000_000)
         opened = bench.clock.monotonic()
         while bench.kafka.rates[ANY] == 3_000_000:
             bench.look(0.1)
-        open_seconds += bench.clock.monotonic() - opened
+        open_seconds.append(bench.clock.monotonic() - opened)
         let_through = max(let_through, bench.kafka.rates[ANY])
-    assert open_seconds / (bench.clock.monotonic() - began) < 0.05
-    assert let_through < 3_000_000 / 5, "a moment's rate begins no descent from the top"
+    share = sum(open_seconds) / (bench.clock.monotonic() - began)
+    assert open_seconds[0] <= 5.0 + late_seconds + 0.1, "nobody expects the first time"
+    assert sum(open_seconds[1:]) / (9 * period) < 0.05
+    assert share < 0.05 or period < 20 or late_seconds
+    assert let_through < 3_000_000 / 4, "a moment's rate begins no descent from the top"
     assert len(bench.states[-1].contested) == 1
     bench.look(30)
     assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 65_536}, {ANY: Original(3_000_000, 65_536, OWNER)})
