@@ -3,8 +3,8 @@
 KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_originals`). So a
 broker that shows the record of the last change has received that change: if it shows another rate beside it, somebody
 else has set that rate since. A broker that shows an earlier record of ours is behind, however late it is, and its
-answer is no news. A broker that shows no record may be behind for `SETTLE_SECONDS`, unless it has shown ours before. The
-same holds if the last change put our rate back beside the same record: then the record does not tell the two apart.
+answer is no news. A broker that shows no record may be behind for `SETTLE_SECONDS`, unless it has shown ours before.
+The same holds if the last change put our rate back beside the same record, which does not tell the two states apart.
 """
 
 from collections.abc import Iterable, Mapping
