@@ -24,6 +24,7 @@ _QUOTED = re.compile(r"""(['"])(?!<).{3,}\1""")
 """A quotation from the file in YAML's messages; YAML's own terms are `'<scalar>'`, or a single character."""
 _TEXT_TAG, _MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _SWITCH_TAG, _NUMBER_TAG = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
+_LONGEST_NUMBER = 100
 _ODD_NUMBER = re.compile(r"[-+]?0[0-7_]+|.*:.*")
 """YAML reads the first as an octal number, and the second as a number in base 60."""
 _BY_NAME = "must contain settings by name, such as `kafka:` or `policies:`"
@@ -65,11 +66,15 @@ class Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node."""
+        # In base 60, thousands of digits would take long, and could not be shown.
+        is_too_long = node.tag == _NUMBER_TAG and len(node.value) > _LONGEST_NUMBER
         try:
-            return super().construct_object(node, deep)
+            if not is_too_long:
+                return super().construct_object(node, deep)
         except (ValueError, OverflowError):
-            problem = "looks like a number, a date or another value of YAML, but is invalid: put it in quotes"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+            pass
+        problem = "looks like a number, a date or another value of YAML, but is invalid: put it in quotes"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """Return the text of a node."""

@@ -42,6 +42,7 @@ WRONG = [
     ),
     (f"policies: {{throttle: {{hard: {{available_bytes_below: {'1' * 200_000}x}}}}}}", "it has 200001 characters"),
     # Names
+    ("http: {port: " + "1:" * 50_000 + "1}", ":1: looks like a number"),
     ("policy: {throttle: {}}", ":1: policy: no such setting; did you mean policies?"),
     ("throttle: {hard: {}}", ":1: throttle: no such setting here; there is policies.throttle"),
     ("kafka: {bootstrapServers: 'k:1'}", ":1: kafka.bootstrapServers: no such setting; did you mean bootstrap_"),
