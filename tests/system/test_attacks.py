@@ -7,9 +7,11 @@ import json
 import socket
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Event
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from policies.bookie_readings import (
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.throttle import LogDirs
+from policies.throttle.quota_state import QuotaState
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
 from tests.eager import EAGER, TOTAL_BYTES
@@ -162,6 +165,31 @@ def write_unwritable_times(world: World) -> None:
         world.observe(json.dumps(good).encode(), topic=observed_topic(Bookies))
 
 
+def write_unwritable_numbers(world: World) -> None:
+    """A count that no state can store."""
+    good = json.loads(event(QuotaState(cluster=HIT, outcome=Outcome.OK)))
+    good["data"]["escaping_count"] = 10**30
+    world.observe(json.dumps(good).encode(), topic=observed_topic(QuotaState))
+
+
+def ask_without_pause(world: World) -> None:
+    """40 clients ask for all metrics again and again; health checks are answered all the same."""
+    is_over = Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            http_get(world.port, "/metrics")
+
+    with ThreadPoolExecutor(40) as clients:
+        for _ in range(40):
+            clients.submit(ask)
+        try:
+            for _ in range(20):
+                eventually("health is answered", lambda: http_get(world.port, "/-/healthy"))
+        finally:
+            is_over.set()
+
+
 def starve_probes(world: World) -> None:
     """200 clients that never finish their request; health checks are answered all the same."""
     with ExitStack() as stack:
@@ -180,7 +208,9 @@ def starve_probes(world: World) -> None:
         (flood, flood_was_told),
         (amplify, lambda world: True),
         (write_unwritable_times, lambda world: "invalid" in world.reasons()),
+        (write_unwritable_numbers, lambda world: any(d["topic"].endswith("quotas") for d in world.dead.data())),
         (starve_probes, lambda world: True),
+        (ask_without_pause, lambda world: True),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
