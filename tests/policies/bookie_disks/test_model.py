@@ -13,11 +13,12 @@ from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksState
 from policies.observations import Observation
+from tests.examples import seeds
 from tests.policies.bookie_disks.model import Model, random_polls, random_settings
 from tests.policies.bookie_disks.scenario import CLUSTER, Run
 from tests.policies.virtual_run import START
 
-HISTORIES = pytest.mark.parametrize("seed", range(60))
+HISTORIES = pytest.mark.parametrize("seed", seeds(2))
 
 
 def in_force(run: Run) -> Mapping[str, float]:
