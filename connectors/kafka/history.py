@@ -118,9 +118,8 @@ def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
     try:
         yield consumer
     except KafkaException as error:
-        reach(
-            connection, timeout_seconds=_CAUSE_SECONDS
-        )  # if Kafka does not answer at all, this error names the remedy
+        # If Kafka does not answer at all, this raises an error that names the remedy.
+        reach(connection, timeout_seconds=_CAUSE_SECONDS)
         consumer.poll(0)  # runs the error callback
         reasons = [each for each in errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
         why = root_error(error.args[0], reasons[-1] if reasons else None)
