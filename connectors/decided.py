@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from connectors.effects import ReportReader
 from connectors.kafka.tail import Record
+from policies.actuator_events import ActuatorEvent
 from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision, Standing, yields_to_later
-from policies.effects import InForce, judge_in_force
-from policies.registry import REPORTS, decision_types
+from policies.effects import EffectBook, InForce, Report, judge_in_force
+from policies.registry import REPORTS, decision_types, report_policies
 from policies.succession import has_expired, succeeds
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
@@ -39,6 +39,47 @@ class InForceChange(NamedTuple):
         if self.decision is None or self.before is None or type(self.decision) is not type(self.before):
             return True
         return self.decision.says() != self.before.says()
+
+
+class ReportReader:
+    """Folds records of the topic of reports.
+
+    Args:
+        knows: whether a cluster is of interest.
+        policy: the only policy of interest; None: all are.
+    """
+
+    def __init__(self, knows: Callable[[str], bool], policy: str | None = None) -> None:
+        self.book = EffectBook()
+        self._knows = knows
+        self._policies = report_policies()
+        self._policy = policy
+        self._reader: EventReader[ActuatorEvent] = EventReader(self._policies)
+        self._reports: dict[bytes, Report] = {}
+        """The last report of each record key."""
+
+    def fold(self, record: Record) -> None:
+        """Fold one record; a tombstone drops the report of its key.
+
+        The keys of a cluster that is not watched any more are deleted one by one. If the cluster comes back, the
+        deletions in one partition may be read after its new reports in another, so they must not drop those.
+
+        Raises:
+            BadRecordError: the record is no report.
+        """
+        key = record.key or b""
+        if record.value is None:
+            if (before := self._reports.pop(key, None)) is not None:
+                self.book.drop(before)
+            return
+        event = self._reader.read(record.value)
+        data, effect = event.data, event.data.effect()
+        of_policy = self._policies[type(data)]
+        if effect is None or not self._knows(data.cluster) or self._policy not in (None, of_policy):
+            return
+        at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
+        self._reports[key] = Report(of_policy, data.cluster, data.subject(), at, effect)
+        self.book.fold(self._reports[key])
 
 
 class DecisionsInForce:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from connectors.effects import ReportReader
+from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
 from policies.effects import report_key
 from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
