@@ -137,7 +137,8 @@ class QuerySupervisor:
             query = start_query(session, replace(wiring, clock=clock), self._host, self._settings)
             try:
                 self._watch(query, wiring, stop)
-                if self._may_drain():
+                # The first batch takes seconds, and a signal during the start should not wait for it.
+                if self._health.not_ready() is None and self._may_drain():
                     self._drain(query)
             finally:
                 with suppress(*_FAILURES):

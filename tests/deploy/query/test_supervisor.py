@@ -212,6 +212,11 @@ def test_it_starts_nothing_when_it_is_stopped_before(monkeypatch: pytest.MonkeyP
     assert loop.run().said == []
 
 
+def test_a_stop_before_the_first_batch_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, Course(silent=True), stop_after=5).run()
+    assert loop.said[-3:] == ["query started", "query stopped", "session stopped"]
+
+
 def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.05)
     loop = Loop(monkeypatch, stop_after=10)
