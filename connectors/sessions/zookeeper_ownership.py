@@ -19,7 +19,16 @@ from connectors.zookeeper.outcomes import READ_ERRORS
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import BROKERS, LEADER, NAMESPACES, NodeKind, OwnedNode, Ownership, Ownerships
+from policies.sessions.readings import (
+    BROKERS,
+    LEADER,
+    NAMESPACES,
+    UNCHANGED_TREE_INTERVAL,
+    NodeKind,
+    OwnedNode,
+    Ownership,
+    Ownerships,
+)
 from policies.units import PositiveDuration, parse_duration
 from policies.wire import MAX_RECORD_BYTES
 
@@ -49,7 +58,7 @@ class WatchedOwnership(BaseModel):
         default=parse_duration("2s"), description="Interval between readings; unchanged nodes cost little."
     )
     republish: PositiveDuration = Field(
-        default=parse_duration("5s"),
+        default=UNCHANGED_TREE_INTERVAL,
         description="An unchanged tree is published again after this time. A member that has come back may wait this "
         "long for decisions about its bundles.",
     )

@@ -12,10 +12,18 @@ from policies.observations import Outcome
 from policies.publication import RepeatSchedule
 from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
 from policies.sessions.decisions import SessionStatus, SessionVerdict
-from policies.sessions.fleet import Budget, RoleFacts, Unread, find_unread, is_ownership_hidden, join_roles
+from policies.sessions.fleet import (
+    Budget,
+    RoleFacts,
+    Unread,
+    find_bundle_trees,
+    find_unread,
+    is_ownership_hidden,
+    join_roles,
+)
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
-from policies.sessions.readings import BROKERS, NAMESPACES, registration_path
+from policies.sessions.readings import BROKERS, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
 from policies.units import millis_of
@@ -238,10 +246,11 @@ def unique_ids(*ids: str) -> tuple[str, ...]:
 
 
 def _knows_ownership(cluster: ClusterState) -> bool:
-    if is_ownership_hidden(cluster.sources.values()):
+    sources = cluster.sources.values()
+    if is_ownership_hidden(sources):
         return False
-    trees = (s for s in cluster.sources.values() if s.name and NAMESPACES.startswith(s.name.rstrip("/")))
-    return bool(cluster.nodes.bundles()) or any(t.read_ms != NEVER and t.outcome == Outcome.OK.value for t in trees)
+    read = (t for t in find_bundle_trees(sources) if t.read_ms != NEVER and t.outcome == Outcome.OK.value)
+    return bool(cluster.nodes.bundles()) or any(read)
 
 
 def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: int) -> dict[str, list[ClaimFacts]]:

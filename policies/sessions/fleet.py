@@ -7,7 +7,7 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -154,8 +154,13 @@ def is_failure(name: str, outcome: str) -> bool:
 
 def is_ownership_hidden(sources: Collection[SourceRecord]) -> bool:
     """Whether the last attempt on the bundles' tree found that ZooKeeper does not show their owners."""
-    trees = (s for s in sources if s.name and NAMESPACES.startswith(s.name.rstrip("/")))
-    return any(t.outcome == Outcome.UNSUPPORTED.value and not _has_read_part(t, sources) for t in trees)
+    hidden = (tree for tree in find_bundle_trees(sources) if tree.outcome == Outcome.UNSUPPORTED.value)
+    return any(not _has_read_part(tree, sources) for tree in hidden)
+
+
+def find_bundle_trees(sources: Iterable[SourceRecord]) -> Iterator[SourceRecord]:
+    """Yield the trees that contain all bundles."""
+    return (source for source in sources if source.name and NAMESPACES.startswith(source.name.rstrip("/")))
 
 
 def _has_read_part(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:

@@ -23,6 +23,9 @@ NAMESPACES = "/namespace"
 EXTENSIBLE_LOAD_MANAGER = "ExtensibleLoadManagerImpl"
 """With this load manager (Pulsar 3 and 4), ZooKeeper does not show which broker owns a bundle."""
 
+UNCHANGED_TREE_INTERVAL = timedelta(seconds=5)
+"""The default interval at which a collector publishes a tree that has not changed; it publishes a change at once."""
+
 MAX_TIMEOUT_MS = 86_400_000
 MAX_NAME = 1000
 MOST_NODES = 100_000

@@ -74,7 +74,7 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, timeou
     listed_ms = last.at_ms if last.listed else last.listed_ms
     starts = last.starts
     if has_started:
-        starts = (*(ms for ms in starts if ms > at_ms - timeouts.settle_ms), at_ms)[-MOST_CHANGES - 1 :]
+        starts = session_machine.add_recent(starts, at_ms, timeouts)[-MOST_CHANGES - 1 :]
     health = Health(
         at_ms,
         seen.id,

@@ -115,7 +115,7 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
     if track.status is SessionStatus.CLOSED:
         # A session that was closed cannot come back: one reading of it is old, two contradict the one that it closed.
         if is_new or seen.session is None or seen.is_repeated:
-            reopened = () if is_new else _add_loss(track.reopened, seen.at_ms, timeouts)
+            reopened = () if is_new else add_recent(track.reopened, seen.at_ms, timeouts)
             joined = _restart(_replace_session(track, seen.session), SessionStatus.ESTABLISHED, seen, reopened)
             return replace(joined, unsettled=_is_flapping(reopened, timeouts)), (SessionEvent.JOINED,)
         return track, ()
@@ -134,7 +134,7 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
 def _disconnect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
     if track.status is not SessionStatus.ESTABLISHED:
         return track, ()
-    cuts = _add_loss(track.cuts, seen.at_ms, timeouts)
+    cuts = add_recent(track.cuts, seen.at_ms, timeouts)
     lost = replace(
         track,
         status=SessionStatus.CONNECTION_LOST,
@@ -169,7 +169,7 @@ _TRANSITIONS = {
 
 
 def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
-    recent = _add_loss(track.losses, at_ms, timeouts)
+    recent = add_recent(track.losses, at_ms, timeouts)
     gap_ms = track.timeout_ms if track.before_ms == NEVER else track.read_ms - track.before_ms
     lost = replace(
         track,
@@ -185,7 +185,8 @@ def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionT
     return lost, (SessionEvent.SESSION_LOST,)
 
 
-def _add_loss(before: tuple[int, ...], at_ms: int, timeouts: Timeouts) -> tuple[int, ...]:
+def add_recent(before: tuple[int, ...], at_ms: int, timeouts: Timeouts) -> tuple[int, ...]:
+    """Append an instant to those within `settle` before it, and keep the last `MOST_LOSSES`."""
     return (*(ms for ms in before if ms > at_ms - timeouts.settle_ms), at_ms)[-MOST_LOSSES:]
 
 

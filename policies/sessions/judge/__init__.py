@@ -14,11 +14,12 @@ from policies.sessions.judge.members import judge_member
 from policies.sessions.judge.orders import MemberOrder
 from policies.sessions.judge.ownership_table import BundleRuling, Claimant, NodeNow
 from policies.sessions.liveness import ReadingPair
+from policies.sessions.readings import UNCHANGED_TREE_INTERVAL
 from policies.sessions.state import NEVER, SessionTrack
+from policies.units import millis_of
 
 _AFTER_ALL_LOSSES = 2**63
-UNCHANGED_INTERVAL_MS = 5_000
-"""The default interval at which a collector publishes a tree that has not changed; it publishes a change at once."""
+_UNCHANGED_TREE_MS = millis_of(UNCHANGED_TREE_INTERVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def unread_from_ms(claim: ClaimFacts, track: SessionTrack) -> int:
     if node is None:
         return since_ms
     interval_ms = ReadingPair(node.read_ms, node.before_ms, since_ms, track.timeout_ms).interval_ms
-    return since_ms + max(interval_ms, UNCHANGED_INTERVAL_MS)
+    return since_ms + max(interval_ms, _UNCHANGED_TREE_MS)
 
 
 def _find_node(claim: ClaimFacts, track: SessionTrack) -> NodeNow | None:
