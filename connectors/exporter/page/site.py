@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from urllib.parse import unquote
@@ -68,9 +69,7 @@ class StatusSite:
         """Return the response for a path; None if it does not exist and is not below `/api`."""
         if path.startswith("/static/"):
             name = path.removeprefix("/static/")
-            if name not in _STATIC:
-                return None
-            return Response((files("connectors.exporter.page") / "static" / name).read_bytes(), _STATIC[name])
+            return _read_file(name) if name in _STATIC else None
         if path == f"{API}/openapi.json":
             return Response(openapi_text().encode(), JSON)
         with self._lock:
@@ -96,7 +95,7 @@ class StatusSite:
         page = None
         if folder == "clusters":
             page = render_cluster(status, self._history, name)
-        if folder == "alerts":
+        elif folder == "alerts":
             page = render_alert(status, name)
         return None if page is None else Response(page, HTML)
 
@@ -124,3 +123,8 @@ def _find_cluster(path: str, status: StatusDocuments) -> Response | None:
         return None
     name = unquote(path[len(prefix) :])
     return next((json_response(each) for each in status.loop.clusters if each.cluster == name), None)
+
+
+@cache
+def _read_file(name: str) -> Response:
+    return Response((files("connectors.exporter.page") / "static" / name).read_bytes(), _STATIC[name])
