@@ -13,7 +13,7 @@ from policies.isolation.settings import RuleSet, Unaffine
 from policies.observations import Outcome
 
 _OVERLAPS_RIGHT_SINCE = {(3, 0): 12, (3, 3): 7, (4, 0): 5}
-"""By release line: the first patch with pull request 24091. From 4.1 on all have it; other lines never got it."""
+"""The first patch of each release line that has pull request 24091. All lines from 4.1 on have it, no others do."""
 
 
 def check_rules(admin: AdminApi, settings: IsolationSettings) -> ProbeResult:

@@ -126,7 +126,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
                 components,
                 stop,
                 on_ready=terminal.ready,
-                on_stop=lambda: terminal.step("stopping: deciding on the last readings"),
+                on_stop=lambda: terminal.step("stopping; a running query first decides on the last readings"),
             )
     return reload.take()
 

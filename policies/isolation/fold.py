@@ -113,7 +113,7 @@ _FIELDS: Mapping[type[Reading], tuple[str, str]] = {
     BookieRacks: ("racks_status", "groups_vanished_ms"),
     BookieAffinity: ("affinity_status", "affinity_vanished_ms"),
 }
-"""By kind of reading: the fields of its status, and since when readings wait for confirmation."""
+"""The fields of each kind of reading: its status, and since when its readings wait for confirmation."""
 
 
 def _fold_registrations(
@@ -147,7 +147,10 @@ def _fold_registrations(
 
 
 def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
-    """Whether the reading lists what is known, and nothing is in doubt: most readings do, so this is cheap."""
+    """Return whether the reading lists only known registrations and nothing is in doubt.
+
+    Most readings do, so this comparison is cheap.
+    """
     doubts = (before.bookies_doubt, before.cookies_doubt, before.modes_doubt)
     if before.bookies_status.read_ms == NEVER or not all(d.is_empty and not d.changes for d in doubts):
         return False
