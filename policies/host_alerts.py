@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from policies.decisions import Severity
-from policies.policy import AlertKind, Runbook
+from policies.policy import AlertKind
 
 POLICY_FAILED = "policy-failed"
 """The alert about a policy that raised an exception."""
@@ -19,12 +19,10 @@ HOST_ALERT_KINDS = (
         "are the cause, they are refused, the policy goes on without them, and the alert ends 10 min after the last "
         "one. Otherwise its last decisions stay in force, its input goes to the dead letters, and it is retried. Other "
         "clusters are not affected.",
-        Runbook(
-            "headgate alerts",
-            "The summary has the error and its place. Report it with the dead letters of the cluster (reason "
-            "`policy-failed`). If the values that are set are wrong meanwhile, run `headgate act --release`.",
-            "The policy has stepped without an error, or 10 min after the last refused reading.",
-        ),
+        "headgate alerts",
+        "The summary has the error and its place. Report it with the dead letters of the cluster (reason "
+        "`policy-failed`). If the values that are set are wrong meanwhile, run `headgate act --release`.",
+        "The policy has stepped without an error, or 10 min after the last refused reading.",
     ),
     AlertKind(
         READINGS_REFUSED,
@@ -32,12 +30,10 @@ HOST_ALERT_KINDS = (
         "Readings of this cluster exceed a bound of the policy: too many at once, or more brokers, volumes, members or "
         "nodes than a cluster may have (docs/operating.md). They are in the dead letters as `too-many`. Somebody "
         "floods or forges them, or a collector is out of order. It ends 10 min after the last one.",
-        Runbook(
-            "headgate alerts",
-            "Look at the dead letters of the cluster (reason `too-many`): their source names the collector. Stop it, "
-            "or take away its right to write.",
-            "10 min after the last refused reading.",
-        ),
+        "headgate alerts",
+        "Look at the dead letters of the cluster (reason `too-many`): their source names the collector. Stop it, "
+        "or take away its right to write.",
+        "10 min after the last refused reading.",
     ),
 )
 

@@ -1,7 +1,7 @@
 """The interface of a policy: a pure step from state and observations to decisions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from shlex import quote
@@ -55,37 +55,24 @@ class Policy(Protocol[State]):
 
 
 @dataclass(frozen=True, slots=True)
-class Runbook:
-    """What an operator does about an alert, beside its meaning."""
-
-    verify: str
-    """A command for a shell, in which ``{cluster}`` and ``{subject}`` stand for those of the alert."""
-    remedy: str
-    """What to do, in sentences."""
-    ends: str
-    """When the alert ends, in one sentence."""
-
-    def command(self, cluster: str, subject: str) -> str:
-        """Return the command to verify one alert, quoted for a shell."""
-        return self.verify.format(cluster=quote(cluster), subject=quote(subject))
-
-
-@dataclass(frozen=True, slots=True)
 class AlertKind:
-    """An alert that a policy may raise."""
+    """An alert that a policy may raise, with its runbook, which is empty if the meaning says all."""
 
     name: str
     """The value of ``Alert.alert``, such as ``volume-below-hard-limit``."""
     severities: tuple[Severity, ...]
     meaning: str
     """The condition under which it fires, in one sentence."""
-    runbook: Runbook | None = None
-    """None: the meaning says all."""
+    verify: str = ""
+    """A command for a shell, in which ``{cluster}`` and ``{subject}`` stand for those of the alert."""
+    remedy: str = ""
+    """What an operator does about it, in sentences."""
+    ends: str = ""
+    """When the alert ends, in one sentence."""
 
-
-def with_runbooks(alerts: Iterable[AlertKind], runbooks: Mapping[str, Runbook]) -> tuple[AlertKind, ...]:
-    """Return the alerts, each with its runbook."""
-    return tuple(replace(alert, runbook=runbooks.get(alert.name)) for alert in alerts)
+    def command(self, cluster: str, subject: str) -> str:
+        """Return the command to verify one alert, quoted for a shell; empty without a runbook."""
+        return self.verify.format(cluster=quote(cluster), subject=quote(subject))
 
 
 @dataclass(frozen=True, slots=True)

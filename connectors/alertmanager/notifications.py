@@ -120,9 +120,9 @@ def notification_of(alert: Alert, page_url: str | None = None) -> Notification:
     }
     annotations = {"summary": alert.summary, "reason": alert.reason, "alert_id": alert.alert_id}
     kind = alert_kind(alert.policy, alert.alert)
-    if kind is not None and kind.runbook is not None:
-        annotations["remedy"] = kind.runbook.remedy
-        annotations["verify"] = kind.runbook.command(alert.cluster, alert.subject)
+    if kind is not None and kind.remedy:
+        annotations["remedy"] = kind.remedy
+        annotations["verify"] = kind.command(alert.cluster, alert.subject)
     link = ""
     if page_url is not None:
         annotations["runbook_url"] = f"{page_url}/alerts/{quote(alert.alert, safe='')}"

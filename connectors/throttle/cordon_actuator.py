@@ -20,7 +20,7 @@ from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES
 from connectors.kafka.tail import Record
 from policies.decisions import Alert, AlertStatus, Mode
-from policies.throttle.alerts import BELOW_HARD, BELOW_SOFT
+from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT
 from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonStep, CordonVerdict, plan_cordons
 from policies.throttle.policy import NAME
 from policies.throttle.settings import ThrottleSettings

@@ -71,7 +71,10 @@ class Terminal:
 
     def _show(self, decision: Decision) -> None:
         name, style = _name(decision)
-        sentence = Text.assemble((name, style), "  ", printable_line(decision.explanation))
+        # The sentence of a resolved alert begins with its name.
+        is_over = isinstance(decision, Alert) and decision.status is AlertStatus.RESOLVED
+        head = (("resolved:", style), " ") if is_over else ((name, style), "  ")
+        sentence = Text.assemble(*head, printable_line(decision.explanation))
         self._print(self._show_time(decision.decided_at), sentence)
 
     def _show_time(self, instant: datetime) -> Text:

@@ -105,11 +105,11 @@ def explanation_view(explained: Explanation) -> RenderableType:
 def _runbook(decision: dict[str, Any]) -> Iterator[RenderableType]:
     """Yield what to do about an alert that fires."""
     kind = alert_kind(decision["policy"], decision.get("alert", ""))
-    if kind is None or kind.runbook is None or decision.get("status") != AlertStatus.FIRING:
+    if kind is None or not kind.remedy or decision.get("status") != AlertStatus.FIRING:
         return
-    command = kind.runbook.command(decision["cluster"], decision["subject"])
+    command = kind.command(decision["cluster"], decision["subject"])
     yield from ("", Text("what to do", "dim"), Text(f"  means: {kind.meaning}"), Text(f"  verify: {command}"))
-    yield from (Text(f"  do: {kind.runbook.remedy}"), Text(f"  ends: {kind.runbook.ends}"))
+    yield from (Text(f"  do: {kind.remedy}"), Text(f"  ends: {kind.ends}"))
 
 
 def _table(*columns: str) -> Table:

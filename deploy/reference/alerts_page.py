@@ -43,10 +43,10 @@ def alerts_page() -> str:
     lines += ["## Runbooks", "", _RUNBOOKS]
     for alert in (*(alert for _, alert in kinds), *HOST_ALERT_KINDS):
         lines += [f"### {alert.name}", "", f"**Means.** {alert.meaning}", ""]
-        if (runbook := alert.runbook) is not None:
-            verify = runbook.verify.format(cluster="CLUSTER", subject="SUBJECT")
-            lines += ["**Verify.**", "", "```sh", verify, "```", "", f"**Do.** {runbook.remedy}", ""]
-            lines += [f"**Ends.** {runbook.ends}", ""]
+        if alert.remedy:
+            verify = alert.verify.format(cluster="CLUSTER", subject="SUBJECT")
+            lines += ["**Verify.**", "", "```sh", verify, "```", "", f"**Do.** {alert.remedy}", ""]
+            lines += [f"**Ends.** {alert.ends}", ""]
     return "\n".join(lines)
 
 

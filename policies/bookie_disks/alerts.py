@@ -8,6 +8,17 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from policies.alerts import Condition
+from policies.bookie_disks.alert_kinds import (
+    AT_RISK,
+    BELOW_HARD,
+    BELOW_SOFT,
+    FILLS_SOON,
+    FORGOTTEN,
+    READ_ONLY,
+    SUSPENDED,
+    UNREAD,
+    WITHOUT_EFFECT,
+)
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict, DirVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
@@ -19,16 +30,6 @@ from policies.free_space.limits import Limit
 from policies.free_space.repeats import is_full_soon
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.units import agreeing, counted, format_duration, human_bytes, human_rate, human_seconds
-
-BELOW_SOFT = "bookie-disk-below-soft-limit"
-BELOW_HARD = "bookie-disk-below-hard-limit"
-FILLS_SOON = "bookie-disk-fills-soon"
-UNREAD = "bookie-disks-unread"
-READ_ONLY = "bookie-read-only"
-SUSPENDED = "compaction-suspended"
-AT_RISK = "ensemble-at-risk"
-WITHOUT_EFFECT = "publish-without-effect"
-FORGOTTEN = "departed-ledger-dir-forgotten"
 
 _EFFECT_MS = 60_000
 """A stop has its effect by then, whatever the actuator's load."""

@@ -8,115 +8,17 @@ from policies.bookie_disks import (
     BookieDisksState,
     BookieThrottle,
 )
-from policies.bookie_disks import alerts as named
+from policies.bookie_disks import alert_kinds as kinds
 from policies.bookie_disks.examples import examples
 from policies.bookie_disks.publish_events import PublishApplication
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
-from policies.decisions import Severity
-from policies.policy import AlertKind, Inhibition, PolicyKind, ReportKind, Runbook
-
-_FREE = "Delete backlog and shorten retention while the bookie still compacts (below 0.90 used), or add bookies."
-_EXPLAIN = "headgate explain {subject}"
-
-_ALERTS = (
-    AlertKind(
-        named.BELOW_HARD,
-        (Severity.CRITICAL,),
-        "A ledger dir of a bookie is at or below its hard limit.",
-        Runbook(
-            _EXPLAIN,
-            f"{_FREE} Beyond its thresholds a bookie frees only entry logs without live data.",
-            "The dir has the hard limit and `recovery_margin` free again.",
-        ),
-    ),
-    AlertKind(
-        named.BELOW_SOFT,
-        (Severity.WARNING,),
-        "A ledger dir of a bookie is at or below its soft limit.",
-        Runbook(_EXPLAIN, _FREE, "The dir has the soft limit and `recovery_margin` free again."),
-    ),
-    AlertKind(
-        named.FILLS_SOON,
-        (Severity.WARNING,),
-        "At its present rate a ledger dir is full within `time_to_full_alert`.",
-        Runbook(
-            _EXPLAIN,
-            f"Find the namespace that grows. {_FREE}",
-            "The dir has a quarter more time than `time_to_full_alert`, or no longer fills.",
-        ),
-    ),
-    AlertKind(
-        named.UNREAD,
-        (Severity.WARNING, Severity.CRITICAL),
-        "A bookie's disks have not been read for `validity`; critical where nothing valid is known of the cluster.",
-        Runbook(
-            "headgate doctor --part collect-bookie_disks",
-            "Repair what the check names: the bookie's HTTP server (`httpServerEnabled=true`), the network, or the "
-            "bookie.",
-            "The bookie's disks are read again.",
-        ),
-    ),
-    AlertKind(
-        named.READ_ONLY,
-        (Severity.WARNING,),
-        "A bookie is read-only: it takes no new data.",
-        Runbook(
-            _EXPLAIN,
-            "Look at its disks: a bookie turns read-only when a dir is full. Add space, or add bookies.",
-            "The bookie is writable, or gone.",
-        ),
-    ),
-    AlertKind(
-        named.SUSPENDED,
-        (Severity.CRITICAL,),
-        "A ledger dir is so full that its bookie suspends compaction: deleting data may free no space.",
-        Runbook(
-            _EXPLAIN,
-            "Deleting data frees only entry logs without live data now. Give the bookie more disk, or raise its "
-            "compaction thresholds for the time of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
-            "The dir is below the share at which the bookie compacts.",
-        ),
-    ),
-    AlertKind(
-        named.WITHOUT_EFFECT,
-        (Severity.CRITICAL,),
-        "Publishing to a placement group has been stopped for minutes, and the ledger dir that decides still fills.",
-        Runbook(
-            _EXPLAIN,
-            "See under `carried out` if the limits are set. These escape them: topics with publish rates of their own, "
-            "the recovery of a lost bookie, another user of the disk, and many topics at the lowest rate "
-            "(`publish.floor_bytes_per_second`).",
-            "The dir no longer fills within `time_to_full_alert`, or publishing is no longer stopped.",
-        ),
-    ),
-    AlertKind(
-        named.FORGOTTEN,
-        (Severity.WARNING,),
-        "A bookie no longer reports a ledger dir that limited it, and `departed_hold` is over: it does not count.",
-        Runbook(
-            _EXPLAIN,
-            "Look at the bookie's `ledgerDirectories`. A dir that was taken out on purpose needs nothing more.",
-            "`departed_hold` after the dir was forgotten, or when it is reported again.",
-        ),
-    ),
-    AlertKind(
-        named.AT_RISK,
-        (Severity.WARNING, Severity.CRITICAL),
-        "No more bookies of a placement group than a ledger needs have room above the soft limit; critical if fewer.",
-        Runbook(
-            _EXPLAIN,
-            "Add bookies to the group, or free space on those that have the most. With fewer than a ledger needs, "
-            "producers of the group fail.",
-            "More bookies than a ledger needs have room above the soft limit.",
-        ),
-    ),
-)
+from policies.policy import Inhibition, PolicyKind, ReportKind
 
 _ONE_DIR = ("cluster", "subject")
 _INHIBITIONS = (
-    Inhibition(named.SUSPENDED, (named.BELOW_HARD, named.BELOW_SOFT, named.FILLS_SOON), _ONE_DIR),
-    Inhibition(named.BELOW_HARD, (named.BELOW_SOFT, named.FILLS_SOON), _ONE_DIR),
-    Inhibition(named.BELOW_SOFT, (named.FILLS_SOON,), _ONE_DIR),
+    Inhibition(kinds.SUSPENDED, (kinds.BELOW_HARD, kinds.BELOW_SOFT, kinds.FILLS_SOON), _ONE_DIR),
+    Inhibition(kinds.BELOW_HARD, (kinds.BELOW_SOFT, kinds.FILLS_SOON), _ONE_DIR),
+    Inhibition(kinds.BELOW_SOFT, (kinds.FILLS_SOON,), _ONE_DIR),
 )
 
 KIND = PolicyKind(
@@ -124,7 +26,7 @@ KIND = PolicyKind(
     observed={"observed.bookie-disks": (BookieDisks,)},
     shares=(Bookies, BookieRacks, BookieAffinity),
     decisions=(BookieThrottle,),
-    alerts=_ALERTS,
+    alerts=kinds.ALERTS,
     inhibitions=_INHIBITIONS,
     settings=BookieDisksSettings,
     state=BookieDisksState,

@@ -10,6 +10,19 @@ from functools import cached_property, partial
 
 from policies.alerts import MOST_SINGLY, AlertBook, Condition, gather
 from policies.decisions import EVIDENCE_LIMIT, Severity
+from policies.sessions.alert_kinds import (
+    DOUBLE,
+    EXHAUSTED,
+    FLAPPING,
+    FLEET_WIDE,
+    LOAD_DATA,
+    LOST,
+    NOT_EPHEMERAL,
+    NOT_REGISTERED,
+    ORPHAN,
+    UNREAD,
+    ZOMBIE,
+)
 from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fleet import has_failed
@@ -18,18 +31,6 @@ from policies.sessions.liveness import Certainty, ReadingPair
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import NEVER, NodeRecord
 from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
-
-LOST = "session-lost"
-NOT_REGISTERED = "not-registered"
-ZOMBIE = "zombie-member"
-FLEET_WIDE = "session-fleet-wide"
-EXHAUSTED = "reconnect-exhausted"
-DOUBLE = "double-ownership"
-ORPHAN = "orphan-bundle"
-UNREAD = "zookeeper-unread"
-FLAPPING = "session-flapping"
-NOT_EPHEMERAL = "bundle-not-ephemeral"
-LOAD_DATA = "load-data-missing"
 
 _MANY = {
     LOST: "members of {} have no ZooKeeper session",

@@ -4,6 +4,22 @@ from collections.abc import Iterator, Sequence
 
 from policies.alerts import Condition
 from policies.decisions import Severity
+from policies.switching.alert_kinds import (
+    ASTRAY,
+    AWAITED,
+    BLOCKED,
+    CONTESTED,
+    DEGRADED,
+    HALTED,
+    IDS_BEHIND,
+    IMPOSTOR,
+    LEFT_BEHIND,
+    NOT_TAKEN_BACK,
+    UNATTENDED,
+    UNDONE,
+    UNPLANNED,
+    WAITING,
+)
 from policies.switching.facts import SwitchFacts
 from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge import guards
@@ -13,20 +29,6 @@ from policies.switching.state import UNDONE as TAKEN_BACK
 from policies.switching.watch import LIVE, Deviation, find_unknown_since_ms, overdue
 from policies.units import counted_with, from_millis, name_some
 
-HALTED = "switch-halted"
-BLOCKED = "switch-blocked"
-DEGRADED = "switch-degraded"
-UNATTENDED = "switch-unattended"
-LEFT_BEHIND = "switch-ledgers-left-behind"
-AWAITED = "switch-brokers-awaited"
-ASTRAY = "switch-broker-astray"
-CONTESTED = "switch-contested"
-IMPOSTOR = "switch-impostor"
-IDS_BEHIND = "switch-ids-behind"
-UNPLANNED = "switch-unplanned-references"
-UNDONE = "switch-undone"
-NOT_TAKEN_BACK = "switch-not-taken-back"
-WAITING = "switch-waiting"
 NOT_REVERTED = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
 _BEFORE_END = frozenset(SwitchStage) - ENDED - {SwitchStage.DONE_WITH_FAILURES}
 _UNDER_WAY = frozenset(

@@ -12,19 +12,13 @@ from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.limits import Limit, LimitHit
 from policies.free_space.repeats import is_full_soon
 from policies.free_space.volumes import Freshness, seconds_left
+from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT, FILLS_SOON, FORGOTTEN, LIMITS_CROSS, UNREAD
 from policies.throttle.facts import BrokerFacts, VolumeFacts
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, name_volume
 from policies.throttle.usage import describe_growth, find_usage
 from policies.units import format_duration, human_bytes, human_seconds, millis_of
-
-BELOW_SOFT = "volume-below-soft-limit"
-BELOW_HARD = "volume-below-hard-limit"
-FILLS_SOON = "volume-fills-soon"
-UNREAD = "log-dirs-unread"
-LIMITS_CROSS = "limits-cross"
-FORGOTTEN = "departed-volume-forgotten"
 
 AlertKey = tuple[str, str]
 """(name, subject)"""

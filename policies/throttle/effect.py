@@ -12,17 +12,13 @@ from policies.alerts import Condition
 from policies.decisions import Severity
 from policies.free_space.volumes import NEVER, Freshness
 from policies.observations import Observation
+from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
 from policies.throttle.state import EffectState, VolumeGrowth, VolumeKey, name_volume
 from policies.throttle.usage import describe_growth
 from policies.units import counted, human_bytes, human_rate, human_seconds, name_some
-
-ESCAPED = "quota-escaped"
-CONTESTED = "quota-contested"
-WITHOUT_EFFECT = "throttle-without-effect"
-UNKNOWN_ORIGINAL = "quota-original-unknown"
 
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""

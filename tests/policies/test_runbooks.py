@@ -20,11 +20,9 @@ HOSTILE = "it's; rm -rf $HOME"
 
 @pytest.mark.parametrize("alert", KINDS.values(), ids=KINDS)
 def test_a_runbook_can_be_followed(alert: AlertKind) -> None:
-    runbook = alert.runbook
-    assert runbook is not None, "add it to the policy's runbooks.py"
-    for text in (runbook.remedy, runbook.ends):
+    for text in (alert.meaning, alert.remedy, alert.ends):
         assert text.endswith(".")
-    words = shlex.split(runbook.command(HOSTILE, f"{HOSTILE}/1"))
+    words = shlex.split(alert.command(HOSTILE, f"{HOSTILE}/1"))
     assert words[0] == "headgate"
     assert {word for word in words if "rm -rf" in word} <= {HOSTILE, f"{HOSTILE}/1"}, "quoted for a shell"
     command = typer.main.get_command(app)

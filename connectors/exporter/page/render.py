@@ -134,7 +134,7 @@ def _shorten(text: str) -> str:
 def _make_command(alert: Any) -> str:
     """Return the command that verifies a firing alert; empty without a runbook."""
     kind = alert_kind(alert.policy, alert.alert)
-    return "" if kind is None or kind.runbook is None else kind.runbook.command(alert.cluster, alert.subject)
+    return "" if kind is None else kind.command(alert.cluster, alert.subject)
 
 
 def _format_counts(counts: dict[Any, int] | Iterable[tuple[Any, int]]) -> str:

@@ -11,10 +11,7 @@ from typing import NamedTuple
 from policies.alerts import Condition
 from policies.confirmation import MOST_CHANGES
 from policies.decisions import Severity
-from policies.isolation.alerts import bookies
-from policies.isolation.alerts.context import (
-    ABOUT_BOOKIES,
-    ABOUT_NAMESPACES,
+from policies.isolation.alert_kinds import (
     DISAGREE,
     HEADROOM,
     IDLE,
@@ -24,8 +21,9 @@ from policies.isolation.alerts.context import (
     UNASSIGNED,
     UNCONFIRMED,
     UNREAD,
-    IsolationAlertContext,
 )
+from policies.isolation.alerts import bookies
+from policies.isolation.alerts.context import ABOUT_BOOKIES, ABOUT_NAMESPACES, IsolationAlertContext
 from policies.isolation.counterfactuals import find_next_verdict
 from policies.isolation.decisions import PlacementVerdict
 from policies.isolation.facts import IsolationFacts

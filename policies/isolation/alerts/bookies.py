@@ -7,15 +7,8 @@ from itertools import islice
 
 from policies.alerts import Condition
 from policies.decisions import Mode, Severity
-from policies.isolation.alerts.context import (
-    IDLE,
-    JOINED,
-    MISSING,
-    NO_GROUPS,
-    OVERDUE,
-    UNASSIGNED,
-    IsolationAlertContext,
-)
+from policies.isolation.alert_kinds import IDLE, JOINED, MISSING, NO_GROUPS, OVERDUE, UNASSIGNED
+from policies.isolation.alerts.context import IsolationAlertContext
 from policies.isolation.messages import NAMED_LIMIT, list_names, name_groups
 from policies.isolation.state import NEVER, BookieState, Presence, QuarantineOrder
 from policies.units import counted, counted_with, format_duration, millis_of

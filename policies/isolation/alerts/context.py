@@ -7,24 +7,22 @@ from heapq import nsmallest
 
 from policies.alerts import AlertBook, Condition, gather
 from policies.decisions import Severity
+from policies.isolation.alert_kinds import (
+    HEADROOM,
+    IDLE,
+    INFEASIBLE,
+    JOINED,
+    LEAK,
+    MISSING,
+    NO_GROUPS,
+    OVERDUE,
+    UNASSIGNED,
+)
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
 from policies.isolation.messages import MOST_SINGLY, list_names
 from policies.isolation.state import QuarantineOrder
 from policies.units import counted
-
-UNASSIGNED = "unassigned-bookie"
-IDLE = "unassigned-bookie-idle"
-MISSING = "group-member-missing"
-LEAK = "isolation-leak"
-INFEASIBLE = "placement-infeasible"
-HEADROOM = "isolation-headroom"
-UNREAD = "bookies-unread"
-OVERDUE = "quarantine-overdue"
-UNCONFIRMED = "bookies-unconfirmed"
-DISAGREE = "collectors-disagree"
-NO_GROUPS = "no-bookie-groups"
-JOINED = "bookie-joined-in-place"
 
 ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS, JOINED})
 ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM})

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from policies.alerts import Condition
 from policies.free_space.volumes import Freshness
-from policies.throttle.alerts import FILLS_SOON, AlertKey, find_broker_conditions
+from policies.throttle.alert_kinds import FILLS_SOON
+from policies.throttle.alerts import AlertKey, find_broker_conditions
 from policies.throttle.facts import BrokerFacts, facts
 from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms, judge_volumes
 from policies.throttle.readings import VolumeUsage

@@ -1,7 +1,7 @@
 """Alerts of the throttle policy, as an actuator receives them."""
 
 from policies.decisions import Alert, AlertStatus, Mode, Severity
-from policies.throttle.alerts import BELOW_SOFT
+from policies.throttle.alert_kinds import BELOW_SOFT
 from tests.connectors.actuation.virtual_clock import NOON
 
 

@@ -15,7 +15,7 @@ from connectors.kafka.cordons import CordonClient
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
 from policies.decisions import Alert, AlertStatus, Mode
-from policies.throttle.alerts import BELOW_HARD, BELOW_SOFT
+from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.actuation.tail import CONNECTION, record

@@ -86,7 +86,7 @@ def test_a_decision_is_one_line_however_long(decision: Decision, start: str) -> 
 
 def test_the_end_of_an_alert_is_told() -> None:
     (line,) = Screen().show(RESOLVED).lines
-    assert line.startswith("08:00:11  resolved: volume-below-soft-limit  volume-below-soft-limit of ")
+    assert line.startswith("08:00:11  resolved: volume-below-soft-limit of ")
 
 
 def test_what_is_already_in_force_is_not_repeated() -> None:

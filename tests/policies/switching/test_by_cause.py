@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from policies.decisions import Alert, Severity
-from policies.switching.alerts import IDS_BEHIND
+from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import MembersSeen

@@ -6,7 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from policies.decisions import Alert, AlertStatus
-from policies.switching.alerts import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, IMPOSTOR, LEFT_BEHIND, UNDONE, UNPLANNED
+from policies.switching.alert_kinds import (
+    ASTRAY,
+    AWAITED,
+    CONTESTED,
+    IDS_BEHIND,
+    IMPOSTOR,
+    LEFT_BEHIND,
+    UNDONE,
+    UNPLANNED,
+)
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.events import InventorySeen, MembersSeen, RegistrySeen
 from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers

@@ -1,0 +1,112 @@
+"""The alerts of the isolation policy, each with its runbook."""
+
+from policies.decisions import Severity
+from policies.policy import AlertKind
+
+_EXPLAIN = "headgate explain {subject}"
+_PLACEMENT = "headgate placement {cluster}"
+_DOCTOR = "headgate doctor --part collect-isolation"
+
+ALERTS = (
+    AlertKind(
+        UNASSIGNED := "unassigned-bookie",
+        (Severity.WARNING, Severity.CRITICAL),
+        "A writable bookie is in no group; critical while isolated namespaces can place data on it.",
+        _EXPLAIN,
+        "Give the bookie its group and rack (`pulsar-admin bookies set-bookie-rack`), or stop it. With quarantine "
+        "on, Headgate puts it into a group that no namespace uses.",
+        "The bookie is in a group, or no longer registered.",
+    ),
+    AlertKind(
+        IDLE := "unassigned-bookie-idle",
+        (Severity.INFO,),
+        "A bookie that is read-only or not registered is in no group.",
+        _EXPLAIN,
+        "Give the bookie its group before it becomes writable, or remove its registration.",
+        "The bookie is in a group, or gone.",
+    ),
+    AlertKind(
+        MISSING := "group-member-missing",
+        (Severity.WARNING,),
+        "A bookie of a group has not been registered for `member_missing_after`.",
+        _EXPLAIN,
+        "Start the bookie again. If it is gone for good, decommission it, and delete its rack info.",
+        "The bookie is registered again, or in no group any more.",
+    ),
+    AlertKind(
+        LEAK := "isolation-leak",
+        (Severity.CRITICAL,),
+        "A namespace may place data on bookies that the promise forbids.",
+        _PLACEMENT,
+        "Take the named bookies out of reach: put them into a group, or repair the namespace's affinity.",
+        "The namespace can use promised bookies only.",
+    ),
+    AlertKind(
+        INFEASIBLE := "placement-infeasible",
+        (Severity.CRITICAL,),
+        "A namespace may use fewer bookies than a ledger needs.",
+        _PLACEMENT,
+        "Add bookies to the namespace's groups, or lower its ensemble size. Until then its producers fail.",
+        "The namespace can use as many bookies as a ledger needs.",
+    ),
+    AlertKind(
+        HEADROOM := "isolation-headroom",
+        (Severity.WARNING,),
+        "If one more bookie is lost, a namespace needs the next tier.",
+        _PLACEMENT,
+        "Add a bookie to the namespace's groups. Plan no restart of a bookie before that.",
+        "The loss of one bookie no longer changes the namespace's tier.",
+    ),
+    AlertKind(
+        UNREAD := "bookies-unread",
+        (Severity.WARNING,),
+        "Bookies, groups or affinity have not been read for `validity`.",
+        _DOCTOR,
+        "Repair what the check names: ZooKeeper, the admin REST, or Headgate's rights. Nothing is decided meanwhile.",
+        "The source is read again.",
+    ),
+    AlertKind(
+        UNCONFIRMED := "bookies-unconfirmed",
+        (Severity.WARNING,),
+        "Most bookies, members of a group, or namespaces were missing from one reading. The one before counts until "
+        "a second reading confirms it.",
+        _DOCTOR,
+        "Look whether the bookies are really gone, or come and go. If they are gone, the next readings confirm it; "
+        "if not, look for an address or a ZooKeeper that is not the cluster's.",
+        "Further readings have confirmed the new set, or show the old one.",
+    ),
+    AlertKind(
+        DISAGREE := "collectors-disagree",
+        (Severity.WARNING,),
+        "Two collectors publish readings of one cluster that contradict each other. What was confirmed last counts.",
+        _DOCTOR,
+        "Compare the addresses of the two named collectors: one of them reads another cluster, or a stale server. "
+        "Stop that one. What was confirmed last counts meanwhile.",
+        "The collectors have not contradicted each other for `validity`.",
+    ),
+    AlertKind(
+        NO_GROUPS := "no-bookie-groups",
+        (Severity.INFO, Severity.CRITICAL),
+        "The cluster puts no bookie into a group; critical while namespaces ask for groups.",
+        _PLACEMENT,
+        "If namespaces ask for groups, restore the racks (`/bookies`). If isolation is not used, no action is needed.",
+        "The cluster puts a bookie into a group.",
+    ),
+    AlertKind(
+        JOINED := "bookie-joined-in-place",
+        (Severity.INFO,),
+        "A bookie that an operator had put into a group in advance has joined for the first time.",
+        _EXPLAIN,
+        "No action is needed. If the group is not what you meant, change it now.",
+        "After `member_missing_after`.",
+    ),
+    AlertKind(
+        OVERDUE := "quarantine-overdue",
+        (Severity.WARNING,),
+        "A decision to quarantine a bookie has not been carried out.",
+        _EXPLAIN,
+        "The actuator's report names the obstacle: no group exists, `max_quarantined` is reached, or the write "
+        "fails. Repair it, or put the bookie into a group by hand.",
+        "The bookie is in a group, or no longer registered.",
+    ),
+)

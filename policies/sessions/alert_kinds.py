@@ -1,0 +1,103 @@
+"""The alerts of the sessions policy, each with its runbook."""
+
+from policies.decisions import Severity
+from policies.policy import AlertKind
+
+_EXPLAIN = "headgate explain {subject}"
+_DOCTOR = "headgate doctor --part collect-sessions"
+
+ALERTS = (
+    AlertKind(
+        LOST := "session-lost",
+        (Severity.WARNING,),
+        "A member has no ZooKeeper session.",
+        _EXPLAIN,
+        "Wait: most members reconnect by themselves. If it does not, look at its network to ZooKeeper and at long "
+        "pauses in its garbage collection log.",
+        "The member has a session again, or is gone.",
+    ),
+    AlertKind(
+        FLEET_WIDE := "session-fleet-wide",
+        (Severity.CRITICAL,),
+        "Many members of a role have lost their sessions, and not recovered.",
+        _DOCTOR,
+        "Look at ZooKeeper and the network first: many members at once rarely fail by themselves. Restart no broker; "
+        "Headgate shuts none down meanwhile.",
+        "Enough members have recovered.",
+    ),
+    AlertKind(
+        NOT_REGISTERED := "not-registered",
+        (Severity.WARNING,),
+        "The health endpoint of a member answers healthy, but it is not registered.",
+        _EXPLAIN,
+        "Wait for `zombie_after`: most members register again. Its clients cannot find it until then.",
+        "The member has registered, says that it is unwell, or is dead.",
+    ),
+    AlertKind(
+        ZOMBIE := "zombie-member",
+        (Severity.CRITICAL,),
+        "A healthy member has not been registered for `zombie_after`.",
+        _EXPLAIN,
+        "Restart the process, if Headgate has not told it to. Its bundles may be served by others already.",
+        "The member has registered, says that it is unwell, or is dead.",
+    ),
+    AlertKind(
+        EXHAUSTED := "reconnect-exhausted",
+        (Severity.CRITICAL,),
+        "A member cannot reconnect, and was not told to shut down.",
+        _EXPLAIN,
+        "Look at the member's network and credentials to ZooKeeper; then restart it.",
+        "The member has reconnected, or was told to shut down.",
+    ),
+    AlertKind(
+        FLAPPING := "session-flapping",
+        (Severity.WARNING,),
+        "A member loses its session again and again within `settle`.",
+        _EXPLAIN,
+        "Look for long pauses (garbage collection, disk, a virtual machine without processor time), or a session "
+        "timeout that is too short for them.",
+        "The member has kept its session for `settle`.",
+    ),
+    AlertKind(
+        DOUBLE := "double-ownership",
+        (Severity.CRITICAL,),
+        "Two members claim one bundle.",
+        _EXPLAIN,
+        "The member whose session holds the node keeps the bundle. Unload it on the other one (`pulsar-admin "
+        "namespaces unload --bundle`), if the actuator reports that it is contested.",
+        "One of the two has released the bundle.",
+    ),
+    AlertKind(
+        ORPHAN := "orphan-bundle",
+        (Severity.WARNING,),
+        "A bundle has had no owner for `orphan_after`.",
+        _EXPLAIN,
+        "Look up one of its topics, which lets a broker take it (`pulsar-admin topics lookup`). If that fails, look "
+        "at the load manager's log.",
+        "A broker owns the bundle, or its last owner is back for `settle`.",
+    ),
+    AlertKind(
+        NOT_EPHEMERAL := "bundle-not-ephemeral",
+        (Severity.WARNING,),
+        "A bundle's node is not ephemeral, so it outlives every session.",
+        _EXPLAIN,
+        "Delete the bundle's node in ZooKeeper after you made sure that no broker serves it.",
+        "The node is ephemeral, or gone.",
+    ),
+    AlertKind(
+        LOAD_DATA := "load-data-missing",
+        (Severity.WARNING,),
+        "A member has its bundles again, but publishes no load data.",
+        _EXPLAIN,
+        "Restart the load manager of that broker, or the broker: without load data it gets no bundles.",
+        "The member has published load data.",
+    ),
+    AlertKind(
+        UNREAD := "zookeeper-unread",
+        (Severity.WARNING,),
+        "ZooKeeper cannot be read; that is no loss of sessions.",
+        _DOCTOR,
+        "Repair what the check names: ZooKeeper's servers, the network, or the words that it may answer (`4lw`).",
+        "Sessions and nodes are read again.",
+    ),
+)
