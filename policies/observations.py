@@ -86,6 +86,10 @@ class Reading(Observed):
         """The CloudEvents ``subject``: the thing that was read."""
         return self.cluster
 
+    def thing(self) -> str:
+        """The thing that was read, where the subject alone does not identify it."""
+        return self.subject()
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:

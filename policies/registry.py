@@ -190,6 +190,11 @@ def observed_topic(reading: type[Reading]) -> str:
     return next(topic for kind in POLICIES.values() for topic, kinds in kind.observed.items() if reading in kinds)
 
 
+def is_collected(reading: type[Reading]) -> bool:
+    """Whether collectors publish readings of this kind. People and actuators publish the others, one after another."""
+    return reading not in TO_EVERY_POLICY and not any(reading in kind.written_by for kind in POLICIES.values())
+
+
 def decided_topics() -> tuple[str, ...]:
     """The decided topics (without their prefix), the alerts among them."""
     return tuple(sorted({decision.topic for decision in decision_types()}))

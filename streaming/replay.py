@@ -1,22 +1,24 @@
 """Replay: runs the same code over recorded events, without Spark and without a clock.
 
 `now` is the time of each event, and of each wake-up in between. So it takes seconds to see what a setting would have
-done last night, and the same file always gives the same decisions, byte for byte.
+done last night, and the same file always gives the same decisions, byte for byte. The order in which collectors read at
+one time changes no byte.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
 
 from policies.decisions import Decision
 from policies.maintenance import PauseCommand, PolicyPause, commanded
-from policies.observations import Observation
-from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, topic_readers
+from policies.observations import Observation, Reading
+from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, is_collected, topic_readers
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
@@ -42,6 +44,13 @@ class Recorded(NamedTuple):
     at: datetime | None = None
     topic: str | None = None
     """Without its prefix; None for an event of a file."""
+
+
+class Taken(NamedTuple):
+    """A recorded event that was read."""
+
+    place: str
+    observation: Observation
 
 
 class Rejected(NamedTuple):
@@ -70,22 +79,24 @@ class Replay:
 
     def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
         """Yield the decisions in order; with `until`, the clock runs on to that time after the last event."""
+        for at, instant in groupby(self._take(records), key=lambda each: each.observation.at):
+            yield from self._wake_before(at)
+            self._now = max(self._now, at)
+            for key, steps in sorted(_cut_steps(instant).items()):
+                for taken in steps:
+                    yield from self._step(key, taken)
+        if until is not None:
+            yield from self._wake_before(until, including=True)
+
+    def _take(self, records: Iterable[Recorded]) -> Iterator[Taken]:
         for record in records:
             try:
                 observation = self._read(record)
             except BadRecordError as error:
                 self.rejected.append(Rejected(record.place, error))
-                continue
-            self.taken += 1
-            yield from self._wake_before(observation.at)
-            self._now = max(self._now, observation.at)
-            if isinstance(observation.reading, PauseCommand):
-                yield from self._pause(observation.at, observation.reading)
-            for kind in POLICIES.values():
-                if isinstance(observation.reading, kind.takes):
-                    yield from self._step((kind.name, observation.reading.cluster), [observation], record.place)
-        if until is not None:
-            yield from self._wake_before(until, including=True)
+            else:
+                self.taken += 1
+                yield Taken(record.place, observation)
 
     def _read(self, record: Recorded) -> Observation:
         event = read_record(record.value, record.topic)
@@ -106,25 +117,50 @@ class Replay:
             if wake_ms > last_ms:
                 return
             self._now = max(self._now, from_millis(wake_ms))
-            yield from self._step(key, [])
+            yield from self._step(key)
 
-    def _pause(self, at: datetime, command: PauseCommand) -> Iterator[Decision]:
-        """Apply a pause command; a key that was never stepped is not stepped now."""
-        key = (command.policy, command.cluster)
-        self._pauses[key] = commanded(self._pauses.get(key), [(at, command)])
-        yield from self._step(key, []) if key in self._states else ()
-
-    def _step(
-        self, key: tuple[str, str], observations: list[Observation], place: str | None = None
-    ) -> Iterator[Decision]:
+    def _step(self, key: tuple[str, str], taken: Sequence[Taken] = ()) -> Iterator[Decision]:
+        """Step a key; a pause command takes effect, but steps no key that was never stepped."""
+        observations = [each.observation for each in taken]
+        if observations and isinstance(command := observations[0].reading, PauseCommand):
+            self._pauses[key] = commanded(self._pauses.get(key), [(observations.pop().at, command)])
+            if key not in self._states:
+                return
         pause = self._pauses.get(key)
         result, refused = step_apart(self.host, key, self._states.get(key), observations, self._now, pause)
         edge_ms, state = self.host.next_edge_ms(*key, pause, self._now), result.key_state
         wakes = [ms for ms in (state.wake_ms, edge_ms) if ms is not None]
         self._states[key] = msgspec.structs.replace(state, wake_ms=min(wakes, default=None))
-        if place is not None:
-            self.rejected += (Rejected(place, error) for error in refused.values())
+        self.rejected += (Rejected(taken[index].place, error) for index, error in refused.items())
         yield from result.step.decisions
+
+
+def _cut_steps(instant: Iterable[Taken]) -> dict[tuple[str, str], list[list[Taken]]]:
+    """Cut the events of one time into the steps of each key.
+
+    Readings of collectors are one step, as in a batch of the query: which collector was first is chance. Commands and
+    reports follow each other on purpose, so each is a step of its own. So is a second reading of the same thing. It
+    counts a millisecond later, as in the query (`streaming.order`), or the order of ids would decide.
+    """
+    steps: defaultdict[tuple[str, str], list[dict[Any, Taken]]] = defaultdict(list)
+    repeats: Counter[Any] = Counter()
+    for place, observation in instant:
+        reading, source = observation.reading, observation.source
+        thing = (type(reading), reading.cluster, reading.thing(), source) if is_collected(type(reading)) else None
+        if thing is not None:
+            observation = replace(observation, at=observation.at + timedelta(milliseconds=repeats[thing]))
+            repeats[thing] += 1
+        for key in _keys(reading):
+            if not steps[key] or thing is None or steps[key][-1].keys() & {thing, None}:
+                steps[key].append({})
+            steps[key][-1][thing] = Taken(place, observation)
+    return {key: [list(step.values()) for step in of_key] for key, of_key in steps.items()}
+
+
+def _keys(reading: Reading) -> list[tuple[str, str]]:
+    if isinstance(reading, PauseCommand):
+        return [(reading.policy, reading.cluster)]
+    return [(kind.name, reading.cluster) for kind in POLICIES.values() if isinstance(reading, kind.takes)]
 
 
 class RecordedBatch(NamedTuple):

@@ -161,6 +161,10 @@ class Ownerships(FetchedReading):
         default=(), max_length=MOST_NODES, description="Every node in it that stands for a bundle or a registration."
     )
 
+    def thing(self) -> str:
+        """The tree."""
+        return self.tree
+
 
 class Recovery(Reading):
     """A report of a member that carries out a decision."""
