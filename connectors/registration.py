@@ -21,9 +21,9 @@ from connectors.collection.probe import Probe
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.policy_view import DetailKind, PolicyView
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.views.policy_view import DetailKind, PolicyView
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.decisions import Decision

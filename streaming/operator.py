@@ -12,10 +12,13 @@ import itertools
 import pickle
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -25,15 +28,13 @@ from policies.signatures import Signatures
 from policies.timers import TICKS, TIMERS, timer_event, timer_key
 from policies.units import from_millis
 from streaming.clocks import BatchClock, next_timer_ms
-from streaming.continuity import PartitionBatch, WrittenStates, begin, current_batch, end
 from streaming.host import PolicyHost
-from streaming.key_state import KeyState, decode, encode
+from streaming.key_state import CACHE_BYTES, KeyState, decode, encode
 from streaming.records import Cut, ObservedRecord, Output
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used
 from streaming.spark_internals.arrow_rows import convert_rows_by_column
 from streaming.spark_internals.state_calls import pipeline_state_calls
-from streaming.step_mark import StepMark
 from streaming.transition import reconcile
 
 NO_CORRECTION = BatchClock()
@@ -44,6 +45,107 @@ STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("time
 _GC_THRESHOLDS = (50_000, 20, 100)
 _FULL_GC_BATCHES = 1000
 _batches = itertools.count()
+_RUN, _NUMBER = "spark.jobGroup.id", "streaming.sql.batchId"
+"""The properties by which Spark gives a task the run of its query, and the number of its batch."""
+_MARK_EVERY_SECONDS = 1.0
+_marked_at = 0.0
+
+
+@dataclass(frozen=True)
+class StepMark:
+    """The time of the last step, in a file that the query's supervisor reads.
+
+    A batch of many large clusters may take longer than the time after which a silent query counts as stalled. Each of
+    its steps is bounded, so a query that hangs shows in its steps. Spark itself reports only whole batches.
+
+    Args:
+        file: holds the time in seconds, by the machine's monotonic clock, which its processes share.
+    """
+
+    file: Path
+
+    def mark(self) -> None:
+        """Note that a step begins; at most once a second. A mark that cannot be written is left out."""
+        global _marked_at
+        now = time.monotonic()
+        if now - _marked_at >= _MARK_EVERY_SECONDS:
+            _marked_at = now
+            with suppress(OSError):
+                self.file.write_text(str(now))
+
+    def seconds_ago(self) -> float:
+        """Return the seconds since the last mark; infinite if there is none."""
+        try:
+            marked_at = float(self.file.read_text())
+        except (OSError, ValueError):
+            return float("inf")
+        ago = time.monotonic() - marked_at
+        return ago if ago >= 0 else float("inf")  # the machine was started again
+
+
+class PartitionBatch(NamedTuple):
+    """One partition's part of a batch."""
+
+    run: str
+    partition: int
+    number: int
+
+
+class WrittenStates:
+    """The states that this worker wrote itself, in batches of a partition without a gap, and when each timer is due.
+
+    Spark begins a batch only when the previous one is stored completely. So if a worker has stepped each batch of a
+    partition since it wrote a state, then nobody else wrote that state since, and Spark's answer would be the same. To
+    read a state costs a round trip to the JVM for each key, a third of a worker's time in a large fleet. If all states
+    together are too large, some are left out, and read again.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], tuple[KeyState, int | None]] = {}
+        self._bytes = 0
+
+    def get(self, key: tuple[str, str]) -> tuple[KeyState, int | None] | None:
+        """The state that is stored for the key; None: read it."""
+        return self._states.get(key)
+
+    def put(self, key: tuple[str, str], state: KeyState, timer_ms: int | None) -> None:
+        """The state was written just now."""
+        self.drop(key)
+        size = len(state.state)
+        if self._bytes + size <= CACHE_BYTES:
+            self._states[key] = state, timer_ms
+            self._bytes += size
+
+    def drop(self, key: tuple[str, str]) -> None:
+        """The state was deleted just now."""
+        if (known := self._states.pop(key, None)) is not None:
+            self._bytes -= len(known[0].state)
+
+
+_ended: dict[int, tuple[PartitionBatch, WrittenStates]] = {}
+"""The last batch of each partition that this process ended."""
+
+
+def begin_batch(batch: PartitionBatch | None) -> WrittenStates:
+    """The states that need not be read in this batch. A batch that began before and never ended leaves a gap."""
+    if batch is None or (ended := _ended.pop(batch.partition, None)) is None:
+        return WrittenStates()
+    previous, states = ended
+    return states if previous == batch._replace(number=batch.number - 1) else WrittenStates()
+
+
+def end_batch(batch: PartitionBatch | None, states: WrittenStates) -> None:
+    """All keys of the batch were stepped."""
+    if batch is not None:
+        _ended[batch.partition] = batch, states
+
+
+def current_batch() -> PartitionBatch | None:
+    """The batch of this task; None: it is no task of a query."""
+    if (task := TaskContext.get()) is None:
+        return None
+    run, number = task.getLocalProperty(_RUN), task.getLocalProperty(_NUMBER)
+    return None if run is None or number is None else PartitionBatch(run, task.partitionId(), int(number))
 
 
 class PolicyOperator(StatefulProcessor):
@@ -90,7 +192,7 @@ class PolicyOperator(StatefulProcessor):
         """Declare the state variable; a batch begins."""
         self._handle = handle
         self._batch = current_batch()
-        self._written = begin(self._batch)
+        self._written = begin_batch(self._batch)
         self._state = handle.getValueState("state", STATE_SCHEMA)
         pipelines = are_used(self.internals)
         self._update = pipeline_state_calls(handle, self._state) if pipelines else self._state.update
@@ -111,7 +213,7 @@ class PolicyOperator(StatefulProcessor):
 
     def close(self) -> None:
         """A batch ends."""
-        end(self._batch, self._written)
+        end_batch(self._batch, self._written)
         _collect_garbage()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:

@@ -20,11 +20,10 @@ from streaming.checkpoint import CheckpointPlace
 from streaming.clocks import BatchClock
 from streaming.conf import SMALL_BATCH_TUNING
 from streaming.host import PolicyHost
-from streaming.operator import OUTPUT_SCHEMA, PolicyOperator
+from streaming.operator import OUTPUT_SCHEMA, PolicyOperator, StepMark
 from streaming.records import KEPT_BYTES
 from streaming.session import set_defaults
 from streaming.settings import StreamSettings
-from streaming.step_mark import StepMark
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"

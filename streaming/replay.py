@@ -22,13 +22,12 @@ from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, is_collected,
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
-from streaming.apart import step_apart
 from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost
 from streaming.intake import read_record, require_pausable, require_watched
 from streaming.key_state import KeyState
 from streaming.records import ObservedRecord
-from streaming.transition import KeyTransition, reconcile
+from streaming.transition import KeyTransition, reconcile, step_apart
 
 _TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)

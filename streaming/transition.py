@@ -1,28 +1,40 @@
 """One key's part of a batch: takes its records, steps its policy, and returns the state to store and the outputs.
 
 Pure, and the same for the query and for the replay of its batches.
+
+A policy is stepped apart from the readings that it cannot take, so that one bad reading takes no other with it. If a
+step raises, the readings are halved until each failing part is one reading, and every part that succeeds is taken. A
+part is like a batch of its own, and batches may be cut anywhere, so that changes nothing about the other readings. The
+number of steps is bounded: with more culprits than that, whole parts are refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from policies.decisions import Decision
-from policies.host_alerts import READINGS_REFUSED
+from policies.host_alerts import POLICY_FAILED, READINGS_REFUSED
 from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
+from policies.observations import Observation
 from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.units import counted, from_millis
-from streaming.apart import step_apart
+from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.heartbeat import emit_heartbeat
-from streaming.host import PolicyHost
+from streaming.host import PolicyHost, StepResult
 from streaming.intake import Intake
 from streaming.key_state import NEVER_STEPPED, KeyState
 from streaming.order import Order
 from streaming.records import ObservedRecord, Output
+
+MOST_STEPS = 40
+"""Steps of one key in one batch: enough to find one culprit among 5,000 readings twice."""
 
 
 class KeyTransition(NamedTuple):
@@ -123,3 +135,77 @@ def _has_quiet_changed(host: PolicyHost, key: tuple[str, str], previous: KeyStat
 
 def _quiet(host: PolicyHost, key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> Quiet | None:
     return host.quiet(*key, pause, from_millis(now_ms)) if key[1] else None
+
+
+class SteppedApart(NamedTuple):
+    """The result of a step, and the readings that it did not take."""
+
+    result: StepResult
+    refused: Mapping[int, BadRecordError]
+    """The refused observations, by their place among all."""
+
+
+def step_apart(
+    host: PolicyHost,
+    key: tuple[str, str],
+    before: KeyState | None,
+    observations: Sequence[Observation],
+    now: datetime,
+    pause: PolicyPause | None = None,
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> SteppedApart:
+    """Step a policy; if it raises, without the readings for which it does.
+
+    Args:
+        host: hosts the policy.
+        key: (policy, cluster).
+        before: the key's state; None: it was never stepped.
+        observations: of this batch.
+        now: the batch's time.
+        pause: set while an operator has paused the policy.
+        refused: why other readings of the batch were refused, by alert.
+    """
+    first = host.step(*key, before, observations, now, pause, refused)
+    if first.failure is None:
+        return SteppedApart(first, _over_bounds(first, observations))
+    if not observations or host.step(*key, before, (), now, pause, refused).failure is not None:
+        failed = _failed(key[0], first)  # the policy fails without them, too
+        return SteppedApart(first, dict.fromkeys(range(len(observations)), failed))
+    results: list[StepResult] = []
+    culprits: dict[int, BadRecordError] = {}
+    ahead, steps = [range(len(observations))], 0
+    while ahead:
+        part, steps = ahead.pop(), steps + 1
+        taken = [observations[place] for place in part]
+        result = first if len(part) == len(observations) else host.step(*key, before, taken, now, pause, refused)
+        if result.failure is None:
+            results.append(result)
+            before = result.key_state
+            culprits |= {part[place]: error for place, error in _over_bounds(result, taken).items()}
+        elif len(part) == 1 or steps > MOST_STEPS:
+            culprits |= dict.fromkeys(part, _failed(key[0], result))
+        else:
+            middle = len(part) // 2
+            ahead += [part[middle:], part[:middle]]
+    results.append(host.step(*key, before, (), now, pause, {**refused, POLICY_FAILED: first.failure}))
+    return SteppedApart(_join(results), culprits)
+
+
+def _failed(policy: str, result: StepResult) -> BadRecordError:
+    return BadRecordError(DeadLetterReason.POLICY_FAILED, f"{policy}: {result.failure}")
+
+
+def _over_bounds(result: StepResult, observations: Sequence[Observation]) -> dict[int, BadRecordError]:
+    why = result.step.refused
+    return {
+        place: BadRecordError(DeadLetterReason.TOO_MANY, why[each.id])
+        for place, each in enumerate(observations)
+        if each.id in why
+    }
+
+
+def _join(results: Sequence[StepResult]) -> StepResult:
+    last = results[-1]
+    decisions = tuple(decision for result in results for decision in result.step.decisions)
+    outputs = tuple(output for result in results for output in result.outputs)
+    return last._replace(step=replace(last.step, decisions=decisions), outputs=outputs)

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.bookie_disks import view as metrics
-from connectors.disk_detail import DiskDetail
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
+from connectors.views.disk_detail import DiskDetail
+from connectors.views.loop_snapshot import PolicySnapshot
+from connectors.views.policy_view import DetailKind, PolicyDetail
 from policies.bookie_disks.settings import BookieDisksSettings
 
 SHOWN_GROUPS = 8

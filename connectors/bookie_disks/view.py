@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import DECISION_STALE, ClusterStates, by_cluster
+from connectors.views.metric_families import Family, Histogram, Sample
+from connectors.views.policy_view import DECISION_STALE, ClusterStates, by_cluster
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies

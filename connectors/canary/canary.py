@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from connectors.collection.schedule import ticks
 from connectors.foreign_json import read_json
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import CanaryStatus
+from connectors.views.loop_snapshot import CanaryStatus
 from policies.canary import CANARY
 from policies.observations import Outcome
 from policies.registry import observed_topic

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from connectors.metric_families import Family, Sample
+from connectors.views.metric_families import Family, Sample
 from policies.effects import InForce
 
 EFFECT_VALUE = Family(

@@ -10,11 +10,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from connectors.exporter.loop_view import LoopView
+from connectors.exporter.version import VERSION
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from connectors.loop_snapshot import LoopSnapshot
-from connectors.metric_families import Family, Sample, metrics
-from connectors.version import VERSION
+from connectors.views.loop_snapshot import LoopSnapshot
+from connectors.views.metric_families import Family, Sample, metrics
 from policies.decisions import Decision
 from policies.settings import PolicySettings
 from policies.units import from_millis

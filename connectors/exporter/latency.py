@@ -4,7 +4,7 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from connectors.metric_families import Histogram
+from connectors.views.metric_families import Histogram
 from policies.decisions import Decision
 from policies.units import to_millis
 

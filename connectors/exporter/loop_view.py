@@ -12,10 +12,10 @@ from connectors.exporter.effect_samples import EFFECTS, effect_samples
 from connectors.exporter.latency import DecisionLatency
 from connectors.exporter.recent_decisions import RecentDecisions
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
-from connectors.metric_families import Family, Sample, metrics
-from connectors.policy_view import DECISION_STALE
 from connectors.registration import connectors_of
+from connectors.views.loop_snapshot import LoopSnapshot, PolicySnapshot
+from connectors.views.metric_families import Family, Sample, metrics
+from connectors.views.policy_view import DECISION_STALE
 from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation

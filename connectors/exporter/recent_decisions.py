@@ -2,7 +2,7 @@
 
 from bisect import insort
 
-from connectors.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.views.loop_snapshot import MAX_RECENT_DECISIONS
 from policies.decisions import Decision
 
 

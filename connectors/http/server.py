@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import structlog
 
-from connectors.closing import Closing
 from policies.errors import UserError
 
 _CONNECTION_SECONDS = 60.0
@@ -28,7 +27,7 @@ _CHECK_SECONDS = 0.2
 _log = structlog.get_logger(__name__)
 
 
-class HttpServer(Closing):
+class HttpServer:
     """Serves until it is closed; use it as a context manager, or call `close`.
 
     Args:
@@ -72,6 +71,12 @@ class HttpServer(Closing):
     def port(self) -> int:
         """The port."""
         return int(self._server.server_address[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Stop listening, and return when the port is free. May be called twice."""

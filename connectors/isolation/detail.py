@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import Field
 
 from connectors.isolation import view as metrics
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
+from connectors.views.loop_snapshot import PolicySnapshot
+from connectors.views.policy_view import DetailKind, PolicyDetail
 from policies.isolation.decisions import Placement
 
 SHOWN_NAMES = 8

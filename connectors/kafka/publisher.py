@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,6 @@ import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.closing import Closing
 from connectors.kafka.clock_difference import ClockDifference
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import record_headers
@@ -72,7 +72,7 @@ class PublisherMetrics:
             _log.info("this machine's clock and Kafka's agree again")
 
 
-class Publisher(Closing):
+class Publisher(AbstractContextManager["Publisher"]):
     """Sends records in order per key; all in-sync replicas acknowledge each, and it is appended once.
 
     It may be used from any thread. Its own thread handles delivery reports, and connects again when a certificate or
@@ -140,6 +140,9 @@ class Publisher(Closing):
         with self._lock:
             producers = list(self._producers)
         return sum(producer.flush(max(0.0, deadline - time.monotonic())) for producer in producers)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self, timeout_seconds: float = DELIVERY_TIMEOUT_SECONDS) -> None:
         """Flush and stop; records that still wait after the timeout are counted as unpublished."""

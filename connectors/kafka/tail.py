@@ -5,6 +5,7 @@ There is no consumer group: every consumer reads all partitions and keeps its ow
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import RefusedRecordLog, encoded, refusal
 from connectors.kafka.librdkafka import build_client, no_answer, rebuild, root_error
@@ -94,7 +94,7 @@ _ELECTIONS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 """Errors that pass within seconds, as of a topic that was created a moment ago."""
 
 
-class Tail(Closing):
+class Tail(AbstractContextManager["Tail"]):
     """Reads topics, waits for new records, and finds new partitions and topics by itself.
 
     If the connection has keys, records with a bad signature are skipped. Use it from one thread, as a context manager.
@@ -124,6 +124,9 @@ class Tail(Closing):
         """Why the clients must be replaced."""
         self._refused_records = RefusedRecordLog()
         self._clients = self._connect()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""

@@ -7,13 +7,13 @@ Kafka accepts it only from a live member of the group's present generation, and 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import build_client, rebuild
 from connectors.partitions.lease import CLOCK, PartitionLease, lease_seconds
@@ -44,7 +44,7 @@ class Group:
     topic: str
 
 
-class Membership(Closing):
+class Membership(AbstractContextManager["Membership"]):
     """Is a member of a group until it is closed. Use it from one thread; any thread may ask its lease.
 
     Args:
@@ -105,6 +105,9 @@ class Membership(Closing):
             self._note(error)
         self._raise_refusal()
         self._renew()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Leave the group, so that others need not wait for the session to end. All its work must have stopped."""

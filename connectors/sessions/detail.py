@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.sessions import view as metrics
+from connectors.views.loop_snapshot import PolicySnapshot
+from connectors.views.policy_view import DetailKind, PolicyDetail
 from policies.sessions.decisions import SessionStatus
 
 SHOWN_MEMBERS = 8

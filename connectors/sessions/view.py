@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import ClusterStates, by_cluster
+from connectors.views.metric_families import Family, Histogram, Sample
+from connectors.views.policy_view import ClusterStates, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus

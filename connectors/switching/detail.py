@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
+from connectors.views.loop_snapshot import PolicySnapshot
+from connectors.views.policy_view import DetailKind, PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.switching import SwitchRecord
 from policies.switching.state import WAY, LedgerStage, SwitchStage

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from connectors.metric_families import Family, Histogram, Sample
+from connectors.views.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.switching.decisions import SwitchDecision, SwitchRecord

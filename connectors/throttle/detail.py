@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from connectors.disk_detail import DiskDetail
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.policy_view import DetailKind, PolicyDetail
 from connectors.throttle import view as metrics
+from connectors.views.disk_detail import DiskDetail
+from connectors.views.loop_snapshot import PolicySnapshot
+from connectors.views.policy_view import DetailKind, PolicyDetail
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.throttle.decisions import FilledBy
 

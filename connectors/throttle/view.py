@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import DECISION_STALE, ClusterStates, by_cluster
+from connectors.views.metric_families import Family, Histogram, Sample
+from connectors.views.policy_view import DECISION_STALE, ClusterStates, by_cluster
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit

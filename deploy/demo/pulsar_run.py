@@ -13,8 +13,8 @@ import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.component import Component
+from connectors.exporter.version import VERSION
 from connectors.kafka.publisher import Publisher, observations_to
-from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.demo.ending import Shutdown, temporary_folder
 from deploy.demo.followers import AuditFollower

@@ -15,11 +15,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 import connectors.kafka.log_dirs
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.component import Component
+from connectors.exporter.version import VERSION
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
-from connectors.version import VERSION
 from deploy.commands.console import sentence_console
 from deploy.commands.terminal import Terminal
 from deploy.demo.director import DemoFailedError, Director

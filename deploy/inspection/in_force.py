@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
-from connectors.closing import Closing
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 15.0
 
 
-class InForceReader(Closing):
+class InForceReader(AbstractContextManager["InForceReader"]):
     """Reads the decided topics of a loop; use it as a context manager.
 
     Args:
@@ -31,6 +31,9 @@ class InForceReader(Closing):
             connection, dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS)), _CLIENT_ID
         )
         self._in_force = in_force or DecisionsInForce()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,11 +11,11 @@ from connectors.canary.canary import Canary, CanaryMetrics
 from connectors.component import Component
 from connectors.exporter.exporter import Exporter
 from connectors.exporter.page.site import StatusSite
+from connectors.exporter.version import VERSION
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import why_unsigned
-from connectors.loop_snapshot import LoopSnapshot
-from connectors.version import VERSION
+from connectors.views.loop_snapshot import LoopSnapshot
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Standing
 from policies.registry import REPORTS

@@ -9,13 +9,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from connectors.component import Component
+from connectors.exporter.version import VERSION
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topic_admin import TopicReport, create_topics
 from connectors.partitions.metrics import PartitionMetrics
 from connectors.registration import connectors_of
-from connectors.version import VERSION
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars

@@ -25,10 +25,10 @@ from deploy.settings.application import Settings
 from policies.errors import UserError
 from streaming.checkpoint import read_last_plan
 from streaming.clocks import BatchClock
+from streaming.operator import StepMark
 from streaming.query import Wiring, rehearse
 from streaming.session import stop_session
 from streaming.settings import is_local, is_on_this_machine
-from streaming.step_mark import StepMark
 
 _log = structlog.get_logger(__name__)
 

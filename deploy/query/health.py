@@ -7,8 +7,8 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.query.clock import ClockWatch
+from streaming.operator import StepMark
 from streaming.progress import BatchProgress
-from streaming.step_mark import StepMark
 
 _START_SECONDS = 180.0
 """Time for the JVM's start and the first micro-batch before the query counts as stalled."""

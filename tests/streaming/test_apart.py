@@ -16,10 +16,10 @@ from policies.registry import POLICIES
 from policies.throttle import bounds
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
-from streaming import apart, host, intake
-from streaming.apart import SteppedApart, step_apart
+from streaming import host, intake, transition
 from streaming.host import PolicyHost
 from streaming.key_state import STATE_CACHE, decode, encode
+from streaming.transition import SteppedApart, step_apart
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, counted, letters, reasons, told
 
@@ -85,7 +85,7 @@ def test_all_others_are_taken_wherever_the_culprits_lie(bad: set[int]) -> None:
 @pytest.mark.usefixtures("choosy")
 def test_the_steps_are_bounded_however_many_culprits_there_are() -> None:
     stepped = step([log_dirs(place, 1000 * (place % 2) + place, 9 * GB) for place in range(2000)])
-    assert Choosy.steps < apart.MOST_STEPS + 20
+    assert Choosy.steps < transition.MOST_STEPS + 20
     assert set(range(1, 2000, 2)) <= set(stepped.refused)
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
-import streaming.continuity
-from streaming.continuity import PartitionBatch, WrittenStates, begin, current_batch, end
+import streaming.operator
 from streaming.key_state import CACHE_BYTES, NEVER_STEPPED, KeyState
+from streaming.operator import PartitionBatch, WrittenStates, begin_batch, current_batch, end_batch
 
 RUN, ANOTHER_RUN = "3f0a", "77c1"
 KEY = ("throttle", "orders")
@@ -19,7 +19,7 @@ KEY = ("throttle", "orders")
 @pytest.fixture(autouse=True)
 def ended(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     process: dict[int, Any] = {}
-    monkeypatch.setattr(streaming.continuity, "_ended", process)
+    monkeypatch.setattr(streaming.operator, "_ended", process)
     return process
 
 
@@ -49,20 +49,20 @@ def test_a_process_knows_the_states_of_its_batches_without_a_gap(
     before: list[PartitionBatch], number: int, known: list[int]
 ) -> None:
     for batch in before:
-        written = begin(batch)
+        written = begin_batch(batch)
         written.put(("throttle", str(batch.number)), state(batch.number), None)
-        end(batch, written)
-    written = begin(PartitionBatch(RUN, 0, number))
+        end_batch(batch, written)
+    written = begin_batch(PartitionBatch(RUN, 0, number))
     assert [each for each in range(10) if written.get(("throttle", str(each)))] == known
 
 
 def test_a_batch_that_never_ended_is_a_gap() -> None:
     (first,) = batches(4)
-    written = begin(first)
+    written = begin_batch(first)
     written.put(KEY, state(1), 7)
-    end(first, written)
-    assert begin(PartitionBatch(RUN, 0, 5)).get(KEY) == (state(1), 7)
-    assert begin(PartitionBatch(RUN, 0, 6)).get(KEY) is None
+    end_batch(first, written)
+    assert begin_batch(PartitionBatch(RUN, 0, 5)).get(KEY) == (state(1), 7)
+    assert begin_batch(PartitionBatch(RUN, 0, 6)).get(KEY) is None
 
 
 def test_states_beyond_the_limit_are_read_again() -> None:
@@ -100,16 +100,16 @@ def test_a_written_state_is_the_stored_one_whatever_processes_die(turns: list[Tu
     processes: tuple[dict[int, Any], ...] = ({}, {})
     run, number, now_ms = 0, 0, 0
     for turn in turns:
-        streaming.continuity._ended = processes[turn.process]
+        streaming.operator._ended = processes[turn.process]
         batch = PartitionBatch(str(run), 0, number)
-        written, writes = begin(batch), {}
+        written, writes = begin_batch(batch), {}
         for key in (("throttle", str(each)) for each in turn.keys):
             assert written.get(key) in (None, stored.get(key))
             now_ms += 1
             writes[key] = state(now_ms), None
             written.put(key, state(now_ms), None)
         if turn.ends:
-            end(batch, written)
+            end_batch(batch, written)
             stored |= writes
             number += 1
         run += turn.run_ends

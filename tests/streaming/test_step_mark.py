@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from streaming import step_mark
-from streaming.step_mark import StepMark
+from streaming import operator
+from streaming.operator import StepMark
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(step_mark, "_marked_at", 0.0)
+    monkeypatch.setattr(operator, "_marked_at", 0.0)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 

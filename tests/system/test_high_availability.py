@@ -4,13 +4,12 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.closing import Closing
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
@@ -205,11 +204,14 @@ def decide_all(decider: Decider, factor: float) -> None:
         decider.decide(factor, cluster=name)
 
 
-class Quotas(Closing):
+class Quotas(AbstractContextManager["Quotas"]):
     """The quotas of all clusters' clients."""
 
     def __init__(self, servers: str) -> None:
         self._client = QuotaClient(KafkaConnection(bootstrap_servers=servers), 5.0)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._client.close()

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from connectors.loop_snapshot import MAX_RECENT_DECISIONS
-from connectors.policy_view import PolicyDetail
 from connectors.registration import connectors_of
+from connectors.views.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.views.policy_view import PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity
 from policies.registry import POLICIES

@@ -14,8 +14,8 @@ from connectors.exporter.page.documents import (
     clusters_model,
     loop_model,
 )
+from connectors.exporter.version import VERSION
 from connectors.http.responses import JSON, ErrorDocument
-from connectors.version import VERSION
 
 API = "/api/v1"
 

@@ -15,7 +15,7 @@ from connectors.exporter.page.openapi import API, openapi_text
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.http.responses import HTML, JSON, Response, error_response, json_response
-from connectors.loop_snapshot import LoopSnapshot
+from connectors.views.loop_snapshot import LoopSnapshot
 
 _FRESH_SECONDS = 1.0
 """The documents are built at most this often, however many requests there are."""

@@ -24,8 +24,8 @@ from connectors.exporter.page.documents import (
     loop_model,
     policy_status_model,
 )
-from connectors.loop_snapshot import LoopSnapshot, PolicySnapshot
 from connectors.registration import connectors_of
+from connectors.views.loop_snapshot import LoopSnapshot, PolicySnapshot
 from policies.decisions import Alert, Decision, Severity
 from policies.effects import InForce
 from policies.registry import POLICIES

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Self
 
@@ -11,7 +12,6 @@ from kazoo.client import KazooClient
 from kazoo.protocol.paths import normpath
 from kazoo.protocol.states import KazooState, WatchedEvent
 
-from connectors.closing import Closing
 from connectors.sessions.agent.bundles import LIVE, Bundle, Bundles, BundleStage
 from connectors.sessions.agent.callbacks import NoSessionError, OwnedByOtherError, OwnershipCallbacks, OwnershipError
 from connectors.sessions.agent.contact import Heartbeat, NegotiatedTimeout, boot_seconds, read_session
@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 0.1
 _log = structlog.get_logger(__name__)
 
 
-class OwnershipAgent(Closing):
+class OwnershipAgent(AbstractContextManager["OwnershipAgent"]):
     """Owns ephemeral nodes for an application, and recovers its ownership after the loss of its ZooKeeper session.
 
     `serving` returns whether the application may serve a bundle. How long may two members serve the same bundle?
@@ -153,6 +153,9 @@ class OwnershipAgent(Closing):
             self._on_state(KazooState.CONNECTED)
         self._heartbeat.start()
         self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the agent; no bundle may be served any more. Nodes stay as long as the client's session."""

@@ -1,7 +1,6 @@
 """Topics in memory, to be followed."""
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from connectors.kafka.connection import KafkaConnection
@@ -39,9 +38,7 @@ class FakeTail(Tail):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.is_closed = True
 
     @property

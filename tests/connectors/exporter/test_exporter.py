@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from connectors.bookie_disks.view import BookieDisksView
 from connectors.exporter import exporter
 from connectors.exporter.exporter import Exporter
+from connectors.exporter.version import VERSION
 from connectors.isolation.view import IsolationView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
-from connectors.version import VERSION
 from policies.decisions import Decision
 from policies.observations import Outcome
 from policies.throttle import LogDirs

@@ -7,7 +7,6 @@ import pytest
 
 from connectors.exporter import latency
 from connectors.exporter.loop_view import LoopView
-from connectors.metric_families import Histogram
 from policies.observations import Reading
 from tests.connectors.exporter.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
 
@@ -121,20 +120,6 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         recent.decide(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)
     assert list(recent._recent) == ["o3", "o4"]
     assert list(recent._waiting) == ["later3", "later4"]
-
-
-def test_a_bound_includes_its_own_value_and_buckets_add_up() -> None:
-    histogram = Histogram("h", "", ("l",), (0.1, 1.0))
-    for value in (0.1, 0.5, 1.0, 7.0):
-        histogram.add(("x",), value)
-    samples = {(s.name, s.labels.get("le")): s.value for s in histogram.metric().samples}
-    assert samples == {
-        ("h_bucket", "0.1"): 1,
-        ("h_bucket", "1.0"): 3,
-        ("h_bucket", "+Inf"): 4,
-        ("h_count", None): 4,
-        ("h_sum", None): pytest.approx(8.6),
-    }
 
 
 def test_the_policy_names_the_reading_that_decides_first() -> None:

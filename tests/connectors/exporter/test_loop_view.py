@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from connectors.exporter import loop_view
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from connectors.metric_families import Family, Sample
+from connectors.views.metric_families import Family, Sample
 from policies.decisions import Alert
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Outcome

@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.query.health import QueryHealth
+from streaming.operator import StepMark
 from streaming.progress import BatchProgress
-from streaming.step_mark import StepMark
 
 STALL_SECONDS = 60.0
 START_SECONDS = 180.0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from connectors.exporter.page import charts
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from connectors.loop_snapshot import CanaryStatus
+from connectors.views.loop_snapshot import CanaryStatus
 from policies.observations import Outcome
 from policies.registry import POLICIES
 from policies.throttle.quota_events import QuotaOutcome

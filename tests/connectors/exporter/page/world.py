@@ -7,7 +7,7 @@ from typing import Any
 from connectors.exporter.loop_view import LoopView
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.tail import Record
-from connectors.loop_snapshot import CanaryStatus, LoopSnapshot
+from connectors.views.loop_snapshot import CanaryStatus, LoopSnapshot
 from policies.decisions import Issuer, Mode
 from policies.observations import Outcome
 from policies.switching.state import SwitchStage

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from connectors.metric_families import Family, Histogram, Sample
-from connectors.policy_view import DECISION_STALE, by_cluster
+from connectors.views.metric_families import Family, Histogram, Sample
+from connectors.views.policy_view import DECISION_STALE, by_cluster
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.units import to_millis

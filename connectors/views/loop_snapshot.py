@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from connectors.metric_families import Family, Sample
+from connectors.views.metric_families import Family, Sample
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
 from policies.settings import PolicySettings

@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from connectors.loop_snapshot import PolicySnapshot
-from connectors.metric_families import Family, Histogram, Sample
+from connectors.views.loop_snapshot import PolicySnapshot
+from connectors.views.metric_families import Family, Histogram, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 
