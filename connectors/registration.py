@@ -21,6 +21,7 @@ from connectors.collection.probe import Probe
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.publisher import observations_to
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.views.policy_view import DetailKind, PolicyView
@@ -30,7 +31,7 @@ from policies.decisions import Decision
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.policy import PolicyKind
-from policies.registry import AUDIT, REPORTS
+from policies.registry import AUDIT, REPORTS, observed_topic
 from policies.units import format_duration
 
 Setting = TypeVar("Setting", bound=BaseModel)
@@ -149,6 +150,10 @@ class ActuatorContext:
     def loop_topics(self, decided: type[Decision]) -> LoopTopics:
         """The topics of a kind of decision: where decisions are read, and where their outcomes are reported."""
         return LoopTopics(self.loop, self.topic(decided.topic), self.topic(AUDIT), self.may_act, self.topic(REPORTS))
+
+    def sink(self, kind: type[Reading], source: str) -> Callable[[Reading], None]:
+        """Return a function that publishes readings of a kind, given their CloudEvents source."""
+        return observations_to(self.publish, self.topic(observed_topic(kind)), source)
 
 
 def _yield_nothing(*_: Any) -> Iterator[Any]:

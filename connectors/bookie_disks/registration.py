@@ -36,7 +36,9 @@ from connectors.registration import (
     warn_of_interval,
 )
 from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrottle
+from policies.bookie_disks.publish_events import PublishApplication
 from policies.bookie_disks.publish_settings import PublishBy, PublishSettings
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_readings import BookieAffinity
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -151,8 +153,12 @@ def _make_worker(
         return None
     kinds = {by: make(PublishAdmin(pulsar)) for by, make in _KINDS.items()}
     limits = kinds.pop(settings.by)
-    publish = partial(context.publish, context.topic(AUDIT))
-    return PublishWorker(WatchedPublishing(name, settings, policy), limits, publish, metrics, tuple(kinds.values()))
+    publish, observe = (
+        partial(context.publish, context.topic(AUDIT)),
+        context.sink(PublishState, PublishApplication.source),
+    )
+    watched, others = WatchedPublishing(name, settings, policy), tuple(kinds.values())
+    return PublishWorker(watched, limits, publish, observe, metrics, others)
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:

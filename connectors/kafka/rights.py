@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import partial
 
 from policies.batches import BATCHES
+from policies.bookie_disks.publish_state import PublishState
 from policies.errors import UserError
 from policies.registry import (
     APPLIED_QUOTAS,
@@ -31,6 +32,7 @@ _ALL = ""
 _PRINCIPAL = re.compile(r"[A-Za-z]+:\S.*")
 _OBSERVED = "observed."
 _DECIDED = "decided."
+_WRITTEN_BY_ACT = (observed_topic(QuotaState), observed_topic(PublishState))
 
 
 class Resource(StrEnum):
@@ -74,7 +76,7 @@ def _member(topic: str, group: str) -> tuple[Grant, ...]:
 def _collectors() -> Mapping[str, tuple[Grant, ...]]:
     topics: dict[str, list[str]] = {}
     for topic, policy in observed_topics().items():
-        if topic not in (COMMANDS, observed_topic(QuotaState)):
+        if topic not in (COMMANDS, *_WRITTEN_BY_ACT):
             topics.setdefault(policy, []).append(topic)
     # A collector reads its own topics at its start, so that it knows its last readings.
     member = _member(SHARES_TOPIC, "collect.")
@@ -103,7 +105,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
                 AUDIT,
                 APPLIED_QUOTAS,
                 REPORTS,
-                observed_topic(QuotaState),
+                *_WRITTEN_BY_ACT,
                 *(topic for topic in observed if observed_topics()[topic] == "switching"),
             ),
             *_member(SHARES_TOPIC, "act"),

@@ -1,9 +1,8 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from threading import Event
 
@@ -35,16 +34,16 @@ from policies.decisions import Alert
 from policies.errors import UserError
 from policies.free_space.wording import render_rate
 from policies.observations import Outcome, Reading
-from policies.registry import APPLIED_QUOTAS, observed_topic
+from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_coverage import find_coverage
+from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_originals import parse_entity
 from policies.throttle.quota_plan import may_be_ours
 from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaSettings
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
 from policies.units import counted, format_duration, human_bytes
-from policies.wire import observation_event
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
@@ -169,7 +168,6 @@ def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:
     return ProbeResult(Outcome.OK, "quotas may be set")
 
 
-_QUOTA_SOURCE = "headgate/actuator/quotas"
 _QUOTA_RIGHTS = ("DescribeConfigs", "AlterConfigs")
 
 
@@ -219,14 +217,9 @@ def _make_cordon_workers(context: ActuatorContext, *, only_set: bool) -> dict[st
 
 
 def _outlets(context: ActuatorContext) -> QuotaOutlets:
-    topic = context.topic(observed_topic(QuotaState))
-
-    def observe(reading: QuotaState) -> None:
-        event = observation_event(reading, id=str(uuid.uuid4()), source=_QUOTA_SOURCE, time=datetime.now(UTC))
-        context.publish(topic, reading.cluster, event)
-
     report = context.loop_topics(ThrottleFactor).reporter(context.publish)
-    return QuotaOutlets(report, partial(context.publish, context.topic(APPLIED_QUOTAS)), observe)
+    applied = partial(context.publish, context.topic(APPLIED_QUOTAS))
+    return QuotaOutlets(report, applied, context.sink(QuotaState, QuotaApplication.source))
 
 
 def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all

@@ -59,12 +59,12 @@ ALERTS = (
     AlertKind(
         WITHOUT_EFFECT := "publish-without-effect",
         (Severity.CRITICAL,),
-        "Publishing to a placement group has been stopped for minutes, and the ledger dir that decides still fills.",
+        "Publishing to a placement group is stopped or slowed, and a ledger dir fills faster than the limits explain.",
         _EXPLAIN,
         "See under `carried out` if the limits are set. These escape them: topics with publish rates of their own, "
-        "the recovery of a lost bookie, another user of the disk, and many topics at the lowest rate "
-        "(`publish.floor_bytes_per_second`).",
-        "The dir no longer fills within `time_to_full_alert`, or publishing is no longer stopped.",
+        "the recovery of a lost bookie, another user of the disk, namespaces of other groups on the same bookies, "
+        "and many topics at the lowest rate (`publish.floor_bytes_per_second`).",
+        "The dir fills as slowly as the limits explain for a minute and a half, or publishing is no longer slowed.",
     ),
     AlertKind(
         FORGOTTEN := "departed-ledger-dir-forgotten",

@@ -17,7 +17,6 @@ from policies.bookie_disks.alert_kinds import (
     READ_ONLY,
     SUSPENDED,
     UNREAD,
-    WITHOUT_EFFECT,
 )
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict, DirVerdict
@@ -25,16 +24,11 @@ from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.messages import name_dir
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, DirKey, ForgottenDir
-from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
+from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.limits import Limit
 from policies.free_space.repeats import is_full_soon
 from policies.free_space.volumes import Freshness, seconds_left
-from policies.units import agreeing, counted, format_duration, human_bytes, human_rate, human_seconds
-
-_EFFECT_MS = 60_000
-"""A stop has its effect by then, whatever the actuator's load."""
-_JUDGED_MS = 120_000
-"""The shortest time over which the growth of a dir is judged."""
+from policies.units import agreeing, counted, format_duration, human_bytes, human_seconds
 
 AlertKey = tuple[str, str]
 """(name, subject)"""
@@ -94,7 +88,6 @@ def find_conditions(
             yield from _find_bookie_conditions(context, bookie)
     for group in groups:
         yield from _find_group_conditions(context, group)
-        yield from _find_without_effect(context, group)
     if not any(bookie.facts.freshness is Freshness.FRESH for bookie in bookies.values()):
         yield from _find_nothing_known(context, cluster, bookies)
 
@@ -179,36 +172,6 @@ def _find_group_conditions(context: DiskAlertContext, verdict: GroupVerdict) -> 
     yield Condition(
         AT_RISK, f"{context.cluster}/{name}", severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:]
     )
-
-
-def _find_without_effect(context: DiskAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:
-    """Find a dir that still fills although publishing has been stopped for longer than a stop needs.
-
-    A slowed group is not judged: Headgate does not count topics, so it does not know how much their limits let through.
-    """
-    settings, gate, bookie = context.settings, verdict.move.gate, verdict.decisive
-    acts = settings.has_actuator is True and settings.mode is Mode.ACTIVE
-    each = bookie.tightest if bookie is not None and acts else None
-    if bookie is None or each is None or gate.factor > 0.0 or gate.changed_ms is None:
-        return
-    since = [sample for sample in each.state.samples if sample[0] >= gate.changed_ms + _EFFECT_MS]
-    if each.freshness is not Freshness.FRESH or not since or since[-1][0] - since[0][0] < _JUDGED_MS:
-        return
-    bytes_per_second = 1000 * (since[0][1] - since[-1][1]) / (since[-1][0] - since[0][0])
-    subject, group = f"{context.cluster}/{verdict.group.name}", verdict.group.name
-    is_firing = (WITHOUT_EFFECT, subject) in context.firing
-    if bytes_per_second <= 0.0:
-        return
-    if not is_full_soon(each.state.usable_bytes / bytes_per_second, settings, is_firing=is_firing):
-        return
-    stopped_for = human_seconds((context.now_ms - gate.changed_ms) / 1000)
-    summary = (
-        f"publishing to group {group} of {context.cluster} has been stopped for {stopped_for}, and "
-        f"{name_dir(*each.key)} still fills by {human_rate(bytes_per_second)}"
-    )
-    labels = {"cluster": context.cluster, "group": group}
-    evidence = tuple(i for i in (bookie.facts.state.read_id,) if i)
-    yield Condition(WITHOUT_EFFECT, subject, Severity.CRITICAL, "no_effect", summary, labels, evidence)
 
 
 def _find_nothing_known(

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
 from policies.bookie_disks.publish_plan import FoundLimit, PublishReason, WantedShare, plan_publish
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.examples import ExampleReport, Examples, make_readings, minutes
@@ -32,10 +33,12 @@ def examples() -> Examples:
 def _readings() -> Sequence[tuple[str, datetime, Reading]]:
     """Four bookies; a dir of the third best fills by 1 GB a minute. The readings that the pages show come first."""
     filling = [(f"filling-{minute}", minutes(minute), _disks("bk7:3181", 19.0 - minute)) for minute in range(4)]
+    publishing = PublishState(cluster=_CLUSTER, outcome=Outcome.OK, let_through_bytes_per_second=30_000_000)
     others = (("bk5:3181", 60.0), ("bk6:3181", 55.0), ("bk8:3181", 13.0))
     return (
         *reversed(filling),
         *((f"other-{bookie}", minutes(3), _disks(bookie, free)) for bookie, free in others),
+        ("limits-3", minutes(3), publishing),
     )
 
 

@@ -13,13 +13,16 @@ from policies.alerts import Sender, review
 from policies.bookie_disks.alerts import DiskAlertContext, find_conditions
 from policies.bookie_disks.bounds import keep_groups_within_bounds, keep_within_bounds
 from policies.bookie_disks.decisions import BookieThrottle
+from policies.bookie_disks.effect import find_effect_conditions, follow_dirs
 from policies.bookie_disks.emit import emit, emit_end
 from policies.bookie_disks.facts import PlacementGroup, list_groups
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies, update_forgotten
 from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDisksState, GroupState, encode_state
+from policies.free_space.effect import follow_actuator
 from policies.free_space.repeats import repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
@@ -60,8 +63,9 @@ class BookieDisksPolicy:
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
+        effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
         if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
-            return Step(BookieDisksState(known), (), None, refused=refused)
+            return Step(BookieDisksState(known, effect=effect), (), None, refused=refused)
         stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
         bookies = judge_bookies(known, settings, now_ms, stopped_by, self._bookies)
         if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):
@@ -76,13 +80,19 @@ class BookieDisksPolicy:
         ended = [emit_end(group, now, self._sender.issuer) for group in before.groups if group.name not in named]
         forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
         context = DiskAlertContext(self._cluster, now_ms, settings, before.alerts.keys())
-        conditions = find_conditions(context, known, bookies, verdicts, forgotten)
+        growths = [follow_dirs(each, groups.get(each.group.name), publishing) for each in verdicts]
+        of_effect = find_effect_conditions(self._cluster, zip(verdicts, growths, strict=True), publishing)
+        conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
         after = BookieDisksState(
             known,
-            tuple(GroupState(v.group.name, v.move.gate, e.last) for v, e in zip(verdicts, emitted, strict=True)),
+            tuple(
+                GroupState(v.group.name, v.move.gate, e.last, g)
+                for v, e, g in zip(verdicts, emitted, growths, strict=True)
+            ),
             book,
             forgotten,
+            effect,
         )
         self._bookies, self._last = bookies, ref(after, self._forget)
         decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]

@@ -87,6 +87,11 @@ class PublishPlan:
         """Whether to send a request."""
         return self.verdict in (PublishVerdict.SET, PublishVerdict.RESTORE)
 
+    @property
+    def highest_rate(self) -> int | None:
+        """The highest rate that may be in force while the operation is carried out; None if there may be no limit."""
+        return None if self.rate is None or self.found.rate is None else max(self.rate, self.found.rate)
+
 
 def plan_publish(
     wanted: WantedShare, record: PublishRecord | None, found: FoundLimit, base: int | None, floor: int

@@ -11,6 +11,7 @@ from policies.bookie_disks import (
 from policies.bookie_disks import alert_kinds as kinds
 from policies.bookie_disks.examples import examples
 from policies.bookie_disks.publish_events import PublishApplication
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.policy import Inhibition, PolicyKind, ReportKind
 
@@ -23,7 +24,8 @@ _INHIBITIONS = (
 
 KIND = PolicyKind(
     name=NAME,
-    observed={"observed.bookie-disks": (BookieDisks,)},
+    observed={"observed.bookie-disks": (BookieDisks,), "observed.publishing": (PublishState,)},
+    written_by={PublishState: "the publish actuator"},
     shares=(Bookies, BookieRacks, BookieAffinity),
     decisions=(BookieThrottle,),
     alerts=kinds.ALERTS,

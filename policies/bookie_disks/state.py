@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
+from policies.free_space.effect import EffectState, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.repeats import LastPublished
 from policies.free_space.volumes import NEVER, VolumeState
@@ -113,6 +114,7 @@ class GroupState(Struct, array_like=True, frozen=True):
     name: str
     gate: Gate[DirKey]
     last: LastPublished[DirKey]
+    growths: tuple[VolumeGrowth[DirKey], ...] = ()
 
 
 class ForgottenDir(Struct, array_like=True, frozen=True, order=True):
@@ -129,6 +131,7 @@ class BookieDisksState(Struct, array_like=True, frozen=True, weakref=True):
     groups: tuple[GroupState, ...] = ()
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenDir, ...] = ()
+    effect: EffectState = EffectState()
 
 
 def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
@@ -136,4 +139,4 @@ def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
     known = state.cluster
     rest = (known.registrations, known.groups, known.groups_read, known.placed, known.placed_read)
     cluster = (tuple(bookies), *rest, known.ever_read, known.begun_ms, known.failure)
-    return encode((cluster, state.groups, state.alerts, state.forgotten))
+    return encode((cluster, state.groups, state.alerts, state.forgotten, state.effect))

@@ -6,68 +6,37 @@ one after the other, is an alert.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
 
 from policies.alerts import Condition
 from policies.decisions import Severity
-from policies.free_space.volumes import NEVER, Freshness
-from policies.observations import Observation
+from policies.free_space.effect import EffectState, VolumeGrowth, follow_growth
 from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
-from policies.throttle.state import EffectState, VolumeGrowth, VolumeKey, name_volume
+from policies.throttle.state import VolumeKey, name_volume
 from policies.throttle.usage import describe_growth
 from policies.units import counted, human_bytes, human_rate, human_seconds, name_some
 
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
-_WINDOWS = 2
-_MOST_FOLLOWED = 20
-"""The most limiting volumes whose growth is followed: the tightest."""
 
 
-def follow_quotas(
-    state: EffectState, observations: Sequence[Observation], now_ms: int, validity_ms: int
-) -> tuple[EffectState, QuotaState | None]:
-    """Return the next state, and the actuator's last reading if it is valid at `now_ms`."""
-    for seen in observations:
-        if isinstance(seen.reading, QuotaState) and (seen.at_ms, seen.id) > (state.at_ms, state.id):
-            state = EffectState(seen.at_ms, seen.id, seen.reading.model_dump_json())
-    if state.at_ms == NEVER or now_ms >= state.at_ms + validity_ms:
-        return EffectState(), None
-    return state, QuotaState.model_validate_json(state.reading)
-
-
-def follow_growth(
-    before: Iterable[VolumeGrowth], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
-) -> tuple[VolumeGrowth, ...]:
+def follow_volumes(
+    before: Iterable[VolumeGrowth[VolumeKey]], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
+) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
     if quotas is None or not quotas.is_settled or not quotas.set_count or quotas.factor in (None, 1.0):
         return ()
-    known = {growth.volume: growth for growth in before}
-    fresh = (volume for volume in limiting.values() if volume.freshness is Freshness.FRESH)
-    followed = nsmallest(_MOST_FOLLOWED, fresh, key=lambda volume: volume.tightness)
-    return tuple(_measure_growth(known.get(v.key), v, quotas) for v in sorted(followed, key=lambda v: v.key))
-
-
-def _measure_growth(before: VolumeGrowth | None, volume: VolumeVerdict, quotas: QuotaState) -> VolumeGrowth:
-    read_ms, free = volume.state.read_ms, volume.state.usable_bytes
-    if before is None or read_ms < before.from_ms:
-        return VolumeGrowth(volume.key, read_ms, free)
-    seconds = (read_ms - before.from_ms) / 1000
-    if seconds < quotas.window_seconds:
-        return before
-    rate = (before.from_bytes - free) / seconds
-    is_expected = rate <= _TOLERATED * quotas.let_through_bytes_per_second
-    return VolumeGrowth(volume.key, read_ms, free, 0 if is_expected else min(before.exceeded + 1, _WINDOWS), rate)
+    most = _TOLERATED * quotas.let_through_bytes_per_second
+    return follow_growth(before, ((volume, most) for volume in limiting.values()), quotas.window_seconds)
 
 
 def find_effect_conditions(
     cluster: str,
     state: EffectState,
     quotas: QuotaState | None,
-    growths: Iterable[VolumeGrowth],
+    growths: Iterable[VolumeGrowth[VolumeKey]],
     find_usage: Callable[[VolumeKey], VolumeUsage | None],
 ) -> Iterator[Condition]:
     """Find the alert conditions of a cluster's quotas, from the actuator's last reading and the limiting volumes."""
@@ -94,7 +63,7 @@ def find_effect_conditions(
         summary += f"tells the original: set it, or keep it with headgate act --release --forget '{each.entity}'"
         subject = f"{cluster}/{each.entity}"
         yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
-    growing = [growth for growth in growths if growth.exceeded >= _WINDOWS]
+    growing = [growth for growth in growths if growth.is_unexpected]
     if growing:
         fastest = max(growing, key=lambda growth: growth.bytes_per_second)
         more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""

@@ -9,17 +9,19 @@ from datetime import datetime
 from weakref import ref
 
 from policies.alerts import Sender, review
+from policies.free_space.effect import follow_actuator
 from policies.free_space.gate import Gate
 from policies.free_space.repeats import LastPublished, repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
-from policies.throttle.effect import find_effect_conditions, follow_growth, follow_quotas
+from policies.throttle.effect import find_effect_conditions, follow_volumes
 from policies.throttle.emit import emit
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
 from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
+from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, VolumeKey, encode_state
 from policies.units import from_millis, millis_of, to_millis
@@ -69,8 +71,8 @@ class ThrottlePolicy:
         of_cluster = find_cluster_conditions(
             self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
         )
-        effect, quotas = follow_quotas(before.effect, kept, brokers.now_ms, self._validity_ms)
-        growths = follow_growth(before.growths, quotas, verdict.limiting() if quotas else {})
+        effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
+        growths = follow_volumes(before.growths, quotas, verdict.limiting() if quotas else {})
         of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, brokers.find_usage)
         of_brokers = (condition for broker in brokers.brokers.values() for condition in broker.conditions)
         conditions = (*of_brokers, *of_cluster, *of_quotas)

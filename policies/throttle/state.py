@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
+from policies.free_space.effect import EffectState, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.repeats import LastPublished
 from policies.free_space.volumes import NEVER, VolumeState
@@ -90,28 +91,6 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
         return (self.broker, self.log_dir)
 
 
-class EffectState(Struct, array_like=True, frozen=True):
-    """The quota actuator's last reading."""
-
-    at_ms: InstantMs = NEVER
-    id: str = ""
-    reading: str = ""
-    """The `QuotaState` as JSON."""
-
-
-class VolumeGrowth(Struct, array_like=True, frozen=True):
-    """The growth of a limiting volume since the quotas of a throttle are in force."""
-
-    volume: VolumeKey
-    from_ms: InstantMs
-    from_bytes: int
-    """Free bytes at the beginning of the present window."""
-    exceeded: int = 0
-    """The number of windows, one after the other, in which the volume grew too fast."""
-    bytes_per_second: float = 0.0
-    """Its growth in the last of them."""
-
-
 class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
@@ -122,7 +101,7 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenVolume, ...] = ()
     effect: EffectState = EffectState()
-    growths: tuple[VolumeGrowth, ...] = ()
+    growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
 
 
 def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:

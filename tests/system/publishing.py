@@ -35,6 +35,9 @@ def publish_worker(pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536)
         for each in kinds.values():
             stack.callback(each.close)
         limits = kinds.pop(by)
-        yield PublishWorker(
-            watched, limits, lambda *_: None, PublishMetrics(CollectorRegistry()), tuple(kinds.values())
-        )
+        metrics, others = PublishMetrics(CollectorRegistry()), tuple(kinds.values())
+        yield PublishWorker(watched, limits, _ignore, _ignore, metrics, others)
+
+
+def _ignore(*_: object) -> None:
+    """Nobody reads the reports and readings."""

@@ -574,7 +574,7 @@ PARTS: dict[str, set[str]] = {
     "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS, REPORTS},
     "export": set(),
     "canary": {"observed.log-dirs"},
-    "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.quotas", "observed.switches"},
+    "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.quotas", "observed.publishing", "observed.switches"},
     "command": {COMMANDS},
 }
 

@@ -7,7 +7,7 @@ conditional writes, so a limit is read before it is set, and again afterwards.
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.outcomes import AdminError
-from policies.bookie_disks.publish_plan import FoundLimit, PublishRecord
+from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishRecord
 from policies.observations import Outcome
 
 BROKERS = "brokers"
@@ -116,16 +116,16 @@ class PublishLimits(ABC):
         """Close all connections."""
         self._admin.close()
 
-    def record_places(self) -> Mapping[str, str]:
-        """Return the namespace with the record of each target."""
-        return {name: name for name in self._admin.list_namespaces()}
+    def list_all(self) -> Sequence[str]:
+        """Return everything that can be a target."""
+        return self._admin.list_namespaces()
 
     def records(self) -> FoundRecords:
         """Find the records of all targets."""
         found = FoundRecords({}, {})
-        for target, namespace in self.record_places().items():
+        for target in self.list_all():
             try:
-                record = self._admin.record(namespace, self.record_name)
+                record = self._admin.record(_record_place(target), self.record_name)
             except DamagedRecordError as error:
                 found.damaged[target] = error
                 continue
@@ -152,8 +152,22 @@ class PublishLimits(ABC):
         wanted = set(slowed)
         if not wanted:
             return {}
-        placed = {name: groups.get(name, everywhere) for name in self._admin.list_namespaces()}
+        placed = {name: groups.get(name, everywhere) for name in self.list_all()}
         return {name: group for name, group in placed.items() if group in wanted}
+
+    def count_brokers(self) -> int:
+        """Return the number of registered brokers, each of which applies the limits by itself."""
+        return len(self._admin.brokers("local"))
+
+    @abstractmethod
+    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:
+        """Return what producers may publish to one broker; None if that is not known.
+
+        Args:
+            plans: the plan of each target, which was carried out.
+            groups: the placement group of each target to slow down.
+            everyone: whether all groups are to be slowed down.
+        """
 
     @abstractmethod
     def find(self, target: str) -> FoundLimit:
@@ -172,6 +186,10 @@ class NamespaceLimits(PublishLimits):
     """The publish rate of namespaces, for each of their topics."""
 
     record_name = "headgate-publish-rate"
+
+    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:  # noqa: ARG002
+        """Return None: the number of topics is not known."""
+        return None
 
     def find(self, target: str) -> FoundLimit:
         """Return the publish rate; a rate in messages alone limits no bytes."""
@@ -200,9 +218,13 @@ class BrokerLimits(PublishLimits):
 
     record_name = "headgate-broker-publish-rate"
 
-    def record_places(self) -> Mapping[str, str]:
+    def list_all(self) -> Sequence[str]:
         """Return the one target."""
-        return {BROKERS: SYSTEM}
+        return (BROKERS,)
+
+    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:  # noqa: ARG002
+        """Return the dynamic setting."""
+        return plans[BROKERS].highest_rate if BROKERS in plans else None
 
     def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the brokers, by the first of the groups to slow down; the caller chooses the least factor."""
@@ -234,6 +256,16 @@ class ResourceGroupLimits(PublishLimits):
     """A resource group for each placement group. A namespace in a resource group of its own is left alone."""
 
     record_name = "headgate-resource-group"
+
+    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:
+        """Return the sum of all resource groups, if every namespace is in one of ours."""
+        rates: dict[str, int] = {}
+        for target, group in groups.items():
+            rate = plans[target].highest_rate if target in plans else None
+            if rate is None:
+                return None
+            rates[group] = max(rate, rates.get(group, 0))
+        return sum(rates.values()) if everyone else None
 
     def find(self, target: str) -> FoundLimit:
         """Return the rate of the namespace's resource group."""

@@ -5,14 +5,14 @@ interrupted anywhere is simply repeated. A rate is set only after it, and the or
 cluster itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
 
 import structlog
 
-from connectors.actuation.reports import PublishAudit
+from connectors.actuation.reports import PublishAudit, RepeatedReading
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
 from connectors.bookie_disks.publishing.limits import BROKERS, FoundRecords, PublishLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics, PublishReports
@@ -29,9 +29,12 @@ from policies.bookie_disks.publish_plan import (
     plan_publish,
 )
 from policies.bookie_disks.publish_settings import PublishSettings
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity
 from policies.free_space.orders import FactorOrder
+from policies.observations import Outcome
+from policies.units import MAX_INT64
 
 _AGAIN_SECONDS = 5.0
 """Pause after an attempt that failed, until limits that were just set are verified, and while they slow down."""
@@ -55,6 +58,8 @@ class PublishWorker(Worker[FactorOrder]):
 
     Args:
         limits: reads and sets the cluster's limits.
+        publish: publishes reports.
+        observe: publishes readings.
         others: the other kinds of limits, which are put back if earlier settings used them.
     """
 
@@ -63,6 +68,7 @@ class PublishWorker(Worker[FactorOrder]):
         watched: WatchedPublishing,
         limits: PublishLimits,
         publish: PublishAudit,
+        observe: Callable[[PublishState], None],
         metrics: PublishMetrics,
         others: Sequence[PublishLimits] = (),
         clock: Clock = SYSTEM_CLOCK,
@@ -72,6 +78,7 @@ class PublishWorker(Worker[FactorOrder]):
         self._limits = limits
         self._others = others
         self._reports = PublishReports(watched.cluster, publish, metrics)
+        self._state = RepeatedReading(observe)
         self._subjects: dict[str, str] = {}
         """The group of each subject that has had a decision."""
         self._groups: Mapping[str, str] = {}
@@ -199,24 +206,30 @@ class PublishWorker(Worker[FactorOrder]):
         everywhere = ALL_BOOKIES_BESIDE_DEFAULT if ALL_BOOKIES_BESIDE_DEFAULT in orders else ALL_BOOKIES
         groups = {name: group if group in orders else everywhere for name, group in self._groups.items()}
         targets = self._limits.list_targets(groups, everywhere, order)
-        results = []
+        plans: dict[str, PublishPlan | None] = {}
         for target in sorted(targets.keys() | records.known.keys() | records.damaged.keys()):
             group = targets.get(target, groups.get(target, everywhere))
             if group in frozen or (frozen and target == BROKERS):
                 continue
             share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
-            results.append(self._carry_out(self._limits, records, target, group, share))
+            plans[target] = self._carry_out(self._limits, records, target, group, share)
         if records.damaged:
             self._records = None  # somebody may repair them
-        if None in results:
+        done = {target: plan for target, plan in plans.items() if plan is not None}
+        is_everyone_slowed = slowed.keys() >= orders.keys() | {everywhere}
+        rate = self._limits.sum_rates(done, targets, everyone=is_everyone_slowed)
+        let_through = None if rate is None else min(rate * self._limits.count_brokers(), MAX_INT64)
+        state = PublishState(cluster=self._cluster, outcome=Outcome.OK, let_through_bytes_per_second=let_through)
+        self._state.publish(state, self._clock.now())
+        if len(done) < len(plans):
             return None
         self._reports.report_success()
-        return any(results)
+        return any(plan.acts for plan in done.values())
 
     def _carry_out(
         self, limits: PublishLimits, records: FoundRecords, target: str, group: str, share: WantedShare
-    ) -> bool | None:
-        """Bring one limit to its value. Returns whether it was changed; None if that failed."""
+    ) -> PublishPlan | None:
+        """Bring one limit to its value. Returns the plan that was carried out; None if that failed."""
         settings = self._watched.settings
         if target in records.damaged:
             self._fail(target, records.damaged[target])
@@ -229,13 +242,13 @@ class PublishWorker(Worker[FactorOrder]):
             self._note_overwritten(target, plan)
             if plan.acts:
                 if not self.may_act():
-                    return False
+                    return None
                 _execute(limits, records.known, target, group, plan)
         except Exception as error:
             self._fail(target, error)
             return None
         self._reports.report_done(settings.by.value, target, plan, share, self._clock.now())
-        return plan.acts
+        return plan
 
     def _note_overwritten(self, target: str, plan: PublishPlan) -> None:
         """Count a limit that no longer has the rate with which it was read back."""

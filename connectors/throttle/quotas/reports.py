@@ -3,12 +3,12 @@
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
+from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit, RepeatedReading
 from policies.free_space.orders import FactorOrder
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
 from policies.throttle.quota_originals import Rate
@@ -19,7 +19,6 @@ from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
-_OBSERVED_AGAIN = timedelta(seconds=60)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _OUTCOMES = {
@@ -117,15 +116,7 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         super().__init__(cluster, outlets.report, metrics)
         self._outlets = outlets
         self._escaping: tuple[Entity, ...] = ()
-        self._observed: QuotaState | None = None
-        self._observed_at: datetime | None = None
-
-    def observe(self, state: QuotaState, at: datetime) -> None:
-        """Publish a reading of the cluster's quotas if it is new, or the last one is a minute old."""
-        is_due = self._observed_at is None or at - self._observed_at >= _OBSERVED_AGAIN
-        if is_due or state != self._observed:
-            self._outlets.observe(state)
-            self._observed, self._observed_at = state, at
+        self.state = RepeatedReading(outlets.observe)
 
     def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
         """Show the quotas that escape, and log them when they change."""

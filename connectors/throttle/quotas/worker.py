@@ -290,7 +290,7 @@ class QuotaWorker(Worker[FactorOrder]):
             callback_brokers=obstacles.callbacks,
             excluded_users=self._watched.settings.exclude if self._watched.settings is not None else (),
         )
-        self._reports.observe(state, self._clock.now())
+        self._reports.state.publish(state, self._clock.now())
         self._conclude(wanted, acted=any(planned.acts for planned in plans.values()))
         self._schedule_next_look(plans)
 

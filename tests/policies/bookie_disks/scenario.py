@@ -5,6 +5,7 @@ from typing import Any
 
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.policy import BookieDisksPolicy
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksState
@@ -32,14 +33,14 @@ def settings(*blocks: Mapping[str, Any], **more: Any) -> BookieDisksSettings:
 def disks(
     seconds: float,
     bookie: str,
-    free: Mapping[str, int | None] | int,
+    free: Mapping[str, float | None] | float,
     *,
     read_only: bool = False,
     thresholds: BookieThresholds | None = THRESHOLDS,
     id: str | None = None,  # noqa: A002 - as in CloudEvents
 ) -> Observation:
     """A good reading of one bookie: free gigabytes of a hundred by dir, or of its only one (``/l``)."""
-    dirs = {"/l": free} if isinstance(free, int) else free
+    dirs = free if isinstance(free, Mapping) else {"/l": free}
     reading = BookieDisks(
         cluster=CLUSTER,
         outcome=Outcome.OK,
@@ -48,7 +49,7 @@ def disks(
         dirs=tuple(
             BookieDir(dir=name)
             if gigabytes is None
-            else BookieDir(dir=name, total_bytes=TOTAL, usable_bytes=gigabytes * GB)
+            else BookieDir(dir=name, total_bytes=TOTAL, usable_bytes=round(gigabytes * GB))
             for name, gigabytes in dirs.items()
         ),
         thresholds=thresholds,
@@ -62,9 +63,15 @@ def failed(seconds: float, bookie: str, outcome: Outcome = Outcome.UNSUPPORTED) 
     return Observation(f"failed-{bookie}@{seconds:g}", at(seconds), reading)
 
 
-def all_disks(seconds: float, **free: int) -> list[Observation]:
+def all_disks(seconds: float, **free: float) -> list[Observation]:
     """One poll: free gigabytes of a hundred by bookie."""
     return [disks(seconds, bookie, gigabytes) for bookie, gigabytes in free.items()]
+
+
+def let_through(seconds: float, bytes_per_second: int | None) -> Observation:
+    """The publish actuator's reading."""
+    reading = PublishState(cluster=CLUSTER, outcome=Outcome.OK, let_through_bytes_per_second=bytes_per_second)
+    return Observation(f"limits@{seconds:g}", at(seconds), reading)
 
 
 class Run(VirtualRun[BookieDisksState]):

@@ -1,8 +1,5 @@
 """The alerts: each begins at its limit, and ends by a margin."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from tests.policies.bookie_disks.scenario import QUIET, Run, all_disks, disks, failed, settings
@@ -87,44 +84,6 @@ def test_a_group_without_any_bookie_is_at_risk() -> None:
     assert run.firing() == {("ensemble-at-risk", "nobody", "critical")}
     run.see(registered(10, "")).see(registered(20, ""))
     assert {("ensemble-at-risk", "default", "critical")} <= run.firing()
-
-
-ACTS = {"has_actuator": True, "heartbeat": "1d"}
-
-
-@pytest.mark.parametrize(
-    ("block", "first", "gigabytes_a_poll", "fires"),
-    [
-        (ACTS, 11, 1, True),
-        (ACTS, 11, 0, False),
-        (ACTS, 19, 1, False),
-        ({**ACTS, "has_actuator": False}, 11, 1, False),
-        ({**ACTS, "mode": "shadow"}, 11, 1, False),
-    ],
-    ids=["stopped, and fills", "stopped, and still", "slowed, and fills", "without an actuator", "in shadow mode"],
-)
-def test_a_stop_without_effect_is_named(
-    block: Mapping[str, Any], first: int, gigabytes_a_poll: int, *, fires: bool
-) -> None:
-    run = Run(settings(block))
-    for poll in range(7):
-        run.see(*all_disks(30 * poll, b1=first - gigabytes_a_poll * poll, b2=90))
-        # The stop at 0 s is judged by the readings from 60 s on, which cover 120 s at 180 s.
-        found = {key for key in run.firing() if key[0] == "publish-without-effect"}
-        assert found == ({("publish-without-effect", "default", "critical")} if fires and poll == 6 else set())
-
-
-def test_a_stop_that_has_its_effect_later_ends_the_alert() -> None:
-    run = Run(settings(ACTS))
-    for poll in range(7):
-        run.see(*all_disks(30 * poll, b1=11 - poll, b2=90))
-    assert run.alerts[-1].alert == "publish-without-effect"
-    assert run.alerts[-1].summary == (
-        "publishing to group default of c1 has been stopped for 3 min, and bookie b1 /l still fills by 33.3 MB/s"
-    )
-    for poll in range(7, 60):
-        run.see(*all_disks(30 * poll, b1=5, b2=90))
-    assert "publish-without-effect" not in {alert for alert, _, _ in run.firing()}
 
 
 def test_a_bookie_that_leaves_takes_its_alerts_along() -> None:

@@ -50,6 +50,8 @@ class Pulsar:
                 return self._namespace(request.method, f"{tenant}/{name}", rest, body)
             case method, ["resourcegroups", name]:
                 return self._group(method, name, body)
+            case "GET", ["brokers", "local"]:
+                return httpx.Response(200, json=["pulsar1:8080", "pulsar2:8080"])
         return self._broker(request.method, parts[2:])
 
     def _broker(self, method: str, parts: list[str]) -> httpx.Response:

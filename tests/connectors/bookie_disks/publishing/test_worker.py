@@ -13,6 +13,7 @@ from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLim
 from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
 from policies.bookie_disks.publish_settings import PublishSettings
+from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
 from policies.free_space.orders import FactorOrder
@@ -38,6 +39,7 @@ class Bench:
         self.clock = VirtualClock(still=True)
         self.pulsar = pulsar or Pulsar("acme/a", "acme/b", "acme/c")
         self.events: list[dict[str, Any]] = []
+        self.states: list[PublishState] = []
         self.block = PublishSettings.model_validate({"by": by, "base": 10 * MB, **block})
         self.sequence = 0
         self.restart()
@@ -50,7 +52,7 @@ class Bench:
         self.registry = CollectorRegistry()
         metrics = PublishMetrics(self.registry)
         others = tuple(kinds.values())
-        self.worker = PublishWorker(watched, limits, self._publish, metrics, others, self.clock)
+        self.worker = PublishWorker(watched, limits, self._publish, self.states.append, metrics, others, self.clock)
         groups = {"acme/a": ("g1",), "acme/b": ("g1",), "acme/c": ("g2",)}
         namespaces = {name: NamespaceAffinity(primary=primary) for name, primary in groups.items()}
         self.worker.place(BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces=namespaces))
@@ -336,3 +338,42 @@ def test_at_factor_one_nothing_is_read_again_before_the_verification() -> None:
     for _ in range(20):
         bench.decide(g1=1.0)
     assert bench.pulsar.requests == asked
+
+
+def let_through(bench: Bench) -> int | None:
+    """What the limits let through by the last reading; there are two brokers."""
+    return bench.states[-1].let_through_bytes_per_second
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        pytest.param("broker", 2 * 4 * MB, id="the least factor on each broker"),
+        pytest.param("resource_group", 2 * (4 + 5) * MB, id="both groups with namespaces on each broker"),
+        pytest.param("namespace", None, id="the number of topics is not known"),
+    ],
+)
+def test_what_all_limits_let_through_is_published_once_they_are_read_back(by: str, expected: int | None) -> None:
+    bench = Bench(by).decide(g1=0.4, g2=0.5, default=0.6)
+    assert let_through(bench) is None
+    assert let_through(bench.decide(after=6)) == expected
+
+
+def test_a_rate_that_goes_down_counts_from_when_it_is_read_back() -> None:
+    bench = Bench("broker").decide(default=0.5).decide(after=6)
+    assert let_through(bench.decide(default=0.1)) == 2 * 5 * MB
+    assert let_through(bench.decide(after=6)) == 2 * MB
+
+
+def test_a_group_that_is_not_slowed_or_a_namespace_that_is_left_alone_makes_the_sum_unknown() -> None:
+    assert let_through(Bench("resource_group").decide(g1=0.4, g2=0.5, default=1.0).decide(after=6)) is None
+    bench = Bench("resource_group")
+    bench.pulsar.groups["theirs"], bench.pulsar.policies["acme/a"]["resourcegroup"] = 99, "theirs"
+    assert let_through(bench.decide(g1=0.4, g2=0.5, default=0.6).decide(after=6)) is None
+
+
+def test_the_reading_is_repeated_each_minute() -> None:
+    bench = Bench("broker").decide(default=0.5).decide(after=6)
+    count = len(bench.states)
+    assert len(bench.decide(after=30).states) == count
+    assert len(bench.decide(after=30, default=0.5).states) == count + 1

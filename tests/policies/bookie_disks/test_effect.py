@@ -1,0 +1,128 @@
+"""Whether slowing publishing down has an effect: the growth of ledger dirs, compared with what limits let through."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from policies.decisions import Alert
+from policies.observations import Observation
+from tests.policies.bookie_disks.scenario import Run, all_disks, disks, failed, let_through, settings
+
+ACTS = {"has_actuator": True, "heartbeat": "1d", "min_change": 1.0}
+"""The factor stays as it is until it is 0.0."""
+STOPPED, SLOWED = 12, 19.9
+"""Free gigabytes of a hundred at the beginning."""
+MB = 1_000_000
+
+
+def firing(run: Run) -> bool:
+    return ("publish-without-effect", "default", "critical") in run.firing()
+
+
+def alert(run: Run) -> Alert:
+    return [each for each in run.alerts if each.alert == "publish-without-effect"][-1]
+
+
+def fill(run: Run, first: float, rate: float, until: int, *, since: int = 0) -> Run:
+    """Readings of a bookie that decides, and of one with room; `rate` is in MB/s, and `first` in GB free at 0 s."""
+    for second in range(since, until + 1, 30):
+        run.see(*all_disks(second, b1=first - rate * second / 1000, b2=90))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("block", "first", "rate", "fires"),
+    [
+        pytest.param({}, STOPPED, 33.0, True, id="stopped, and full within half an hour"),
+        pytest.param({}, STOPPED, 3.0, False, id="stopped, and full later"),
+        pytest.param({}, SLOWED, 33.0, False, id="slowed: what topics may write is not known"),
+        pytest.param({"has_actuator": False}, STOPPED, 33.0, False, id="without an actuator"),
+        pytest.param({"mode": "shadow"}, STOPPED, 33.0, False, id="in shadow mode"),
+        pytest.param({"time_to_full_alert": "0s"}, STOPPED, 33.0, False, id="the alert on the time to full is off"),
+    ],
+)
+def test_without_a_known_rate_only_a_stop_is_judged_by_the_time_to_full(
+    block: Mapping[str, Any], first: float, rate: float, *, fires: bool
+) -> None:
+    run = Run(settings({**ACTS, **block}))
+    assert not firing(fill(run, first, rate, 150))
+    assert firing(fill(run, first, rate, 180, since=180)) is fires
+
+
+@pytest.mark.parametrize(
+    ("rate", "fires"),
+    [
+        pytest.param(10.0, False, id="what is let through"),
+        pytest.param(20.0, False, id="as much again in a journal on the same disk"),
+        pytest.param(40.0, False, id="and one entry log of a gigabyte that is compacted"),
+        pytest.param(43.0, True, id="more than three times what is let through, and an entry log"),
+    ],
+)
+def test_growth_beyond_what_the_limits_explain_is_an_alert(rate: float, *, fires: bool) -> None:
+    run = Run(settings(ACTS)).see(let_through(0, 10 * MB))
+    assert firing(fill(run, SLOWED, rate, 180)) is fires
+
+
+def test_the_sentence_names_the_rates() -> None:
+    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
+    assert alert(run).summary == (
+        "publishing to group default of c1 is slowed to 0.99, and bookie b1 /l still fills by 43.0 MB/s, where the "
+        "limits let through 10.0 MB/s"
+    )
+    run = fill(Run(settings(ACTS)), STOPPED, 33.0, 180)
+    assert alert(run).summary == (
+        "publishing to group default of c1 is stopped, and bookie b1 /l still fills by 33.0 MB/s"
+    )
+
+
+def test_one_window_alone_is_none() -> None:
+    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 120)
+    assert not firing(fill(run, 14, 0.0, 400, since=150))
+
+
+def test_it_ends_with_a_window_of_expected_growth() -> None:
+    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
+    assert firing(run)
+    assert not firing(fill(run, 11, 0.0, 300, since=210))
+
+
+def test_a_rate_that_goes_down_counts_from_the_next_window_on() -> None:
+    """Within the window in which it changes, the higher one may have been let through."""
+    run = fill(Run(settings(ACTS)).see(let_through(0, 100 * MB)), SLOWED, 43.0, 60)
+    run.see(let_through(61, MB))
+    assert not firing(fill(run, SLOWED, 43.0, 180, since=90))
+    assert firing(fill(run, SLOWED, 43.0, 270, since=210))
+
+
+def test_a_rate_that_is_no_longer_known_ends_the_comparison() -> None:
+    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 150)
+    run.see(let_through(151, None))
+    assert not firing(fill(run, 13, 3.0, 180, since=180))
+
+
+def test_a_restart_changes_nothing() -> None:
+    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 150)
+    again = Run(settings(ACTS), run.state)
+    assert firing(fill(again, SLOWED, 43.0, 180, since=180))
+
+
+@pytest.mark.parametrize("silence", [[], [failed(120, "b1"), failed(150, "b1")]], ids=["silent", "failed"])
+def test_an_unread_bookie_is_not_judged(silence: list[Observation]) -> None:
+    run = fill(Run(settings(ACTS, validity="1m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 90)
+    run.see(*silence, *all_disks(170, b2=90))
+    assert not firing(fill(run, 12, 0.0, 400, since=180))
+
+
+def test_a_bookie_with_several_dirs_is_judged_in_a_stop_only() -> None:
+    """The bytes of its dirs are exact only where their disks are of one size."""
+    for first, fires in ((SLOWED, False), (STOPPED, True)):
+        run = Run(settings(ACTS)).see(let_through(0, 10 * MB))
+        for second in range(0, 181, 30):
+            run.see(disks(second, "b1", {"/l": first - 0.043 * second, "/m": 50}), *all_disks(second, b2=90))
+        assert firing(run) is fires
+
+
+def test_readings_of_the_actuator_alone_decide_nothing() -> None:
+    run = Run(settings(ACTS)).see(let_through(0, MB))
+    assert not run.published
