@@ -26,8 +26,8 @@ FARTHEST_MS = 60_000
 _AFTER_BATCH_MS = 1000
 """A batch takes in records that are appended while it is planned."""
 _MOST_POSITIONS = 64
-_MOST_SENDERS = 64
-"""Senders of one key that are remembered. A sender can be forgotten once its records are too old to be accepted."""
+_MOST_SENDERS = 10_000
+"""Senders of one key that are remembered: a cluster's largest number of members, each of which may have an agent."""
 
 
 class ReadPosition(Struct, array_like=True, frozen=True):
@@ -48,6 +48,7 @@ class LastSerial(Struct, array_like=True, frozen=True):
     sender: str
     number: int
     signed_ms: InstantMs
+    """The newest signing time among its records, by its own clock, which may be ahead."""
 
 
 class Order:
@@ -70,9 +71,7 @@ class Order:
         self._now_ms = now_ms
         self._signatures = signatures
         self._positions = {(each.topic, each.partition): each for each in positions}
-        self._newest_signed_ms: dict[str, int] = {}
-        for each in self._positions.values():
-            self._newest_signed_ms[each.topic] = max(each.signed_ms, self._newest_signed_ms.get(each.topic, 0))
+        self._newest_signed_ms = _find_newest(self._positions.values())
         self._senders = {(each.topic, each.sender): each for each in senders}
 
     def require_past(self, record: ObservedRecord) -> None:
@@ -125,13 +124,13 @@ class Order:
 
     def pass_over(self, record: ObservedRecord) -> LastSerial | None:
         """Count a record as read; return the last one of its sender if this one does not come after it."""
-        serial = None if self._signatures is None else self._signatures.serial(record.topic, record.signature)
-        if serial is None:
+        if self._signatures is None or (serial := self._signatures.serial(record.topic, record.signature)) is None:
             return None
         last = self._senders.get((record.topic, serial.sender))
         if last is not None and serial.number <= last.number:
             return last
-        self._senders[record.topic, serial.sender] = LastSerial(record.topic, *serial, self._signed_ms(record))
+        newest_ms = max(self._signatures.signed_ms(record.topic, record.signature), last.signed_ms if last else 0)
+        self._senders[record.topic, serial.sender] = LastSerial(record.topic, *serial, newest_ms)
         return None
 
     def effective_ms(self, record: ObservedRecord) -> int:
@@ -160,9 +159,21 @@ class Order:
         return tuple(latest[-_MOST_POSITIONS:])
 
     def senders(self) -> tuple[LastSerial, ...]:
-        """The senders to store: those whose records may still be accepted, the most recent ones."""
-        latest = sorted(self._senders.values(), key=lambda each: (each.signed_ms, each.topic, each.sender))
-        if self._signatures is None or not latest:
+        """The senders to store, the most recent ones.
+
+        A sender is forgotten once its newest record is a repetition by its signing time alone, because then so are all
+        its records: none was signed later, and `_signed_ms` is never later than the signing time.
+        """
+        if self._signatures is None:
             return ()
-        oldest_ms = latest[-1].signed_ms - 2 * self._signatures.tolerance_ms - CLOCK_JUMP_MS
-        return tuple(each for each in latest[-_MOST_SENDERS:] if each.signed_ms >= oldest_ms)
+        newest_ms = _find_newest(self.positions())
+        kept = (s for s in self._senders.values() if s.signed_ms >= newest_ms.get(s.topic, 0) - REPEATED_MS)
+        return tuple(sorted(kept, key=lambda each: (each.signed_ms, each.topic, each.sender))[-_MOST_SENDERS:])
+
+
+def _find_newest(positions: Iterable[ReadPosition]) -> dict[str, int]:
+    """The newest signing time by topic."""
+    newest_ms: dict[str, int] = {}
+    for each in positions:
+        newest_ms[each.topic] = max(each.signed_ms, newest_ms.get(each.topic, 0))
+    return newest_ms

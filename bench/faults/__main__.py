@@ -32,6 +32,8 @@ class Wanted(NamedTuple):
     minutes: float = float("inf")
     """No fault begins after this time."""
     only: str = ""
+    first: int = 1
+    """The number of the first fault of the plan to inject."""
 
 
 def main() -> int:
@@ -42,6 +44,9 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=20.0, help="how long a fault lasts at most")
     options.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after so long")
     options.add_argument("--only", default="", help="only kinds whose name has one of these words, with commas")
+    options.add_argument(
+        "--first", type=int, default=1, help="begin with the fault of this number, to go on with a plan"
+    )
     options.add_argument("--folder", type=Path, help="where logs are left; default: a new one below /tmp")
     given = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
@@ -49,7 +54,7 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     class_archives.use()
     console = Console()
-    wanted = Wanted(given.count, given.seed, given.seconds, given.minutes, given.only)
+    wanted = Wanted(given.count, given.seed, given.seconds, given.minutes, given.only, given.first)
     result = run(folder, wanted, console.print)
     for complaint in result.complaints:
         console.print(complaint, markup=False)
@@ -75,7 +80,7 @@ def run(folder: Path, wanted: Wanted, told: Callable[[str], None]) -> Result:
             only=wanted.only,
         )
         with Stream(world.kafka.bootstrap_servers, wanted.seed) as stream:
-            return Matrix(world, stream, wanted.seed, wanted.seconds, told).run(kinds, ends_at)
+            return Matrix(world, stream, wanted.seed, wanted.seconds, told).run(kinds, ends_at, wanted.first)
 
 
 if __name__ == "__main__":

@@ -106,10 +106,14 @@ class Matrix:
         """By cluster, the first sequence of the query's present run."""
         self.result = Result()
 
-    def run(self, kinds: Sequence[Kind], ends_at: float = float("inf")) -> Result:
-        """Inject the faults in turn; end early if the loop does not recover, or at a moment of the monotonic clock."""
+    def run(self, kinds: Sequence[Kind], ends_at: float = float("inf"), first: int = 1) -> Result:
+        """Inject the faults in turn; begin none after a moment of the monotonic clock.
+
+        If the loop does not recover, it gets a new checkpoint, and the next fault goes on. If even that does not help,
+        the run ends.
+        """
         self._settle("at the beginning", time.monotonic(), begins_anew=True)
-        for number, kind in enumerate(kinds, 1):
+        for number, kind in list(enumerate(kinds, 1))[first - 1 :]:
             if time.monotonic() > ends_at:
                 break
             row = self.result.rows.setdefault(kind.name, Row())
@@ -119,7 +123,10 @@ class Matrix:
                 seconds, faulty = self._injected(kind)
             except AssertionError as error:
                 self.result.complaints.append(f"{number}. {kind.name}: {error}")
-                return self.result
+                self._told(f"{number:4} {kind.name}: {error}")
+                if not self._is_repaired(kind):
+                    break
+                continue
             row.recovered.append(seconds)
             row.lost += len(faulty.lost)
             row.wrong += len(faulty.wrong)
@@ -149,13 +156,27 @@ class Matrix:
             # Until then the query takes readings for ones from the future, and the next fault's may come only once.
             eventually(f"{kind.name} is not said any more", lambda: not is_said(self._world))
         if self._judge.is_blind:
-            self._begin_anew()
-            self._world.reset()
-            _, then = self._settle(f"reset after {kind.name}", time.monotonic(), begins_anew=True)
-            faulty = _join(faulty, then)
+            faulty = _join(faulty, self._reset(kind))
         if not self._judge.is_exact:
             faulty = _join(faulty, Faulty((), ("no batch was told of since: nothing can be compared",)))
         return seconds, faulty
+
+    def _reset(self, kind: Kind) -> Faulty:
+        self._begin_anew()
+        self._world.reset()
+        return self._settle(f"reset after {kind.name}", time.monotonic(), begins_anew=True)[1]
+
+    def _is_repaired(self, kind: Kind) -> bool:
+        """End a fault from which the loop did not recover, and let the query begin a new run."""
+        try:
+            if kind.lift is not None:
+                kind.lift(self._harm)
+            self._judge.look_away()
+            self._judge.forgive(self._reset(kind))
+        except AssertionError as error:
+            self.result.complaints.append(f"the run ends: {error}")
+            return False
+        return True
 
     def _came_of_it(self, seconds: float, faulty: Faulty) -> str:
         remedies, self._world.remedies = self._world.remedies, []

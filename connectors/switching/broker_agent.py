@@ -146,6 +146,8 @@ class BrokerAgent:
             return False
         if target is None or before == _Followed(epoch, target, failed=False):
             return True
+        if before is not None:  # a broker that starts must write somewhere, even below znodes that others may change
+            self._registry.require_private()
         try:
             self._clients.open(target)
         except Exception as error:  # the broker's own code

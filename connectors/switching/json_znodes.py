@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import OPEN_ACL_UNSAFE, Permissions
+from kazoo.security import OPEN_ACL_UNSAFE, Permissions, make_digest_acl_credential
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
@@ -92,6 +92,9 @@ class JsonZnodes:
         except NoNodeError:
             return []
 
+    def _paths_below(self, path: str) -> list[str]:
+        return [f"{path}/{name}" for name in self.children(path)]
+
     def watch(self, path: str, on_change: Callable[[Any], None]) -> None:
         """Call a function once when a znode is created, changed or deleted, or the connection is lost.
 
@@ -110,21 +113,22 @@ class JsonZnodes:
         self._request(lambda client: client.ensure_path_async(path))
 
     def require_private(self, root: str) -> None:
-        """Check that nobody else may change a znode or its children, if this session has a user.
+        """Check that nobody else may change a znode or the two levels below it, if this session has a user.
 
         Raises:
             RegistryError: others may, because they created it before; or it cannot be read.
         """
         if (credential := self._session.connection.credential()) is None:
             return
-        user = credential.get_secret_value().partition(":")[0]
-        below = [f"{folder}/{name}" for folder in (root, f"{root}/clusters") for name in self.children(folder)]
-        for path in (root, *below):
+        user, password = credential.get_secret_value().split(":", 1)
+        own = make_digest_acl_credential(user, password)
+        children = self._paths_below(root)
+        for path in (root, *children, *(path for child in children for path in self._paths_below(child))):
             try:
                 acls, _ = self._request(partial(_get_acls, path))
             except NoNodeError:
                 continue
-            if found := next((a for a in acls if a.perms & _CHANGES and _is_of_others(a.id, user)), None):
+            if found := next((a for a in acls if a.perms & _CHANGES and _is_of_others(a.id, own)), None):
                 raise RegistryError(
                     f"the ACL of {path} lets others change it ({found.id.scheme}:{found.id.id}): nothing is ordered "
                     f"until it is {user}'s alone: `addauth digest {user}:…`, `setAcl -R {root} auth:{user}:cdrwa`"
@@ -181,10 +185,13 @@ def create(path: str, value: msgspec.Struct, *, ephemeral: bool = False) -> Step
     return lambda transaction: transaction.create(path, msgspec.json.encode(value), ephemeral=ephemeral)
 
 
-def _is_of_others(identity: Any, user: str) -> bool:
-    """Whether an ACL's identity is no part of our login: everybody, machines, or another user."""
-    is_own = identity.scheme == "digest" and identity.id.partition(":")[0] == user
-    return identity.scheme in ("world", "ip", "digest") and not is_own
+def _is_of_others(identity: Any, own: str) -> bool:
+    """Whether an ACL's identity is no part of our login: everybody, machines, or another user.
+
+    ZooKeeper refuses no password, so the same name with another password is another user. Only a certificate's identity
+    (`x509`) may also be ours.
+    """
+    return identity.scheme in ("world", "ip", "sasl") or (identity.scheme == "digest" and identity.id != own)
 
 
 def put(path: str, value: msgspec.Struct, version: int) -> Step:

@@ -103,6 +103,10 @@ class Registry:
             tuple(content.proposed.active()),
         )
 
+    def require_private(self) -> None:
+        """Check that nobody else may change the registry. Raises as `JsonZnodes.require_private` does."""
+        self._nodes.require_private(self._root)
+
     def read_epoch(self) -> int | None:
         """Read the epoch of the directive in force from the leader; 0: there is none, None: it cannot be read."""
         try:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
-from connectors.http.tls import Tls
+from connectors.http.tls import FileStamps, Tls
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
     NOT_SERVING,
@@ -55,6 +55,7 @@ class FourLetterWords:
         self._timeout_seconds = timeout_seconds
         self._tls = tls
         self._context: ssl.SSLContext | None = None
+        self._stamps: FileStamps = ()
 
     def role(self) -> ServerRole:
         """Return the server's role, from `srvr`."""
@@ -69,13 +70,9 @@ class FourLetterWords:
         return parse_cons(self._ask("cons"))
 
     def _ask(self, word: str) -> Iterator[str]:
-        if self._tls is not None and self._context is None:
-            self._context = self._tls.ssl_context()
-        try:
-            yield from check_refusal(word, ask(self._server, word, self._timeout_seconds, self._context))
-        except OSError:
-            self._context = None  # its files may have changed
-            raise
+        if self._tls is not None and (self._context is None or self._tls.stamps() != self._stamps):
+            self._stamps, self._context = self._tls.stamps(), self._tls.ssl_context()
+        yield from check_refusal(word, ask(self._server, word, self._timeout_seconds, self._context))
 
     def close(self) -> None:
         """Do nothing: each word has a connection of its own."""

@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.client import OversizedAnswerError, bounded_client
-from connectors.http.tls import Tls, ssl_context_for
+from connectors.http.tls import FileStamps, Tls, ssl_context_for
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
     NOT_SERVING,
@@ -73,6 +73,7 @@ class AdminServer:
         self._tls = tls
         self._transport = transport
         self._client: httpx.Client | None = None
+        self._stamps: FileStamps = ()
 
     def role(self) -> ServerRole:
         """Return the server's role, from `server_stats`."""
@@ -121,7 +122,11 @@ class AdminServer:
             raise StatusError(outcome, str(error) or type(error).__name__) from None
 
     def _get(self, url: str) -> bytes:
+        stamps = () if self._tls is None else self._tls.stamps()
+        if self._client is not None and stamps != self._stamps:
+            self.close()
         if self._client is None:
+            self._stamps = stamps
             context = ssl_context_for(self._url, self._tls)
             self._client = bounded_client(
                 context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport

@@ -163,7 +163,7 @@ def run_loop(
             Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
             *watch(registry, publisher),
             *query_components(settings, registry, sessions, publisher, is_alone),
-            *actuators.components_of(policy, frozenset({CLUSTER}), registry, is_alone),
+            *actuators.components_of(policy, frozenset({CLUSTER}), registry, publisher.publish, is_alone),
             *export.components,
             Component("audit follower", audit.run),
         ]

@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation.actuator import Publish
 from connectors.component import Component
 from connectors.kafka.publisher import Publisher
 from connectors.partitions.lease import PartitionLease
@@ -18,7 +19,7 @@ from deploy.java.jvm import find_java
 from deploy.processes.connections import Connections
 from deploy.processes.shared_components import Held, Work, passing_registry
 from deploy.settings.application import Settings
-from policies.registry import POLICIES
+from policies.registry import POLICIES, observed_topics
 from policies.settings import PolicySettings
 from policies.shares import SHARES_TOPIC, clusters_in, share_of
 
@@ -71,19 +72,40 @@ class Actuators:
 
     @contextmanager
     def _open(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
-        with passing_registry(self._registry) as registry, self._connections.using(clusters):
-            yield self.components_of(policy, clusters, registry, lambda cluster: lease.holds(share_of(cluster)))
+        reporting = publishing_reports(self._publisher, self._settings.topics.topic)
+        with passing_registry(self._registry) as registry, self._connections.using(clusters), reporting as publish:
+            yield self.components_of(policy, clusters, registry, publish, lambda c: lease.holds(share_of(c)))
 
     def components_of(
-        self, policy: str, clusters: Held, registry: CollectorRegistry, may_act: Callable[[str], bool]
+        self,
+        policy: str,
+        clusters: Held,
+        registry: CollectorRegistry,
+        publish: Publish,
+        may_act: Callable[[str], bool],
     ) -> list[Component]:
         """Make a policy's actuators for some clusters."""
         kind = POLICIES[policy]
         watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
         elsewhere = self._clusters[policy] - clusters
-        context = _context(self._blocks[policy], self._settings, registry, self._publisher, self._connections)
+        context = _context(self._blocks[policy], self._settings, registry, publish, self._connections)
         own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
         return list(connectors_of(kind).actuators(own))
+
+
+@contextmanager
+def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Iterator[Publish]:
+    """Yield a function that publishes readings while they are fresh, and all else until Kafka takes it.
+
+    A report that is given up would be missing until the next change: the status would show another value than is set.
+
+    Args:
+        publisher: gives up after seconds.
+        topic: returns a topic's full name.
+    """
+    observed = frozenset(map(topic, observed_topics()))
+    with publisher.patient() as patient:
+        yield lambda to, key, value: (publisher if to in observed else patient).publish(to, key, value)
 
 
 def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher, forget: str | None) -> Iterator[str]:
@@ -99,7 +121,7 @@ def release(settings: Settings, registry: CollectorRegistry, publisher: Publishe
         for kind in POLICIES.values():
             if (restore := connectors_of(kind).release) is not None:
                 block = settings.policy_settings()[kind.name]
-                yield from restore(_context(block, settings, registry, publisher, connections), forget)
+                yield from restore(_context(block, settings, registry, publisher.publish, connections), forget)
 
 
 def policy_services(settings: Settings) -> Iterator[Component]:
@@ -113,7 +135,7 @@ def _context(
     block: PolicySettings,
     settings: Settings,
     registry: CollectorRegistry,
-    publisher: Publisher,
+    publish: Publish,
     connections: Connections,
 ) -> ActuatorContext:
     return ActuatorContext(
@@ -121,7 +143,7 @@ def _context(
         settings=block,
         loop=settings.loop_kafka(),
         topic=settings.topics.topic,
-        publish=publisher.publish,
+        publish=publish,
         registry=registry,
         clients=connections,
         jars=lambda group: fetch_jars([group], settings.jars_dir)[0],

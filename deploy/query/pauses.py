@@ -1,13 +1,15 @@
 """Gives a query without a checkpoint the pauses back that were in force.
 
 The commands are kept for a day, but a pause may last 30. The heartbeats name the pause in force, and their topic is
-compacted. So the first start without a checkpoint publishes each such pause again, before the query reads anything. A
-command that is newer than the heartbeat is still in its topic, and counts.
+compacted. So the first start without a checkpoint publishes each such pause again, before the query reads anything.
+Where a command is still in its topic, the query reads it and the last one counts: all that are not kept are older.
+A comparison of its time with the heartbeat's would depend on two clocks, and could undo `headgate resume`.
 """
 
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import structlog
@@ -19,7 +21,6 @@ from connectors.kafka.topics import TopicSettings
 from policies.decisions import Standing
 from policies.maintenance import PauseCommand
 from policies.registry import COMMANDS, POLICIES
-from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader, observation_event
 
 _LIMIT_SECONDS = 30.0
@@ -53,20 +54,19 @@ def restore_pauses(
 
 
 def find_pauses(heartbeats: Sequence[Record], commands: Sequence[Record], now: datetime) -> Iterator[PauseCommand]:
-    """Yield the pause of each heartbeat that names one, unless a later command is kept.
+    """Yield the pause of each heartbeat that names one, unless a command for its policy and cluster is kept.
 
     Args:
         heartbeats: records of the topic of heartbeats.
         commands: records of the topic of commands.
         now: the present time.
     """
-    in_force, given_at = DecisionsInForce(kinds=(Standing,)), dict(_read_times(commands))
+    in_force, commanded = DecisionsInForce(kinds=(Standing,)), set(_read_subjects(commands))
     in_force.fold_records(heartbeats)
     for said in in_force.heartbeats():
         is_paused = said.paused_by is not None and said.quiet_until is not None and said.quiet_until > now
-        given = given_at.get((said.policy, said.cluster))
         is_known = said.policy in POLICIES and said.cluster
-        if is_known and is_paused and (given is None or given <= said.decided_at):
+        if is_known and is_paused and (said.policy, said.cluster) not in commanded:
             yield PauseCommand(
                 cluster=said.cluster,
                 policy=said.policy,
@@ -77,12 +77,10 @@ def find_pauses(heartbeats: Sequence[Record], commands: Sequence[Record], now: d
             )
 
 
-def _read_times(commands: Sequence[Record]) -> Iterator[tuple[tuple[str, str], datetime]]:
-    """Yield policy and cluster of each pause command, and when it was appended, in order of the topic."""
+def _read_subjects(commands: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Yield policy and cluster of each pause command."""
     reader: EventReader[PauseCommand] = EventReader((PauseCommand,))
     for record in commands:
-        try:
+        with suppress(BadRecordError):
             command = reader.read(record.value or b"").data
-        except BadRecordError:
-            continue
-        yield (command.policy, command.cluster), from_millis(record.appended_ms)
+            yield command.policy, command.cluster

@@ -1,6 +1,7 @@
 """When an observation counts from: the order of offsets holds, whatever a clock says."""
 
 import contextlib
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -160,12 +161,57 @@ def test_a_record_counts_from_shortly_after_its_signing_time_at_the_latest() -> 
     assert order.effective_ms(numbered(1, at_ms=NOW + 250_000)) == NOW + REPEATED_MS
 
 
-def test_senders_are_forgotten_once_their_records_are_too_old_to_be_accepted() -> None:
-    order = Order((), NOW, SIGNATURES)
-    for number in range(200):
-        at_ms = NOW + number * 60_000
-        signature = SIGNATURES.sign(SIGNED_TOPIC, "c", b"", at_ms, Serial(f"{number:016x}", 1))
-        order.require_new(ObservedRecord(SIGNED_TOPIC, 0, number, at_ms, b"", None, b"c", signature))
-    kept = [int(each.sender, 16) for each in order.senders()]
-    assert max(kept) == 199
-    assert 10 <= len(kept) <= 64
+def signed_by(sender: int, number: int, signed_ms: int, appended_ms: int) -> ObservedRecord:
+    signature = SIGNATURES.sign(SIGNED_TOPIC, "c", b"", signed_ms, Serial(f"{sender:016x}", number))
+    return ObservedRecord(SIGNED_TOPIC, 0, appended_ms - NOW, appended_ms, b"", None, b"c", signature)
+
+
+def take(records: Iterable[ObservedRecord], before: Order) -> tuple[Order, list[ObservedRecord]]:
+    """Take records as one batch; returns the order after it, and those that count."""
+    order, counted = Order(before.positions(), NOW, SIGNATURES, before.senders()), []
+    for each in records:
+        with contextlib.suppress(BadRecordError):
+            order.require_signed(each)
+            order.require_new(each)
+            order.effective_ms(each)
+            counted.append(each)
+    return order, counted
+
+
+TOLERANCE_MS = SIGNATURES.tolerance_ms
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(-TOLERANCE_MS, TOLERANCE_MS), st.integers(1, 60_000), st.booleans()),
+        max_size=40,
+    ),
+    st.data(),
+)
+def test_no_record_counts_twice_however_clocks_differ_and_whenever_it_is_repeated(
+    sent: list[tuple[int, int, int, bool]], data: st.DataObject
+) -> None:
+    order, now_ms, read = Order((), NOW, SIGNATURES), NOW, list[ObservedRecord]()
+    for number, (sender, ahead_ms, later_ms, is_repeated) in enumerate(sent):
+        now_ms += later_ms
+        if read and is_repeated:
+            captured = data.draw(st.sampled_from(read))
+            order, counted = take([captured._replace(appended_ms=now_ms, offset=now_ms - NOW, partition=1)], order)
+            assert counted == []
+        order, counted = take([signed_by(sender, number, now_ms + ahead_ms, now_ms)], order)
+        read += counted
+
+
+def test_as_many_agents_as_a_cluster_may_have_members_are_remembered() -> None:
+    records = [signed_by(sender, 1, NOW + sender, NOW + sender) for sender in range(1000)]
+    order, counted = take(records, Order((), NOW, SIGNATURES))
+    assert counted == records
+    assert take([each._replace(partition=1, appended_ms=NOW + 5000) for each in records], order)[1] == []
+
+
+def test_senders_are_forgotten_once_the_signing_time_alone_shows_a_repetition() -> None:
+    order, _ = take(
+        [signed_by(sender, 1, NOW + sender * 10_000, NOW + sender * 10_000) for sender in range(200)],
+        Order((), NOW, SIGNATURES),
+    )
+    assert [int(each.sender, 16) for each in order.senders()] == [196, 197, 198, 199]

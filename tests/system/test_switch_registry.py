@@ -948,26 +948,50 @@ OPEN_TO_OTHERS = (
     OPEN_ACL_UNSAFE,
     [*CREATOR_ALL_ACL, make_acl("ip", "0.0.0.0/0", all=True)],
     [*CREATOR_ALL_ACL, make_digest_acl("mallory", "guessed", write=True)],
+    [*CREATOR_ALL_ACL, make_digest_acl("headgate", "guessed", all=True)],
 )
 
 
-def test_nothing_is_ordered_below_a_node_that_others_may_change(servers: str, tree: KazooClient) -> None:
-    """Another client made it before: it could delete the directive and write another one."""
+@pytest.fixture
+def mine(servers: str) -> Iterator[ZooKeeperSession]:
+    """A session with a user."""
     connection = ZooKeeperConnection.model_validate({"servers": servers, "user": "headgate", "password": "s3cret"})
     session = ZooKeeperSession("c1", connection)
-    try:
-        tree.create(f"{REGISTRY_ROOT}/directive", b"{}", makepath=True)
-        tree.create(f"{REGISTRY_ROOT}/clusters/old", b"{}", makepath=True)
-        clusters = f"{REGISTRY_ROOT}/clusters"
-        for path in (REGISTRY_ROOT, clusters, f"{REGISTRY_ROOT}/directive", f"{clusters}/old"):
-            for acl in OPEN_TO_OTHERS:
-                session.client().set_acls(path, acl)
-                with pytest.raises(RegistryError, match=f"the ACL of {path} lets others change it .*setAcl"):
-                    ZooKeeperLease(session).renew()
-            session.client().set_acls(path, CREATOR_ALL_ACL)
-        assert ZooKeeperLease(session).renew() is not None
-    finally:
-        session.close()
+    yield session
+    session.close()
+
+
+def test_nothing_is_ordered_below_a_node_that_others_may_change(mine: ZooKeeperSession, tree: KazooClient) -> None:
+    """Another client made it before: it could delete the directive and write another one."""
+    tree.create(f"{REGISTRY_ROOT}/directive", b"{}", makepath=True)
+    tree.create(f"{REGISTRY_ROOT}/clusters/old", b"{}", makepath=True)
+    tree.create(f"{REGISTRY_ROOT}/clients/old", b"{}", makepath=True)
+    folders = [f"{REGISTRY_ROOT}/{name}" for name in ("directive", "clusters", "clients")]
+    paths = (REGISTRY_ROOT, *folders, f"{REGISTRY_ROOT}/clusters/old", f"{REGISTRY_ROOT}/clients/old")
+    for path in paths:
+        mine.client().set_acls(path, CREATOR_ALL_ACL)
+    for path in paths:
+        for acl in OPEN_TO_OTHERS:
+            mine.client().set_acls(path, acl)
+            with pytest.raises(RegistryError, match=f"the ACL of {path} lets others change it .*setAcl"):
+                ZooKeeperLease(mine).renew()
+        mine.client().set_acls(path, CREATOR_ALL_ACL)
+    assert ZooKeeperLease(mine).renew() is not None
+
+
+def test_a_running_broker_follows_no_directive_that_others_may_change(
+    mine: ZooKeeperSession, tree: KazooClient
+) -> None:
+    registry, b1 = Registry(mine), Agent(mine)
+    register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old")
+    register(registry, "new", ClusterStatus.STANDBY)
+    registry.write_directive(1, "old")
+    assert b1.poll().epoch == 1
+    mine.client().set_acls(f"{REGISTRY_ROOT}/directive", OPEN_ACL_UNSAFE)
+    tree.set(f"{REGISTRY_ROOT}/directive", b'{"epoch": 99, "target": "new"}')
+    assert (b1.poll().epoch, b1.broker.opened) == (1, ["old"])
+    mine.client().set_acls(f"{REGISTRY_ROOT}/directive", CREATOR_ALL_ACL)
+    assert (b1.poll().epoch, b1.broker.opened) == (99, ["old", "new"]), "its owner has looked at it and closed it"
 
 
 def below(client: KazooClient, path: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -18,17 +17,6 @@ from connectors.zookeeper.handler import MAX_FRAME_BYTES, FrameLimit, KazooHandl
 from connectors.zookeeper.outcomes import NotConnectedError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from tests.system.waiting import eventually
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A certificate of 127.0.0.1, and its key, in one file."""
-    file = tmp_path / "both.pem"
-    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    subject = ["-subj", "/CN=zk", "-addext", "subjectAltName=IP:127.0.0.1"]
-    made = subprocess.run([*openssl, *subject, "-keyout", "-", "-out", "-"], check=True, capture_output=True)
-    file.write_bytes(made.stdout)
-    return file
 
 
 def test_what_lies_decrypted_in_a_tls_socket_counts_as_readable(certificate: Path) -> None:

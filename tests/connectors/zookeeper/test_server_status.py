@@ -1,6 +1,7 @@
 """What servers tell about themselves and their sessions: answers captured from ZooKeeper 3.9.5, whole and broken."""
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.http.tls import Tls
 from connectors.zookeeper import four_letter
 from connectors.zookeeper.four_letter import FourLetterWords, check_refusal, parse_cons, parse_dump, parse_role
 from connectors.zookeeper.server_admin import AdminServer
@@ -307,6 +309,64 @@ class TestAdminServer:
         with pytest.raises((StatusError, TimeoutError)) as caught:
             AdminServer("http://a", 1.0, transport=httpx.MockTransport(fail)).role()
         assert outcome_of(caught.value) is outcome
+
+
+@contextmanager
+def tls_server(certificate: Path) -> Iterator[int]:
+    """Answers `srvr` and `server_stats`, and keeps connections for further requests; yields its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    stats = b'{"server_stats":{"server_state":"leader","last_processed_zxid":1},"error":null}'
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(stats)
+
+    def serve(plain: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(plain, server_side=True) as connection:
+            while request := connection.recv(4096):
+                if request == b"srvr":
+                    connection.sendall(text("leader.srvr.txt").encode())
+                    return
+                connection.sendall(head + stats)
+
+    def accept(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept, args=(listener,))
+        accepting.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda port, tls: FourLetterWords(f"127.0.0.1:{port}", 5.0, tls),
+        lambda port, tls: AdminServer(f"https://127.0.0.1:{port}", 5.0, tls),
+    ],
+    ids=["four-letter words", "admin server"],
+)
+def test_an_authority_that_is_trusted_no_longer_counts_no_longer(
+    source: Callable[[int, Tls], FourLetterWords | AdminServer],
+    certificate: Path,
+    tmp_path: Path,
+    issue: Callable[[], bytes],
+) -> None:
+    trusted = tmp_path / "ca.pem"
+    trusted.write_bytes(certificate.read_bytes())
+    with tls_server(certificate) as port:
+        server = source(port, Tls(ca_file=trusted))
+        assert server.role().mode == "leader"
+        trusted.write_bytes(issue())
+        with pytest.raises((OSError, StatusError), match="certificate verify failed"):
+            server.role()
+        trusted.write_bytes(certificate.read_bytes())
+        assert server.role().mode == "leader"
+        server.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Which actuators the settings ask for: none unless a block allows it, and one for all clusters alike."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def names(
         parts = [
             part
             for policy, held in units.items()
-            for part in actuators.components_of(policy, held, CollectorRegistry(), lambda _: True)
+            for part in actuators.components_of(policy, held, CollectorRegistry(), publisher.publish, lambda _: True)
         ]
         assert all(part.ready is not None and part.ready() is not None for part in parts), "none has read anything yet"
         return [part.name for part in parts]
@@ -134,8 +135,35 @@ def test_actuators_know_what_is_theirs_and_what_others_see_to(
     )
     with Connections(settings) as connections:
         actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
-        actuators.components_of("throttle", frozenset({"c1"}), CollectorRegistry(), lambda name: name == "c1")
+        actuators.components_of(
+            "throttle", frozenset({"c1"}), CollectorRegistry(), publisher.publish, lambda name: name == "c1"
+        )
     (context,) = seen
     assert set(context.clusters) == {"c1"}
     assert context.elsewhere == {"c2"}
     assert [context.may_act(name) for name in ("c1", "c2")] == [True, False]
+
+
+class Recorder:
+    """A publisher, and the one that it makes to be patient."""
+
+    def __init__(self, name: str, took: list[tuple[str, str]]) -> None:
+        self._name, self._took = name, took
+
+    def publish(self, topic: str, key: str, value: bytes | None) -> None:
+        self._took.append((self._name, topic))
+
+    @contextmanager
+    def patient(self) -> Iterator["Recorder"]:
+        yield Recorder("until Kafka takes it", self._took)
+
+
+def test_reports_wait_until_kafka_takes_them_and_readings_do_not() -> None:
+    """A report that was given up would be missing until the next change."""
+    took: list[tuple[str, str]] = []
+    publisher: Any = Recorder("for seconds", took)
+    with act.publishing_reports(publisher, lambda topic: f"h.{topic}") as publish:
+        for topic in ("audit", "applied.reports", "applied.quotas", "observed.quotas", "observed.switches"):
+            publish(f"h.{topic}", "c1", b"")
+    assert [topic for how, topic in took if how == "for seconds"] == ["h.observed.quotas", "h.observed.switches"]
+    assert len(took) == 5

@@ -14,7 +14,7 @@ from policies.wire import observation_event
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-DAY = timedelta(days=1)
+DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 MONTH_END = NOON + 29 * DAY
 PAUSED = Quiet(to_millis(MONTH_END), actor="alice", reason="upgrade")
 
@@ -34,8 +34,9 @@ def command(at: datetime, until: datetime | None) -> Record:
     ("quiet", "commands", "now", "found"),
     [
         pytest.param(PAUSED, [], NOON + DAY, True, id="its command is no longer kept"),
-        pytest.param(PAUSED, [command(NOON - DAY, MONTH_END)], NOON, True, id="its command is still kept"),
+        pytest.param(PAUSED, [command(NOON - DAY / 2, MONTH_END)], NOON, False, id="its command is kept, and is read"),
         pytest.param(PAUSED, [command(NOON + DAY, None)], NOON + DAY, False, id="resumed since, and not read yet"),
+        pytest.param(PAUSED, [command(NOON - SECOND, None)], NOON + DAY, False, id="the same, by a clock behind"),
         pytest.param(PAUSED, [], MONTH_END, False, id="over"),
         pytest.param(None, [], NOON, False, id="not paused"),
         pytest.param(Quiet(to_millis(MONTH_END)), [], NOON, False, id="a window of the settings"),
