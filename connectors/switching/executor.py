@@ -45,6 +45,7 @@ class WatchedSwitch:
     """The rules of its prechecks."""
     concurrency: int
     """Limit of the ledgers in work."""
+    retries: int
 
 
 class _InForce(NamedTuple):
@@ -167,6 +168,7 @@ def _make_reconciler(
         poll_interval=settings.poll_interval,
         inventory_interval=settings.inventory_interval,
         concurrency=watched.concurrency,
+        retries=watched.retries,
     )
 
 

@@ -1,7 +1,8 @@
 """Carries out orders about single ledgers: copy, attribute, roll over, revert, delete.
 
 Every state is read again before a change, and changed only if it is still as read. So an order that arrives twice, late
-or after a crash finds its work done, or finds another state and reports that.
+or after a crash finds its work done, or finds another state and reports that. A try makes each change at most once; the
+reconciler tries again until the order is done.
 """
 
 import threading
@@ -39,6 +40,7 @@ LEDGER_ORDERS = frozenset(
     }
 )
 
+_NOT_WHOLE = frozenset({CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS})
 _MAX_DETAIL = 500
 _WRITERS = 64
 """Limit of the znodes that are written at the same time."""
@@ -47,15 +49,21 @@ _log = structlog.get_logger(__name__)
 
 
 class LedgerOrder:
-    """An order about a ledger, with its required fields."""
+    """An order about a ledger, with its required fields.
 
-    def __init__(self, decision: SwitchDecision) -> None:
+    Args:
+        decision: the order.
+        is_allowed: returns whether it may still write. It must be asked again after a copy, which may take minutes.
+    """
+
+    def __init__(self, decision: SwitchDecision, is_allowed: Callable[[], bool] = lambda: True) -> None:
         if decision.ledger is None or decision.source is None or decision.target is None:
             raise ValueError("it names no ledger, or no clusters")
         self.decision = decision
         self.ledger: LedgerRef = decision.ledger
         self.source: str = decision.source
         self.target: str = decision.target
+        self.is_allowed = is_allowed
 
     @property
     def ledger_id(self) -> int:
@@ -66,6 +74,11 @@ class LedgerOrder:
     def target_id(self) -> int:
         """The id of its copy."""
         return self.ledger_id if self.ledger.target_id is None else self.ledger.target_id
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another kind of reference names the ledger, so that its copy is never deleted to be made again."""
+        return bool(self.decision.args.get("shared"))
 
     def allowed_owners(self, moved: str) -> frozenset[str | None]:
         """Return the attributions of a reference that may be changed; None stands for no attribution."""
@@ -124,13 +137,13 @@ class LedgerOrders:
         except (UnreadError, NotConnectedError, UserError, JvmDiedError, JavaError) as error:
             _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 
-    def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
-        """Carry out an order; every failure is a result.
+    def carry_out(self, decision: SwitchDecision, is_allowed: Callable[[], bool] = lambda: True) -> SwitchLedger:
+        """Try to carry out an order; every failure is a result. The next try goes on where this one ended.
 
         Raises:
             ValueError: the decision is no order about a ledger.
         """
-        order = LedgerOrder(decision)
+        order = LedgerOrder(decision, is_allowed)
         try:
             return self._handlers[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
@@ -158,11 +171,21 @@ class LedgerOrders:
                 LedgerOutcome.FAILED, "a cursor is never copied under a new id: its owner makes the new ledger"
             )
         result = self._journaled_copier(order).copier.copy(order.ledger_id, new_id=new_id)
+        if result.outcome in _NOT_WHOLE and not order.is_shared:
+            return self._delete_to_copy_again(order, f"our copy is not whole ({result.outcome.value})")
         if result.outcome is CopyOutcome.SOURCE_OPEN:
             return order.result(LedgerOutcome.FAILED, f"the ledger is still written to; {result.detail}".strip())
         if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
             result = self._add_target(order, result)
         return order.result(POLICY_OUTCOMES[result.outcome], result.detail, **_report_ledgers(result))
+
+    def _delete_to_copy_again(self, order: LedgerOrder, why: str) -> SwitchLedger:
+        """Delete our copy, so that the next try makes it again."""
+        if not order.is_allowed():
+            return order.result(LedgerOutcome.FAILED, f"{why}, and the order is recalled")
+        deleted = self._delete_own(order)
+        then = "it is deleted and made again" if deleted.result is LedgerOutcome.COPY_DELETED else deleted.detail
+        return order.result(LedgerOutcome.FAILED, f"{why}: {then}")
 
     def _add_target(self, order: LedgerOrder, result: CopyResult) -> CopyResult:
         """Add the target's ledger. Its id is journalled for another source, so it is no copy of this ledger."""
@@ -190,18 +213,34 @@ class LedgerOrders:
             return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
         # After an earlier promotion its copy is in use, whatever happened to the source.
         if self._has_advanced(order) and self._read_owners(order, order.target_id) != {order.target}:
-            return order.result(LedgerOutcome.ADVANCED, "the ledger is not the one that was copied")
+            return self._copy_cursor_again(order)
         done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
         return self._report_attribution(order, done, LedgerOutcome.PROMOTED)
 
+    def _copy_cursor_again(self, order: LedgerOrder) -> SwitchLedger:
+        """Copy a cursor's ledger that is not the one that was copied; the next try promotes it."""
+        why = "the cursor moved on since it was copied"
+        if order.is_shared:
+            return order.result(LedgerOutcome.ADVANCED, f"{why}, and a schema needs the copy")
+        deleted = self._delete_to_copy_again(order, why)
+        if not order.is_allowed():
+            return deleted
+        copied = self._copy(order)
+        is_ours = copied.target is not None and copied.target.provenance != NOT_OURS
+        if is_ours and copied.result in (LedgerOutcome.COPIED, LedgerOutcome.EXISTS):
+            return order.result(LedgerOutcome.ADVANCED, f"{why}: it is copied again")
+        return order.result(LedgerOutcome.FAILED, f"{why}, and cannot be copied again: {copied.detail or ''}")
+
     def _has_advanced(self, order: LedgerOrder) -> bool:
-        """Whether a cursor's ledger has changed since it was copied; other ledgers are closed and never change."""
+        """Whether a cursor's ledger is not the one that was copied; other ledgers are closed and never change."""
         if order.ledger.kind is not LedgerKind.CURSOR:
             return False
         record = self._journaled_copier(order).journal.find(order.ledger_id)
         copied = record.copied if record else None
         found = self._find_ledger(order.source, order.ledger_id)
-        if copied is None or found is None:
+        if copied is None:
+            return True
+        if found is None:
             return False
         return (copied.length_bytes, copied.last_entry_id, copied.created_ms) != (
             found.length_bytes,

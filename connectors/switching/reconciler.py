@@ -6,10 +6,11 @@ under the new one. So the executor needs no memory over a restart.
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,14 +21,13 @@ from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.ledger_orders import LEDGER_ORDERS, LedgerOrder, LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.order_queue import LedgerOrderQueue
 from connectors.switching.registry import RegistryError
 from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
 from connectors.switching.result_outbox import ResultOutbox
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchProgress
+from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchLedger, SwitchProgress
 from policies.switching.state import ENDED, UNDONE, SwitchStage
 from policies.units import millis_of
 
@@ -42,6 +42,10 @@ _UNREAD_SECONDS = 1.0
 """Time after which the directive is read again, if ZooKeeper does not answer."""
 _SHARED_SECONDS = 0.2
 """Time for which copies share a reading of the directive's epoch."""
+_LONGEST_BACKOFF_SECONDS = 30.0
+_DELETION_BACKOFF_SECONDS = 6.0
+"""Time from a deletion that failed to its result. The policy itself orders each deletion again."""
+_TRIED_AGAIN = frozenset({LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED})
 _NEVER = float("-inf")
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
@@ -61,6 +65,15 @@ _NEEDS_INVENTORY = ENDED | {SwitchStage.HOLD, SwitchStage.DONE_WITH_FAILURES}
 Received = SwitchDecision | SwitchRecord
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _LedgerWork:
+    """The orders about one ledger, of which one at a time is carried out."""
+
+    newest: tuple[int, int] = (-1, -1)
+    """The op and sequence of the newest order; an earlier one is void."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,7 @@ class SwitchReconciler:
         poll_interval: of the readings and the renewal of the lease.
         inventory_interval: of inventories without a request.
         concurrency: limit of the ledgers in work.
+        retries: number of tries to carry out an order about a ledger.
     """
 
     def __init__(
@@ -98,12 +112,14 @@ class SwitchReconciler:
         poll_interval: timedelta,
         inventory_interval: timedelta,
         concurrency: int,
+        retries: int,
     ) -> None:
         self._cluster = cluster
         self._dependencies = dependencies
         self._poll_seconds = poll_interval.total_seconds()
         self._inventory_seconds = inventory_interval.total_seconds()
         self._concurrency = concurrency
+        self._retries = retries
         self._inbox: SimpleQueue[Received] = SimpleQueue()
         self._woken = threading.Event()
         self._ended = threading.Event()
@@ -114,7 +130,10 @@ class SwitchReconciler:
         self._is_proposed_written = False
         self._kept: SwitchProgress | None = None
         self._kept_at = _NEVER
-        self._ledger_queue = LedgerOrderQueue()
+        self._ledgers: defaultdict[str, _LedgerWork] = defaultdict(_LedgerWork)
+        self._open = 0
+        """Number of orders about ledgers that are neither done nor void."""
+        self._open_lock = threading.Lock()
         self._places = threading.BoundedSemaphore(concurrency)
         """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
@@ -200,7 +219,7 @@ class SwitchReconciler:
         self._registry_pending.clear()
         self._inventory_order = None
         self._is_proposed_written = False
-        self._ledger_queue = LedgerOrderQueue()
+        self._ledgers = defaultdict(_LedgerWork)
         self._dependencies.results.clear()
         self._dependencies.observations.publish_all_next()
         self._failing.clear()
@@ -262,12 +281,7 @@ class SwitchReconciler:
             self._dependencies.ledger_orders.make_ready(source, target)
 
     def _is_current(self, decision: SwitchDecision) -> bool:
-        return (
-            decision.verdict in ORDERS
-            and decision.mode is Mode.ACTIVE
-            and self._lease is not None
-            and decision.lease_token == self._lease.token
-        )
+        return decision.verdict in ORDERS and decision.mode is Mode.ACTIVE and self._is_under_lease(decision)
 
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
@@ -276,9 +290,11 @@ class SwitchReconciler:
         if order.verdict in REGISTRY_ORDERS:
             self._registry_pending[order.subject] = order
         elif order.verdict in LEDGER_ORDERS:
-            queue = self._ledger_queue
-            if queue.begin(order):
-                ledgers.submit(self._carry_out_all, queue, order)
+            work, version = self._ledgers[order.subject], (order.op, order.sequence)
+            if version > work.newest:
+                work.newest = version
+                self._count_open(1)
+                ledgers.submit(self._carry_out_in_turn, work, order)
         elif order.verdict is SwitchVerdict.RUN_PRECHECK:
             source, target = str(order.args["source"]), str(order.args["target"])
             readings.submit(
@@ -326,30 +342,76 @@ class SwitchReconciler:
             self._kept = progress
         self._kept_at = time.monotonic()
 
-    def _carry_out_all(self, queue: LedgerOrderQueue, first: SwitchDecision) -> None:
-        """Carry out an order about a ledger, and those that arrive about it meanwhile."""
-        order: SwitchDecision | None = first
-        while order is not None:
-            with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
-                if self._is_allowed(queue, order):
-                    self._run_guarded("ledgers", partial(self._carry_out, queue, order))
-                elif self._is_given_up(queue, order):
-                    detail = "an operator ended the clean-up before the deletion began"
-                    self._dependencies.results.send(LedgerOrder(order).result(LedgerOutcome.FAILED, detail))
-            order = queue.finish(order)
+    def _carry_out_in_turn(self, work: _LedgerWork, order: SwitchDecision) -> None:
+        try:
+            with work.lock:
+                self._run_guarded("ledgers", partial(self._carry_out, work, order))
+        finally:
+            self._count_open(-1)
 
-    def _is_allowed(self, queue: LedgerOrderQueue, order: SwitchDecision) -> bool:
-        """Whether an order may begin. A recalled one is void: the policy gives another one if it is needed.
+    def _count_open(self, step: int) -> None:
+        with self._open_lock:
+            self._open += step
 
-        A record after it may show another stage, a halt, a pause, a contest or the end of deletions. The directive in
-        ZooKeeper may have a later epoch, which counts at once, also before the policy's record has arrived. While it
-        cannot be read it is unknown, so the order waits.
+    def _carry_out(self, work: _LedgerWork, order: SwitchDecision) -> None:
+        result = self._try_until_done(work, order)
+        if result is None:
+            if not self._is_given_up(order):
+                return
+            detail = "an operator ended the clean-up before the deletion began"
+            result = LedgerOrder(order).result(LedgerOutcome.FAILED, detail)
+        if result.result is LedgerOutcome.COPIED and result.target is not None:
+            self._dependencies.metrics.count_copied_bytes(self._cluster, result.target.length_bytes)
+        if self._is_under_lease(order):
+            self._dependencies.results.send(result, more_to_come=self._open > 2 * self._concurrency)
+
+    def _try_until_done(self, work: _LedgerWork, order: SwitchDecision) -> SwitchLedger | None:
+        """Carry out an order about a ledger, and return its last result; None if it is recalled.
+
+        The policy orders each try of a deletion of the source's ledger itself, because it cannot be undone.
         """
-        while queue is self._ledger_queue and not self._ended.is_set() and not self._is_recalled(order):
+        is_deletion = order.verdict is SwitchVerdict.DELETE_OLD
+        tries = 1 if is_deletion else self._retries
+        is_allowed = partial(self._is_allowed, work, order)
+        for number in range(tries):
+            with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
+                if not is_allowed():
+                    return None
+                result = self._dependencies.ledger_orders.carry_out(order, is_allowed)
+            self._dependencies.metrics.count_answer(self._cluster, order.verdict, result.result)
+            if result.result not in _TRIED_AGAIN:
+                break
+            _log.warning(
+                "switch order failed",
+                cluster=self._cluster,
+                verdict=order.verdict.value,
+                subject=order.subject,
+                detail=result.detail,
+            )
+            if is_deletion or number + 1 < tries:
+                backoff_seconds = _DELETION_BACKOFF_SECONDS if is_deletion else 2.0**number
+                self._ended.wait(min(_LONGEST_BACKOFF_SECONDS, backoff_seconds))
+        return result
+
+    def _is_under_lease(self, order: SwitchDecision) -> bool:
+        return self._lease is not None and order.lease_token == self._lease.token
+
+    def _is_allowed(self, work: _LedgerWork, order: SwitchDecision) -> bool:
+        """Whether an order may begin or go on. A recalled one is void: the policy gives another one if it is needed.
+
+        A later order about the ledger recalls it. A record after it may show another stage, a halt, a pause, a contest
+        or the end of deletions. The directive in ZooKeeper may have a later epoch, which counts at once, also before
+        the policy's record has arrived. While it cannot be read it is unknown, so the order waits.
+        """
+        while self._is_in_force(work, order):
             if (epoch := self._read_epoch(order)) is not None:
                 return epoch <= order.epoch
             self._ended.wait(_UNREAD_SECONDS)
         return False
+
+    def _is_in_force(self, work: _LedgerWork, order: SwitchDecision) -> bool:
+        is_newest = work.newest == (order.op, order.sequence)
+        return is_newest and self._is_under_lease(order) and not self._ended.is_set() and not self._is_recalled(order)
 
     def _read_epoch(self, order: SwitchDecision) -> int | None:
         """Read the directive's epoch. Copies share a reading for a moment, because there are hundreds a second."""
@@ -366,34 +428,14 @@ class SwitchReconciler:
         is_past = record.verdict not in _STAGES.get(order.verdict, frozenset())
         return is_past or bool(record.halted or record.paused or record.contested) or self._is_kept(order, record)
 
-    def _is_given_up(self, queue: LedgerOrderQueue, order: SwitchDecision) -> bool:
+    def _is_given_up(self, order: SwitchDecision) -> bool:
         """Whether the policy must hear that an order was not begun: a deletion is irreversible, so it waits for it."""
         record = self._record
-        return queue is self._ledger_queue and record is not None and self._is_kept(order, record)
+        return self._is_under_lease(order) and record is not None and self._is_kept(order, record)
 
     @staticmethod
     def _is_kept(order: SwitchDecision, record: SwitchRecord) -> bool:
         return order.verdict is SwitchVerdict.DELETE_OLD and record.kept
-
-    def _carry_out(self, queue: LedgerOrderQueue, order: SwitchDecision) -> None:
-        result = self._dependencies.ledger_orders.carry_out(order)
-        self._dependencies.metrics.count_answer(self._cluster, order.verdict, result.result)
-        if result.result in (LedgerOutcome.FAILED, LedgerOutcome.CONFLICT):
-            _log.warning(
-                "switch order failed",
-                cluster=self._cluster,
-                verdict=order.verdict.value,
-                subject=order.subject,
-                detail=result.detail,
-            )
-            # The policy repeats the order at once, a limited number of times, so wait until the obstacle may be gone.
-            self._ended.wait(queue.backoff_seconds(result))
-        else:
-            queue.reset_backoff(result)
-        if result.result is LedgerOutcome.COPIED and result.target is not None:
-            self._dependencies.metrics.count_copied_bytes(self._cluster, result.target.length_bytes)
-        if queue is self._ledger_queue:
-            self._dependencies.results.send(result, more_to_come=queue.open_count > 2 * self._concurrency)
 
     def _run_guarded(self, kind: str, work: Callable[[], bool | None]) -> None:
         """Run work, and log an unexpected error. The policy orders the work again."""

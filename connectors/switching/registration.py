@@ -43,7 +43,7 @@ def _list_watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
         if execution is not None and bookkeeper is not None and cluster.zookeeper is not None:
             own = switching.for_cluster(name)
             sessions = ClusterSessions(name, cluster.zookeeper, bookkeeper)
-            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency)
+            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, own.retries)
 
 
 def _acts_on(settings: SwitchingSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all

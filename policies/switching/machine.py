@@ -46,7 +46,6 @@ from policies.switching.plan import LedgerPlan, load_plan, stage_counts
 from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
-    UNDONE,
     Directive,
     JournalBlock,
     LedgerStage,
@@ -174,9 +173,6 @@ class Transition:
 
     def _order(self, task: LedgerTask, action: SwitchAction) -> None:
         stage = _STAGES.get(action, task.stage)
-        is_undone = self.facts().switch.stage in UNDONE
-        if action is SwitchAction.DELETE_COPY and not is_undone:
-            stage = LedgerStage.COPYING  # the copy is deleted to be made again
         if action is SwitchAction.COPY:
             self._journal_intent(task)
         self.plan.put(replace(task, stage=stage, awaiting=action, op=self._next_op()))

@@ -64,7 +64,7 @@ class SwitchingSettings(PolicySettings):
         "for running copies when the settings are reloaded. Default: no limit.",
     )
     max_deletions: int = Field(default=16, ge=1, le=1000, description="The most deletions that are ordered at once.")
-    retries: int = Field(default=5, ge=1, le=100, description="Consecutive failures after which a ledger stays behind.")
+    retries: int = Field(default=5, ge=1, le=100, description="Tries of an order, after which a ledger stays behind.")
     ack_timeout: PositiveDuration = Field(
         default=parse_duration("1m"),
         description="How long a live broker may take to follow a directive before an alert is raised.",

@@ -89,6 +89,8 @@ def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
     match change:
         case OrderLedger(ordered, reason) if task := after.plan.get(ordered.key):
             verdict, sentence = _ORDERS[task.awaiting]
+            if len(after.plan.tasks_of(task.ledger_id)) > 1:
+                names["shared"] = True  # another kind of reference needs the copy
             return DecisionDraft(
                 verdict, reason, sentence.format(id=task.ledger_id, **names), subject=f"ledgers/{task.ledger_id}",
                 task=task, op=task.op, details=names,

@@ -1,6 +1,7 @@
 """Executors' results for single ledgers: rows 9 to 11, 13 to 16, 19 and 21 of the table.
 
-Every result quotes the number of the order it answers. A result of an earlier order, or a second one, is late.
+Every result quotes the number of the order it answers. A result of an earlier order, or a second one, is late. The
+executor carries an order out to its end before it answers: a failure is final, except for a deletion.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from policies.switching.judge.changes import (
     Change,
     Count,
     ForgetIntent,
-    OrderLedger,
     PutTask,
     Reject,
     TakeInventory,
@@ -26,7 +26,7 @@ from policies.switching.judge.changes import (
 from policies.switching.ledgers import Ledger, is_ours, same_ledger
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
-from policies.switching.state import UNDONE, DeletedIds, LedgerStage, LedgerTask, SwitchAction, SwitchStage
+from policies.switching.state import DeletedIds, LedgerStage, LedgerTask, SwitchAction, SwitchStage
 
 _ONLY_FROM_CURSORS = frozenset({LedgerOutcome.ADVANCED, LedgerOutcome.ROLLED_OVER})
 _IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP})
@@ -43,7 +43,7 @@ def judge_result(facts: SwitchFacts, result: LedgerResult) -> Iterator[Change]:
     elif result.op < task.op or task.awaiting in _IDLE:
         yield Count("repeated")
     elif named := _find_other_ledgers(task, result):
-        # It counts as a failure, whichever executor sent it: the order stands, and is repeated.
+        # It counts as a failure, whichever executor sent it.
         sentence = f"the answer about ledger {task.ledger_id} names ledger {named}"
         yield Reject(RejectCode.INVALID_TRANSITION, sentence, subject)
         failure = LedgerResult(result.ledger_id, result.op, LedgerOutcome.FAILED, detail=sentence)
@@ -83,30 +83,19 @@ def _settle(
     yield draft_ledger(after, SwitchVerdict.LEDGER, why, f"ledger {task.ledger_id} is {stage.value}: {sentence}")
 
 
-def _retry(
-    facts: SwitchFacts,
-    task: LedgerTask,
-    action: SwitchAction,
-    reason: SwitchReason,
-    end: Callable[[LedgerTask, str], Iterator[Change]],
-) -> Iterator[Change]:
-    """Count a failure and order an action again; once no try is left, end with the reason why."""
-    again: LedgerTask = replace(task, tries=task.tries + 1)
-    if why := guards.has_tries_left(again, facts.limits.retries):
-        return end(again, why)
-    return iter([OrderLedger(again, reason, action)])
+def _fail(task: LedgerTask, stage: LedgerStage, why: SwitchReason, sentence: str) -> Iterator[Change]:
+    """Leave a ledger behind, after the executor has tried `retries` times."""
+    return _settle(task, stage, why, sentence, reason=why.value)
 
 
 # --- copying (rows 9 to 11)
 
 
-def _copied(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
+def _copied(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
     target, target_id = _get_copy(task, result)
     if why := guards.copy_is_equal(result.source, target):
-        return _copy_again(facts, replace(task, target_id=target_id), SwitchReason.COPY_DIFFERS, why)
-    # While promoting, tries go on counting: a cursor that always advances must come to an end.
-    tries = task.tries if facts.switch.stage is SwitchStage.PROMOTE else 0
-    fields: dict[str, object] = {"target_id": target_id, "tries": tries, "cleared": True}
+        return _fail(replace(task, target_id=target_id), LedgerStage.BUILD_FAILED, SwitchReason.COPY_DIFFERS, why)
+    fields: dict[str, object] = {"target_id": target_id, "cleared": True}
     return _settle(task, LedgerStage.BUILT, SwitchReason.COPIED, "its copy is equal", **fields)
 
 
@@ -125,8 +114,8 @@ def _exists(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Itera
     if why := guards.import_is_disjoint(found, intent, source, target):
         return refuse_import(facts, task, SwitchReason.FOREIGN_ID, why)
     if result.source is None or not same_ledger(result.source, found):
-        partial = replace(task, target_id=target_id)
-        return _copy_again(facts, partial, SwitchReason.OURS_PARTIAL, "our earlier copy is not complete")
+        partial, why = replace(task, target_id=target_id), "our earlier copy is not complete"
+        return _fail(partial, LedgerStage.BUILD_FAILED, SwitchReason.OURS_PARTIAL, why)
     # `cleared` comes from the journal and not from the guard, so that a wrong guard shows as a breach of INV-1.
     fields: dict[str, object] = {"cleared": is_ours(found, intent, source, target), "target_id": target_id}
     return _settle(task, LedgerStage.BUILT, SwitchReason.OURS_COMPLETE, "our earlier copy is complete", **fields)
@@ -142,43 +131,26 @@ def refuse_import(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, wh
 
 
 def _unreadable(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    sentence, reason = result.detail or "the source can't be read", SwitchReason.SOURCE_UNREADABLE
-    return _settle(task, LedgerStage.BUILD_FAILED, reason, sentence, reason=reason.value)
+    why = result.detail or "the source can't be read"
+    return _fail(task, LedgerStage.BUILD_FAILED, SwitchReason.SOURCE_UNREADABLE, why)
 
 
-def _copy_failed(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    return _retry(
-        facts, task, SwitchAction.COPY, SwitchReason.EXECUTOR_FAILED,
-        lambda last, why: _end_copying(facts, last, f"{why}: {result.detail or 'no reason given'}"),
-    )  # fmt: skip
+def _copy_failed(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
+    why = result.detail or "no reason given"
+    return _fail(task, LedgerStage.BUILD_FAILED, SwitchReason.RETRIES_EXHAUSTED, why)
 
 
-def _copy_again(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, why: str) -> Iterator[Change]:
-    """Delete our own copy and copy again; a copy that another reference needs is only copied again."""
-    action = SwitchAction.COPY if guards.nobody_shares_the_copy(facts, task) else SwitchAction.DELETE_COPY
-    return _retry(facts, task, action, reason, lambda last, tries: _end_copying(facts, last, f"{why}; {tries}"))
-
-
-def _end_copying(facts: SwitchFacts, task: LedgerTask, sentence: str) -> Iterator[Change]:
-    promoting = facts.switch.stage is SwitchStage.PROMOTE
-    stage = LedgerStage.PROMOTE_DEFERRED if promoting else LedgerStage.BUILD_FAILED
-    reason = SwitchReason.RETRIES_EXHAUSTED
-    return _settle(task, stage, reason, sentence, reason=reason.value)
-
-
-def _copy_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
+def _copy_deleted(_facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
     yield ForgetIntent(task)
-    if facts.switch.stage in UNDONE:
-        yield from _settle(task, task.stage, SwitchReason.DELETED, "our copy is deleted", tries=0)
-    else:
-        yield from _settle(task, LedgerStage.PENDING, SwitchReason.DELETED, "our copy is deleted", target_id=None)
+    # An earlier version also ordered a copy deleted to make it again.
+    stage = LedgerStage.PENDING if task.stage is LedgerStage.COPYING else task.stage
+    yield from _settle(task, stage, SwitchReason.DELETED, "our copy is deleted")
 
 
-def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
-    def end(last: LedgerTask, why: str) -> Iterator[Change]:
-        return _give_up(last, why) if facts.switch.stage in UNDONE else _end_copying(facts, last, why)
-
-    return _retry(facts, task, SwitchAction.DELETE_COPY, SwitchReason.EXECUTOR_FAILED, end)
+def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
+    if task.stage is LedgerStage.COPYING:
+        return _copy_failed(facts, task, result)
+    return _give_up(task, result.detail)
 
 
 # --- promoting (rows 13 to 16)
@@ -197,14 +169,10 @@ def _halt(task: LedgerTask, why: str, sentence: str) -> Iterator[Change]:
     yield draft_ledger(task, SwitchVerdict.HALT, SwitchReason.WIDE_CHANGE, sentence)
 
 
-def _promote_again(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    def end(last: LedgerTask, why: str) -> Iterator[Change]:
-        sentence, reason = f"{why}: {result.detail}" if result.detail else why, SwitchReason.RETRIES_EXHAUSTED
-        return _settle(last, LedgerStage.PROMOTE_DEFERRED, reason, sentence, reason=reason.value)
-
-    changed = result.outcome is LedgerOutcome.CONFLICT
-    reason = SwitchReason.VERSION_CONFLICT if changed else SwitchReason.EXECUTOR_FAILED
-    return _retry(facts, task, task.awaiting, reason, end)
+def _not_promoted(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
+    is_late = result.outcome is LedgerOutcome.ADVANCED
+    reason = SwitchReason.CURSOR_ADVANCED if is_late else SwitchReason.RETRIES_EXHAUSTED
+    return _fail(task, LedgerStage.PROMOTE_DEFERRED, reason, result.detail or result.outcome.value)
 
 
 def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
@@ -212,15 +180,11 @@ def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> 
     if result.attribution == target and result.new_id is not None:
         stage, reason = LedgerStage.PROMOTED_VIA_ROLLOVER, SwitchReason.ROLLED_OVER
         sentence = f"its cursor lives in ledger {result.new_id} of {target} now"
-        yield from _settle(task, stage, reason, sentence, target_id=result.new_id, tries=0)
+        yield from _settle(task, stage, reason, sentence, target_id=result.new_id)
     else:
         unknown = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY)
         yield PutTask(unknown, numbered=True)
         yield TakeInventory()
-
-
-def _advanced(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
-    return _copy_again(facts, task, SwitchReason.CURSOR_ADVANCED, "the cursor moved on since it was copied")
 
 
 # --- taking back (row 19), deleting (row 21)
@@ -230,7 +194,7 @@ def _reverted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Ite
     if why := guards.only_attribute_differs(task, result.changed):
         return _halt(task, why, f"the rollback halts: {why}")
     sentence = f"it is attributed to {facts.switch.source} again"
-    return _settle(task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op, tries=0)
+    return _settle(task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
 
 
 def _not_reverted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
@@ -239,7 +203,7 @@ def _not_reverted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) ->
     stage = LedgerStage.PROMOTED_VIA_ROLLOVER if in_target else LedgerStage.REVERTED
     sentence = f"its cursor lives in ledger {result.new_id} of {where} now"
     target_id = result.new_id if in_target else task.target_id
-    return _settle(task, stage, SwitchReason.ROLLED_OVER, sentence, target_id=target_id, tries=0)
+    return _settle(task, stage, SwitchReason.ROLLED_OVER, sentence, target_id=target_id)
 
 
 def _deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
@@ -251,21 +215,24 @@ def _deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Ite
     yield from _settle(task, LedgerStage.CLEANED, SwitchReason.DELETED, f"it is gone from {facts.switch.source}")
 
 
-def _try_again(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
+def _not_taken_back(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
+    return _give_up(task, result.detail)
+
+
+def _not_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
+    """A deletion cannot be undone, so each try is ordered again, if it is still allowed."""
     again = replace(task, tries=task.tries + 1)
     if why := guards.has_tries_left(again, facts.limits.retries):
         return _give_up(again, why)
     if facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept:
         return _give_up(again, "an operator ended it")
-    if task.awaiting is SwitchAction.DELETE_OLD:
-        return iter([PutTask(replace(again, awaiting=SwitchAction.NONE))])  # ordered again if it is still allowed
-    return iter([OrderLedger(again, SwitchReason.EXECUTOR_FAILED, task.awaiting)])
+    return iter([PutTask(replace(again, awaiting=SwitchAction.NONE))])
 
 
 def _give_up(task: LedgerTask, why: str) -> Iterator[Change]:
     after = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.RETRIES_EXHAUSTED.value)
     yield PutTask(after)
-    sentence = f"ledger {task.ledger_id} stays {task.stage.value}: {why}"
+    sentence = f"ledger {task.ledger_id} stays {task.stage.value}: {why or 'no reason given'}"
     yield draft_ledger(after, SwitchVerdict.LEDGER, SwitchReason.RETRIES_EXHAUSTED, sentence)
 
 
@@ -278,17 +245,17 @@ _ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
     (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): _copy_deleted,
     (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _copy_not_deleted,
     (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _promoted,
-    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): _promote_again,
+    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): _not_promoted,
     (SwitchAction.PROMOTE, LedgerOutcome.ROLLED_OVER): _rolled_over,
-    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): _advanced,
-    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): _promote_again,
+    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): _not_promoted,
+    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): _not_promoted,
     (SwitchAction.ROLL_OVER, LedgerOutcome.ROLLED_OVER): _rolled_over,
-    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): _promote_again,
+    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): _not_promoted,
     (SwitchAction.REVERT, LedgerOutcome.REVERTED): _reverted,
     (SwitchAction.REVERT, LedgerOutcome.ROLLED_OVER): _not_reverted,
-    (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _try_again,
-    (SwitchAction.REVERT, LedgerOutcome.FAILED): _try_again,
+    (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _not_taken_back,
+    (SwitchAction.REVERT, LedgerOutcome.FAILED): _not_taken_back,
     (SwitchAction.DELETE_OLD, LedgerOutcome.DELETED): _deleted,
-    (SwitchAction.DELETE_OLD, LedgerOutcome.FAILED): _try_again,
+    (SwitchAction.DELETE_OLD, LedgerOutcome.FAILED): _not_deleted,
 }
 """The results that fit an order; any other result is an invalid transition."""

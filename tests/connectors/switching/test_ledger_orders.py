@@ -1,10 +1,11 @@
 """What the policy is told of each way an order about a ledger may end, and what is checked before a deletion."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournalError, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
@@ -122,7 +123,9 @@ class _Copier:
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         self._world.asked.append("copy anew" if new_id else "copy")
-        return CopyResult(ledger_id, self._world.copy, source=CLOSED)
+        is_ours = self._world.copy is not CopyOutcome.FOREIGN_CONFLICT
+        target = structs.replace(CLOSED, provenance="id-old") if is_ours else None
+        return CopyResult(ledger_id, self._world.copy, source=CLOSED, target=target)
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
         self._world.asked.append("delete_own")
@@ -188,8 +191,39 @@ def test_a_change_that_went_too_far_is_told() -> None:
 def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[str, int]) -> None:
     facts: dict[str, Any] = {"last_entry_id": 1, "length_bytes": 9, "created_ms": 5} | now
     world = World(in_old=Ledger(ledger_id=7, state=LedgerState.CLOSED, **facts))
-    assert world.carry_out(order(SwitchVerdict.PROMOTE)).result is LedgerOutcome.ADVANCED
-    assert world.asked == []
+    said = world.carry_out(order(SwitchVerdict.PROMOTE))
+    assert (said.result, world.asked) == (LedgerOutcome.ADVANCED, ["delete_own", "copy"])
+    assert "attribute" not in world.asked, "the next try promotes it"
+
+
+@pytest.mark.parametrize("outcome", [CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS])
+def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(outcome: CopyOutcome) -> None:
+    world = World(copy=outcome)
+    assert world.carry_out(order(SwitchVerdict.START_COPY)).result is LedgerOutcome.FAILED
+    assert world.asked == ["copy", "delete_own"]
+
+
+@pytest.mark.parametrize("verdict", [SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE])
+@pytest.mark.parametrize("why", ["the order is recalled", "another reference needs it", "a reference names it"])
+def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: str) -> None:
+    """The copy is partial, or it is not of the cursor's present ledger."""
+    world = World(copy=CopyOutcome.OWN_PARTIAL, record=replace(COPIED, copied=None))
+    world.owners = frozenset({"old", "new"} if why == "a reference names it" else ())
+    said = world.orders().carry_out(
+        order(verdict, args={"shared": why == "another reference needs it"}),
+        lambda: why != "the order is recalled",
+    )
+    assert said.result is not LedgerOutcome.PROMOTED
+    assert not {"delete_own", "attribute"} & set(world.asked)
+
+
+def test_a_cursor_without_a_whole_copy_is_copied_before_it_is_promoted() -> None:
+    """An earlier try deleted the copy, and ended there."""
+    world = World(record=None, delete=DeleteOutcome.NOT_RECORDED, in_new=None)
+    said = world.carry_out(order(SwitchVerdict.PROMOTE))
+    assert (said.result, world.asked) == (LedgerOutcome.ADVANCED, ["delete_own", "copy"])
+    foreign = World(record=None, copy=CopyOutcome.FOREIGN_CONFLICT, delete=DeleteOutcome.NOT_RECORDED, in_new=None)
+    assert foreign.carry_out(order(SwitchVerdict.PROMOTE)).result is LedgerOutcome.FAILED
 
 
 def test_a_cursor_that_an_earlier_try_promoted_is_promoted_whatever_became_of_its_source() -> None:

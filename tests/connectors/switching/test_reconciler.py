@@ -133,15 +133,19 @@ class FakeLedgerOrders:
         self.limits: list[int] = []
         self.ready: list[tuple[str, str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
+        self.results: list[LedgerOutcome] = []
+        """The results of the next tries."""
         self._ended = ended
 
     def make_ready(self, source: str, target: str) -> None:
         self.ready.append((source, target))
 
-    def carry_out(self, decision: SwitchDecision) -> SwitchLedger:
+    def carry_out(self, decision: SwitchDecision, is_allowed: Callable[[], bool]) -> SwitchLedger:
+        assert is_allowed()
         self.done.append((decision.verdict, decision.op))
         self.meanwhile()
-        return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=LedgerOutcome.COPIED)
+        result = self.results.pop(0) if self.results else LedgerOutcome.COPIED
+        return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=result)
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
@@ -184,6 +188,7 @@ class World:
             poll_interval=timedelta(0),
             inventory_interval=timedelta(hours=1),
             concurrency=2,
+            retries=3,
         )
 
     def reconcile(self, *received: SwitchDecision) -> None:
@@ -270,6 +275,66 @@ def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() 
     world.ledgers.meanwhile = look_away
     world.reconcile(order(COPY))
     assert len(world.results) == 1
+
+
+FAILED, CONFLICT, ADVANCED = LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcomes", "tries", "last"),
+    [
+        (COPY, [FAILED, FAILED], 3, "copied"),
+        (SwitchVerdict.PROMOTE, [ADVANCED, CONFLICT], 3, "copied"),
+        (SwitchVerdict.REVERT, [CONFLICT, FAILED, CONFLICT], 3, "conflict"),
+        (SwitchVerdict.DELETE_OLD, [FAILED], 1, "failed"),
+    ],
+    ids=["copy", "promote", "given up", "a deletion is ordered anew by the policy"],
+)
+def test_an_order_is_tried_until_it_is_done_and_then_reported_once(
+    verdict: SwitchVerdict,
+    outcomes: list[LedgerOutcome],
+    tries: int,
+    last: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "_LONGEST_BACKOFF_SECONDS", 0)
+    world = World()
+    world.ledgers.results = outcomes
+    world.reconcile()
+    world.reconcile(order(verdict))
+    assert len(world.ledgers.done) == tries
+    assert [json.loads(each)["data"]["result"] for each in world.results] == [last]
+
+
+@pytest.mark.parametrize("recall", ["a later order", "a later epoch", "another stage"])
+def test_a_recall_ends_the_tries_of_an_order(recall: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "_LONGEST_BACKOFF_SECONDS", 0)
+    world, later = World(), Later()
+
+    def meanwhile() -> None:
+        world.epochs = [3 if recall == "a later epoch" else 2]
+        if recall == "a later order":
+            world.reconciler.receive(order(SwitchVerdict.PROMOTE, 2))
+        if recall == "another stage":
+            world.reconciler.receive(record(sequence=150, verdict=SwitchStage.ROLLBACK))
+        world.reconciler.reconcile(later, later)
+
+    world.reconcile()
+    world.ledgers.results, world.ledgers.meanwhile = [FAILED] * 3, meanwhile
+    world.reconcile(order(SwitchVerdict.PROMOTE))
+    assert (len(world.ledgers.done), world.results) == (1, [])
+
+
+def test_an_earlier_order_about_a_ledger_is_void() -> None:
+    world, later = World(), Later()
+    world.reconcile()
+    for each in (order(COPY, 1), order(SwitchVerdict.PROMOTE, 2), order(COPY, 1, sequence=99)):
+        world.reconciler.receive(each)
+    world.reconciler.receive(record(sequence=90, verdict=SwitchStage.PROMOTE))
+    world.reconciler.reconcile(later, later)
+    for work in later.work:
+        work()
+    assert world.ledgers.done == [(SwitchVerdict.PROMOTE, 2)]
 
 
 def test_how_much_may_be_copied_changes_while_it_runs() -> None:

@@ -76,18 +76,6 @@ def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() ->
     assert is_untouched(world, world.task("/s1").ledger_id)
 
 
-def test_a_copy_under_a_new_id_that_is_partial_is_deleted_and_made_again_under_another() -> None:
-    world = anew(S.BUILD)
-    source = world.facts("old", world.task("/s1").ledger_id)
-    partial = replace(source, ledger_id=2**32 + 77, entries_digest=None, provenance="id-of-old")
-    said = tell_of(world, "/s1", LedgerOutcome.EXISTS, source=source, target=partial)
-    assert [(s.verdict, s.task.target_id) for s in said if s.task] == [(SwitchVerdict.DELETE_OWN_COPY, 2**32 + 77)]
-    world.work()
-    assert world.is_at(S.HOLD)
-    assert world.task("/s1").stage is L.PROMOTED
-    assert is_untouched(world, world.task("/s1").ledger_id)
-
-
 def test_what_stands_under_a_new_id_and_is_not_ours_is_never_promoted_nor_deleted() -> None:
     world = anew(S.BUILD)
     source = world.facts("old", world.task("/s1").ledger_id)

@@ -145,20 +145,6 @@ def test_without_a_valid_lease_nothing_is_ordered_and_with_one_it_goes_on() -> N
     assert world.is_at(SwitchStage.HOLD)
 
 
-def test_what_failed_without_the_lease_is_asked_again_once_it_is_held() -> None:
-    world = World().to(SwitchStage.BUILD)
-    assert world.state.lease is not None
-    world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
-    world.orders.clear()
-    task = world.task("/c1")
-    assert world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.FAILED)) == []
-    assert world.switch.halted == ""
-    said = world.tell(world.lease_event(1))
-    assert (SwitchVerdict.START_COPY, world.task("/c1").op) in [(s.verdict, s.op) for s in said]
-    world.work()
-    assert world.is_at(SwitchStage.HOLD)
-
-
 def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() -> None:
     world = World().to(SwitchStage.BUILD)
     task = world.task("/c1")

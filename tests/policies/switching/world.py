@@ -144,6 +144,8 @@ class World:
         self.history: list[tuple[int, Event]] = []
         self.keys = 0
         self.lost: Held | None = None
+        self.is_shared = False
+        """Whether the order that is carried out is about a ledger that both kinds of reference name."""
         self.new_ids: dict[tuple[str, int], int] = {}
         """What the executors' journal knows: by target and id in the source, the new id of a copy."""
         old = self.clusters["old"]
@@ -339,6 +341,7 @@ class World:
         if order.task is None:
             return []
         names = (str(order.details["source"]), str(order.details["target"]))
+        self.is_shared = bool(order.details.get("shared"))
         known = load_plan(self.switch).get(order.task.key)
         if known is None or known.op != order.op:
             return []  # an executor drops an order that a later one has replaced
@@ -359,7 +362,8 @@ class World:
         facts = self.facts(source, task.ledger_id)
         if task.remap:
             return self._copy_anew(task, source, target)
-        if task.ledger_id in new.ledgers:
+        found = new.ledgers.get(task.ledger_id)
+        if found is not None and (found.complete or not found.by_headgate or self.is_shared):
             return answer(LedgerOutcome.EXISTS, source=facts, target=self.facts(target, task.ledger_id))
         if task.ledger_id in new.deleted:
             raise HarmError(f"INV-6: {task.ledger_id} is created again in {target}")
@@ -387,13 +391,17 @@ class World:
         self.clusters[target].ledgers.pop(made, None)
         return answer(LedgerOutcome.COPY_DELETED)
 
-    def _promote(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
+    def _promote(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
         ref, made = self.refs[task.paths[0]], task.target_id if task.target_id is not None else task.ledger_id
         if (ref.attribution, ref.ledger_id) == (target, made):
             return answer(LedgerOutcome.PROMOTED)
         if ref.ledger_id != task.ledger_id:
             return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=ref.attribution)
-        held = self.clusters[target].ledgers.get(made)
+        held, old = self.clusters[target].ledgers.get(made), self.clusters[source].ledgers.get(task.ledger_id)
+        if held is not None and held.by_headgate and old is not None and held.content != old.content:
+            if self.is_shared:
+                return answer(LedgerOutcome.ADVANCED)
+            held = self.clusters[target].ledgers[made] = Held(old.content, self.now_ms, by_headgate=True)
         if held is None or held.content != ref.content or not held.complete:
             raise HarmError(f"INV-1: {task.paths[0]} is promoted to a ledger of {target} that is not its own")
         ref.attribution, ref.ledger_id = target, made

@@ -154,11 +154,11 @@ def foreign_at_inventory() -> None:
 
 
 def foreign_at_copy() -> None:
-    """Equal in length and last entry id; only its age and the journal tell."""
+    """Equal in all its entries; only its age and the journal tell."""
     world = World().to(S.BUILD)
-    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms - DAY_MS)
+    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("/c1", world.now_ms - DAY_MS)
     world.work()
-    unharmed(world)
+    forbid(world.task("/c1").stage is not L.FOREIGN_CONFLICT, "a ledger of others counts as our copy")
 
 
 def deleted_id() -> None:
@@ -191,9 +191,10 @@ def wide_change() -> None:
 
 
 def endless_tries() -> None:
-    world = World().to(S.PROMOTE)
+    world = World().to(S.CLEANUP)
+    world.work(SwitchVerdict.TAKE_INVENTORY)
     for _ in range(world.limits.retries + 1):
-        tell_of(world, "/c1", LedgerOutcome.CONFLICT)
+        tell_of(world, "/c1", LedgerOutcome.FAILED)
     forbid(world.task("/c1").tries > world.limits.retries, "tried without end")
 
 
@@ -317,14 +318,15 @@ def referenced() -> None:
 
 
 def copy_that_a_schema_needs() -> None:
-    """One ledger that a cursor and a schema name: the cursor moved on, and the schema is about to be promoted."""
+    """One ledger that a cursor and a schema name: the cursor is taken back, the schema is not."""
     world = World()
     world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
-    world.to(S.PROMOTE)
-    cursor = world.task("/c1")
-    world.orders = [o for o in world.orders if o.task is None or o.task.key != cursor.key]
-    world.tell(LedgerResult(cursor.ledger_id, cursor.op, LedgerOutcome.ADVANCED))
-    world.work(SwitchVerdict.DELETE_OWN_COPY)
+    world.to(S.HOLD).tell(command("rollback", "r"))
+    schema = world.task("/s2")
+    world.orders = [o for o in world.orders if o.task is None or o.task.key != schema.key]
+    world.tell(LedgerResult(schema.ledger_id, schema.op, LedgerOutcome.FAILED))
+    world.work()
+    world.later(15 * DAY_MS).tell(world.members_event(), world.lease_event(2))
     world.work()
 
 

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import LedgerResult
-from policies.switching.judge.changes import DecisionDraft
+from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
@@ -45,7 +43,7 @@ def test_our_own_earlier_copy_is_taken_if_complete_and_made_anew_if_not(complete
     ledger_id = world.refs["/c1"].ledger_id
     world.clusters["new"].ledgers[ledger_id] = Held("/c1", world.now_ms + 1, complete=complete, by_headgate=True)
     world.work(SwitchVerdict.START_COPY, limit=1)
-    assert world.task("/c1").stage is (L.BUILT if complete else L.COPYING)
+    assert world.task("/c1").stage is L.BUILT
     world.work()
     assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), L.PROMOTED)
 
@@ -58,20 +56,12 @@ def test_our_own_earlier_copy_is_taken_if_complete_and_made_anew_if_not(complete
     ],
     ids=str,
 )  # fmt: skip
-def test_a_copy_that_differs_is_made_again_and_given_up_after_a_while(difference: dict[str, Any]) -> None:
+def test_a_copy_that_differs_is_not_built(difference: dict[str, Any]) -> None:
+    """The executor makes such a copy again; one that still differs leaves the ledger in the source."""
     world = World().to(S.BUILD)
     source = world.facts("old", world.refs["/c1"].ledger_id)
-    for tries in (1, 2, 3):
-        assert world.task("/c1").tries == tries - 1
-        tell_of(world, "/c1", LedgerOutcome.COPIED, source=source, target=replace(source, **difference))
-        if tries < 3:
-            assert world.task("/c1").awaiting is SwitchAction.DELETE_COPY
-            tell_of(world, "/c1", LedgerOutcome.COPY_DELETED)
-            assert world.task("/c1").awaiting in (SwitchAction.COPY, SwitchAction.NONE)
-            world.work(SwitchVerdict.START_COPY, limit=0)
-            while world.task("/c1").awaiting is SwitchAction.NONE:
-                world.work(limit=1)
-    assert world.task("/c1").stage is L.BUILD_FAILED
+    tell_of(world, "/c1", LedgerOutcome.COPIED, source=source, target=replace(source, **difference))
+    assert (world.task("/c1").stage, world.task("/c1").reason) == (L.BUILD_FAILED, "copy_differs")
 
 
 def test_an_unreadable_source_leaves_the_attribution() -> None:
@@ -96,48 +86,33 @@ def test_a_promotion_that_changed_more_halts_the_switch() -> None:
     assert world.is_at(S.HOLD)
 
 
-def test_while_halted_nothing_is_asked_again_until_it_is_driven_on() -> None:
+def test_while_halted_results_count_and_nothing_is_asked_until_it_is_driven_on() -> None:
     world = World().to(S.PROMOTE)
     tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("entry_id",))
-    assert tell_of(world, "/s1", LedgerOutcome.CONFLICT) == []
+    assert verdicts(tell_of(world, "/s1", LedgerOutcome.CONFLICT)) == [SwitchVerdict.LEDGER]
     said = world.tell(world.start_event())
-    assert {s.task.paths[0] for s in said if s.verdict is SwitchVerdict.PROMOTE and s.task} == {"/c1", "/s1"}
+    assert {s.task.paths[0] for s in said if s.verdict is SwitchVerdict.PROMOTE and s.task} == {"/c1", "/c2"}
 
 
-def test_a_version_conflict_is_tried_again_and_then_deferred() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (LedgerOutcome.CONFLICT, SwitchReason.RETRIES_EXHAUSTED),
+        (LedgerOutcome.FAILED, SwitchReason.RETRIES_EXHAUSTED),
+        (LedgerOutcome.ADVANCED, SwitchReason.CURSOR_ADVANCED),
+    ],
+)
+def test_a_promotion_that_the_executor_gives_up_is_deferred(outcome: LedgerOutcome, reason: SwitchReason) -> None:
     world = World().to(S.PROMOTE)
-    said: list[DecisionDraft] = []
-    for _ in range(3):
-        assert world.task("/c1").stage is L.PROMOTING
-        said = tell_of(world, "/c1", LedgerOutcome.CONFLICT)
-    assert world.task("/c1").stage is L.PROMOTE_DEFERRED
-    assert said[0].reason is SwitchReason.RETRIES_EXHAUSTED
+    said = tell_of(world, "/c1", outcome)
+    assert (world.task("/c1").stage, said[0].reason) == (L.PROMOTE_DEFERRED, reason)
+    assert world.refs["/c1"].attribution is None
 
 
 def test_a_cursor_that_rolled_over_to_the_target_is_promoted() -> None:
     world = World().to(S.PROMOTE)
     tell_of(world, "/c1", LedgerOutcome.ROLLED_OVER, new_id=2**32 + 5, attribution="new")
     assert (world.task("/c1").stage, world.task("/c1").target_id) == (L.PROMOTED_VIA_ROLLOVER, 2**32 + 5)
-
-
-def test_a_cursor_that_advanced_since_the_copy_is_copied_again() -> None:
-    world = World().to(S.PROMOTE)
-    ledger_id = world.refs["/c1"].ledger_id
-    world.refs["/c1"].content = world.clusters["old"].ledgers[ledger_id].content = "/c1, further"
-    tell_of(world, "/c1", LedgerOutcome.ADVANCED)
-    assert world.task("/c1").awaiting is SwitchAction.DELETE_COPY
-    world.work()
-    assert world.task("/c1").stage is L.PROMOTED
-    assert world.clusters["new"].ledgers[ledger_id].content == "/c1, further"
-
-
-def test_a_cursor_that_always_advances_is_deferred() -> None:
-    world = World().to(S.PROMOTE)
-    for _ in range(3):
-        while world.task("/c1").awaiting is not SwitchAction.PROMOTE:
-            world.work(limit=1)
-        tell_of(world, "/c1", LedgerOutcome.ADVANCED)
-    assert world.task("/c1").stage is L.PROMOTE_DEFERRED
 
 
 def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
@@ -161,16 +136,15 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
 
 @pytest.mark.parametrize("outcome", [LedgerOutcome.COPIED, LedgerOutcome.EXISTS])
 @pytest.mark.parametrize("which", ["source", "target"])
-def test_an_answer_that_names_another_ledger_is_refused_and_asked_again(outcome: LedgerOutcome, which: str) -> None:
+def test_an_answer_that_names_another_ledger_is_refused_and_its_own_stays_behind(
+    outcome: LedgerOutcome, which: str
+) -> None:
     world = World().to(S.BUILD)
     task = world.task("/c1")
     facts = world.facts("old", task.ledger_id)
     found = {"source": facts, "target": facts} | {which: replace(facts, ledger_id=99)}
     said = tell_of(world, "/c1", outcome, **found)
     assert (said[0].verdict, "names ledger" in said[0].sentence) == (SwitchVerdict.REJECT, True)
-    assert world.task("/c1").stage is L.COPYING
-    for _ in range(world.limits.retries):
-        tell_of(world, "/c1", outcome, **found)
     assert world.task("/c1").stage is L.BUILD_FAILED
 
 
@@ -179,7 +153,7 @@ def test_a_copy_of_an_open_source_is_not_built() -> None:
     facts = world.facts("old", world.task("/c1").ledger_id)
     opened = replace(facts, state=LedgerState.OPEN)
     tell_of(world, "/c1", LedgerOutcome.COPIED, source=opened, target=facts)
-    assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.COPYING, SwitchAction.DELETE_COPY)
+    assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.BUILD_FAILED, SwitchAction.NONE)
 
 
 def one_ledger_twice() -> World:
@@ -209,14 +183,8 @@ def test_their_one_ledger_is_deleted_when_neither_needs_it(stage: SwitchStage) -
     assert world.is_at(stage)
 
 
-def test_the_copy_of_one_is_not_deleted_under_the_other() -> None:
-    """Both are built, the cursor moved on, and the schema still needs the copy."""
-    world = one_ledger_twice().to(S.PROMOTE)
-    tell_of_kind(world, "/c1", LedgerOutcome.ADVANCED)
-    assert SwitchVerdict.DELETE_OWN_COPY not in [o.verdict for o in world.orders]
-
-
-def tell_of_kind(world: World, path: str, outcome: LedgerOutcome) -> None:
-    task = world.task(path)
-    world.orders = [o for o in world.orders if o.task is None or o.task.key != task.key]
-    world.tell(LedgerResult(task.ledger_id, task.op, outcome))
+def test_an_order_says_that_the_other_kind_needs_the_copy() -> None:
+    """The executor then does not delete it to make it again."""
+    world = one_ledger_twice().to(S.HOLD)
+    shared = {s.task.paths[0]: "shared" in s.details for s in world.said if s.task and s.verdict in ORDERS}
+    assert shared == {"/c1": True, "/s2": True, "/c2": False, "/s1": False}
