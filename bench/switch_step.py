@@ -16,7 +16,7 @@ from policies.switching import SwitchingPolicy, SwitchingSettings, SwitchingStat
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
 from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import CopyIntent, LedgerState
+from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
 from policies.switching.references import LedgerKind
 from policies.switching.state import (
@@ -72,13 +72,12 @@ def _measure(ledgers: int, results: int, steps: int) -> float:
 
 
 def _state(ledgers: int) -> SwitchingState:
-    """A third is copied, and the next ones are being copied; each ordered one has its intent."""
+    """A third is copied, and the next ones are being copied."""
     tasks = tuple(_task(n, ledgers) for n in range(ledgers))
     entries = tuple(
         RegistryEntry(name, f"zk://{name}", f"id-of-{name}", "/ledgers", status)
         for name, status in (("new", ClusterStatus.STANDBY), ("old", ClusterStatus.ACTIVE))
     )
-    journal = tuple(CopyIntent(t.ledger_id, "id-of-old", "id-of-new", NOW_MS - 1000) for t in tasks[: ledgers // 3])
     switch = Switch(
         source="old", target="new", stage=SwitchStage.BUILD, epoch=1, started_ms=NOW_MS - 9000, target_floor=2**40,
         live_ms=NOW_MS - 8000, rollback_until_ms=NOW_MS + 10**7, cleanup_from_ms=NOW_MS + 10**9, tasks=tasks,
@@ -91,7 +90,7 @@ def _state(ledgers: int) -> SwitchingState:
         for name, hob in (("new", 256), ("old", None))
     )  # fmt: skip
     return SwitchingState(
-        bootstrap="old", entries=entries, epoch=1, directive=Directive(1, "new"), switch=switch, journal=journal,
+        bootstrap="old", entries=entries, epoch=1, directive=Directive(1, "new"), switch=switch,
         lease=OrchestratorLease(1, "bench", NOW_MS + 10**9), clusters=clusters, ops=ledgers, sequence=NOW_MS - 10**6,
         inventory=InventorySummary(NOW_MS - 5000, {"old": ledgers}, (), ledgers),
     )  # fmt: skip
@@ -104,7 +103,10 @@ def _task(number: int, ledgers: int) -> LedgerTask:
     elif number < 2 * ledgers // 3:
         stage, awaiting = LedgerStage.COPYING, SwitchAction.COPY
     path = f"/managed-ledgers/tenant/namespace/persistent/a-topic-with-a-name-{number}/subscription"
-    return LedgerTask(number, LedgerKind.CURSOR, (path,), stage, awaiting, op=number, cleared=True)
+    return LedgerTask(
+        number, LedgerKind.CURSOR, (path,), stage, awaiting, op=number, cleared=True,
+        copied=stage is not LedgerStage.PENDING,
+    )  # fmt: skip
 
 
 def _copied(number: int, at_ms: int) -> Observation:

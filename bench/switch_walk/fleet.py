@@ -135,13 +135,6 @@ class Fleet(World):
             return answer(LedgerOutcome.EXISTS)
         return super()._copy(task, source, target)
 
-    def provenance(self, cluster: str, ledger_id: int) -> str | None:
-        """The provenance by the executor's journal: its own copies under their ids, all other ledgers are foreign."""
-        switch, held = self.state.switch, self.clusters[cluster].ledgers[ledger_id]
-        source = self.state.cluster(switch.source) if switch is not None and switch.target == cluster else None
-        is_ours = held.by_headgate and ledger_id not in self.new_ids.values()
-        return (source.instance_id or "") if is_ours and source is not None else ""
-
     # --- brokers
 
     def in_force(self) -> Directive | None:

@@ -6,32 +6,28 @@ from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalConflictError, CopyRecord
 from connectors.bookkeeper.ledgers import FoundLedgers
-from policies.switching.ledgers import CopyIntent, Ledger
+from policies.switching.ledgers import Ledger
 
 NOT_OURS = ""
 
 
-def confirm_provenance(
-    found: FoundLedgers, journal: CopyJournal
-) -> tuple[dict[int, Ledger], dict[int, CopyIntent], dict[int, CopiedLedger]]:
-    """Return the ledgers of a target with their confirmed provenance, the journalled intents, and the proved copies.
+def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopiedLedger]]:
+    """Return the ledgers of a target with their confirmed provenance, and the proved copies.
 
     It costs one request for each ledger with a provenance property.
 
     Raises:
         CopyJournalError: the journal cannot be read.
     """
-    ledgers, intents, proved = {}, {}, {}
+    ledgers, proved = {}, {}
     for ledger_id, ledger in found.facts.items():
         mark = found.provenances.get(ledger_id)
         record = None if mark is None else _find(journal, ledger_id)
         is_ours = record is not None and record.provenance == mark
         ledgers[ledger_id] = structs.replace(ledger, provenance=record.source if record and is_ours else NOT_OURS)
-        if record is not None:
-            intents[ledger_id] = CopyIntent(ledger_id, record.source, record.target, record.at_ms)
         if record is not None and is_ours and record.copied is not None:
             proved[ledger_id] = record.copied
-    return ledgers, intents, proved
+    return ledgers, proved
 
 
 def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozenset[int]:

@@ -135,13 +135,13 @@ class _SnapshotReader:
             return seen
         journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
-            ledgers, intents, proved = confirm_provenance(found, journal)
+            ledgers, proved = confirm_provenance(found, journal)
         except CopyJournalError as error:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
         facts = {ledger_id: _add_digest(ledger, proved.get(ledger_id)) for ledger_id, ledger in ledgers.items()}
         sources = {i: _add_digest(ledger, proved.get(i), ledger.created_ms) for i, ledger in seen.source_facts.items()}
-        return replace(seen, existing=replace(existing, facts=facts), source_facts=sources, journal=intents)
+        return replace(seen, existing=replace(existing, facts=facts), source_facts=sources)
 
     def _add_deleted(
         self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, missing: Iterable[int]

@@ -86,12 +86,6 @@ class BlockMap(Generic[Key, Value, Tag]):
             inside = self._inside(place)
             yield from (inside[key] for key in sorted(inside))
 
-    def iterate_from(self, first: Key) -> Iterator[Value]:
-        """Return the values from a key on, in the order of their keys."""
-        for place in range(self._place(first), max(1, len(self._blocks))):
-            inside = self._inside(place)
-            yield from (inside[key] for key in sorted(inside) if not key < first)
-
     def get(self, key: Key) -> Value | None:
         """Return the value of a key."""
         return self._inside(self._place(key)).get(key)

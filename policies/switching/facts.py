@@ -6,10 +6,8 @@ No other module joins read models. Nothing is decided or written here.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from policies.switching.blocks import BlockMap
 from policies.switching.clusters import IdMark, raise_marks
 from policies.switching.id_generators import IdGenerator
-from policies.switching.ledgers import CopyIntent
 from policies.switching.plan import LedgerPlan
 from policies.switching.precheck.snapshot import id_floor
 from policies.switching.references import ANY_CLUSTER, Reference, find_owner
@@ -18,8 +16,6 @@ from policies.switching.state import (
     FAILED,
     BrokerReport,
     ClusterStatus,
-    JournalKey,
-    LedgerTask,
     Switch,
     SwitchAction,
     SwitchingState,
@@ -29,11 +25,10 @@ from policies.switching.state import (
 
 @dataclass(frozen=True, slots=True)
 class SwitchFacts:
-    """The facts as of now. `plan` and `journal` are live objects, so a judge ends before they change."""
+    """The facts as of now. `plan` is a live object, so a judge ends before it changes."""
 
     state: SwitchingState
     plan: LedgerPlan
-    journal: BlockMap[JournalKey, CopyIntent, str]
     limits: SwitchLimits
     now_ms: int
 
@@ -196,17 +191,6 @@ class SwitchFacts:
     def owner(self, reference: Reference) -> str | None:
         """The cluster that holds a reference's ledger."""
         return find_owner(reference, self.state.bootstrap)
-
-    def intent(self, task: LedgerTask) -> CopyIntent | None:
-        """The journalled intent to create a ledger's copy in the switch's target, as it is planned now."""
-        return self.journal.get((self.target_instance, task.ledger_id, task.remap))
-
-    def intent_to_copy(self, task: LedgerTask) -> CopyIntent | None:
-        """The intent to journal now: an older intent for the same copy stays."""
-        known, source, target = self.intent(task), self.instance(self.switch.source), self.instance(self.switch.target)
-        if source is None or target is None or (known and known.source == source):
-            return known
-        return CopyIntent(task.ledger_id, source, target, self.now_ms, task.remap)
 
     @property
     def inventory_is_old(self) -> bool:

@@ -1,8 +1,8 @@
 """Ledgers, and whether the ledgers of two clusters with one id are the same ledger.
 
 Equal length and last entry id prove nothing: ledgers with one entry collide. A ledger in the target is *ours* only if
-its copy was journalled before it was created, from the same source. Every other one is foreign, and never touched. If
-an executor has compared the ledger with its journal, that result decides; else the times do.
+its copy was journalled before it was created, from the same source. The executor keeps this journal, and compares each
+ledger with it. Every other ledger is foreign, and never touched.
 """
 
 from bisect import bisect_left
@@ -46,21 +46,6 @@ class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
     """Instance id of the cluster from which an executor copied it, by the executor's journal; empty: it is no copy."""
 
 
-class CopyIntent(Struct, array_like=True, frozen=True):
-    """A journalled intent to create a ledger, written before it was created."""
-
-    ledger_id: int
-    """The id in the source; the copy has the same one, unless it gets a new id in the target."""
-    source: str
-    """Instance id of the cluster it is copied from."""
-    target: str
-    """Instance id of the cluster it is created in."""
-    at_ms: InstantMs
-    """When the intent was first journalled."""
-    remap: bool = False
-    """Whether the copy gets a new id, which only the executor's journal has. The old id is then free in the target."""
-
-
 class HitClass(ClosedEnum):
     """The class of a ledger that exists in the target under an id to import."""
 
@@ -83,19 +68,9 @@ def same_ledger(source: Ledger, target: Ledger) -> bool:
     )
 
 
-def is_ours(target: Ledger, intent: CopyIntent | None, source_instance: str, target_instance: str) -> bool:
-    """Whether Headgate made a ledger: by a journalled intent for these clusters, older than the ledger itself.
-
-    An executor's answer decides, because it needs no two clocks to agree. Without one, a ledger whose time of creation
-    is unknown could be older than the intent, so it is not ours.
-    """
-    if intent is None or (intent.ledger_id, intent.source, intent.target) != (
-        target.ledger_id, source_instance, target_instance,
-    ):  # fmt: skip
-        return False
-    if target.provenance is not None:
-        return target.provenance == source_instance
-    return target.created_ms is not None and target.created_ms >= intent.at_ms
+def is_ours(target: Ledger, source_instance: str) -> bool:
+    """Whether Headgate copied a ledger from this source; it did not if the executor has not compared it."""
+    return bool(source_instance) and target.provenance == source_instance
 
 
 def has_id(ids: Sequence[int], ledger_id: int) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.switching.blocks import BLOCK_SIZE, BlockMap
 from policies.switching.clusters import mark_written
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.emit.drafts import draft_decision
@@ -28,8 +27,6 @@ from policies.switching.judge.changes import (
     DecisionDraft,
     DirectBrokers,
     DropTask,
-    ForgetIntent,
-    JournalIntent,
     OrderLedger,
     PutTask,
     Reject,
@@ -41,18 +38,15 @@ from policies.switching.judge.changes import (
 )
 from policies.switching.judge.invariants import TransitionResult, breaches
 from policies.switching.judge.stages import advance
-from policies.switching.ledgers import CopyIntent
 from policies.switching.plan import LedgerPlan, load_plan, stage_counts
 from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
     Directive,
-    JournalBlock,
     LedgerStage,
     LedgerTask,
     SwitchAction,
     SwitchingState,
-    SwitchStage,
 )
 
 _STAGES = {
@@ -64,7 +58,7 @@ _STAGES = {
 
 
 class Transition:
-    """The state during a step, with its plan and journal as they change.
+    """The state during a step, with its plan as it changes.
 
     Args:
         state: the state before.
@@ -79,13 +73,10 @@ class Transition:
         self.plan = load_plan(state.switch)
         self.drafts: list[DecisionDraft] = []
         """The decisions that follow from the present event."""
-        self._set_journal(state.journal, state.journal_blocks)
-        # An older version kept a large journal loose.
-        self._journal_changed = len(state.journal) > BLOCK_SIZE
 
     def facts(self) -> SwitchFacts:
         """Join the read models as of now."""
-        return SwitchFacts(self.state, self.plan, self._journal, self.limits, self.now_ms)
+        return SwitchFacts(self.state, self.plan, self.limits, self.now_ms)
 
     def apply(self, changes: Iterable[Change]) -> bool:
         """Write changes and draft their decisions. Returns whether there was any change.
@@ -101,10 +92,7 @@ class Transition:
         return bool(judged)
 
     def packed(self) -> SwitchingState:
-        """Return the state with plan and journal packed again."""
-        if self._journal_changed:
-            journal, blocks = self._journal.packed()
-            self._update({"journal": journal, "journal_blocks": blocks})
+        """Return the state with its plan packed again."""
         if self.state.switch is not None and self.plan.changed:
             self._update_switch(self.plan.packed())
         return self.state
@@ -138,11 +126,6 @@ class Transition:
                 self.plan.drop(key)
             case OrderLedger(task, _, SwitchAction() as action):
                 self._order(task, action)
-            case JournalIntent(task):
-                self._journal_intent(task)
-            case ForgetIntent(task):
-                self._journal.drop((self.facts().target_instance, task.ledger_id, task.remap))
-                self._journal_changed = True
             case SettlePlan():
                 self._settle_plan()
 
@@ -172,38 +155,15 @@ class Transition:
             self._update_switch({"epoch": epoch})
 
     def _order(self, task: LedgerTask, action: SwitchAction) -> None:
-        stage = _STAGES.get(action, task.stage)
-        if action is SwitchAction.COPY:
-            self._journal_intent(task)
-        self.plan.put(replace(task, stage=stage, awaiting=action, op=self._next_op()))
-
-    def _journal_intent(self, task: LedgerTask) -> None:
-        facts = self.facts()
-        intent = facts.intent_to_copy(task)
-        if intent is not None and intent is not facts.intent(task):
-            self._journal.put(intent)
-            self._journal_changed = True
+        stage, copied = _STAGES.get(action, task.stage), task.copied or action is SwitchAction.COPY
+        self.plan.put(replace(task, stage=stage, awaiting=action, copied=copied, op=self._next_op()))
 
     def _settle_plan(self) -> None:
-        """Reduce the plan of a switch that is over to counts: a plan of 100,000 ledgers weighs 8 MB in each batch.
-
-        Once the switch is done, its copies belong to the target. Their intents are dropped, so that no later switch
-        takes such a ledger for a copy that may be deleted.
-        """
+        """Reduce the plan of a switch that is over to counts: a plan of 100,000 ledgers weighs 8 MB in each batch."""
         self._update_switch(self.plan.packed())
         self._update_switch({"settled": dict(sorted(stage_counts(self.facts().switch).items()))})
         self.plan = LedgerPlan()
         self.plan.changed = True
-        if self.facts().switch.stage is not SwitchStage.DONE:
-            return
-        instance = self.facts().instance(self.facts().switch.target)
-        self._set_journal([intent for intent in self._journal if intent.target != instance])
-        self._journal_changed = True
-
-    def _set_journal(self, intents: Iterable[CopyIntent], blocks: Iterable[JournalBlock] = ()) -> None:
-        self._journal = BlockMap(
-            CopyIntent, lambda i: (i.target, i.ledger_id, i.remap), lambda i: i.target, intents, blocks
-        )
 
 
 def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[DecisionDraft, ...]:
@@ -260,7 +220,7 @@ def _check(transition: Transition) -> None:
     facts, plan = transition.facts(), transition.plan
     touched = [t for i in sorted(plan.touched) if (t := plan.get(i)) is not None]
     plan.touched = set()
-    found = list(breaches(TransitionResult(facts.state, touched, transition.drafts, facts.intent, facts.now_ms)))
+    found = list(breaches(TransitionResult(facts.state, touched, transition.drafts, facts.now_ms)))
     if not found:
         return
     transition.drafts = [d for d in transition.drafts if d.verdict not in ORDERS]

@@ -12,7 +12,7 @@ from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
 from policies.switching.blocks import PackedBlock
 from policies.switching.clusters import ClusterSnapshot, IdMark
-from policies.switching.ledgers import CopyIntent, Ledger
+from policies.switching.ledgers import Ledger
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.references import LedgerKind, Reference, StayingLedgers
 from policies.units import InstantMs
@@ -107,6 +107,8 @@ class SwitchAction(StrEnum):
     STATUS_NEW = "status_new"
     GIVEN_UP = "given_up"
     """No order: it failed too often, and is left for an operator."""
+    SETTLED = "settled"
+    """No order any more: nothing of it is left to do."""
 
 
 class ClusterStatus(ClosedEnum):
@@ -153,6 +155,8 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     reverted_op: int = 0
     reason: str = ""
     """Why it stays behind; empty if nothing went wrong."""
+    copied: bool = False
+    """Whether a copy was ordered or found, and not deleted since: the target may have it."""
 
     @property
     def key(self) -> int:
@@ -163,10 +167,6 @@ class LedgerTask(Struct, array_like=True, frozen=True):
 PlanTag = tuple[LedgerStage, SwitchAction]
 """The stage and the open order, by which the ledgers of a plan are counted."""
 PlanBlock = PackedBlock[int, PlanTag]
-JournalKey = tuple[str, int, bool]
-"""The key of an intent: instance id of the target, the ledger's id in the source, whether it gets a new id."""
-JournalBlock = PackedBlock[JournalKey, str]
-"""Intents are counted by their target."""
 
 
 def plan_key(ledger_id: int, kind: LedgerKind) -> int:
@@ -397,8 +397,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     checks: tuple[PrecheckResult, ...] = ()
     inventory: InventorySummary | None = None
     switch: Switch | None = None
-    journal: tuple[CopyIntent, ...] = ()
-    """Intents of copies that were not deleted, sorted by key; `journal_blocks` has those of a large journal."""
     deleted: tuple[DeletedIds, ...] = ()
     commands: tuple[str, ...] = ()
     """The idempotency keys of the last commands, oldest first."""
@@ -414,8 +412,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     alerts: AlertBook = AlertBook()
     removed: tuple[str, ...] = ()
     """Names that were unregistered and are still in the registry, sorted."""
-    journal_blocks: tuple[JournalBlock, ...] = ()
-    """A large journal, in the order of its keys."""
     marks: tuple[IdMark, ...] = ()
     """The highest ids of each cluster, sorted by instance id."""
     directed_ms: InstantMs = NEVER

@@ -91,20 +91,6 @@ class DropTask:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalIntent:
-    """The intent to copy a ledger is journalled, before an executor creates the copy."""
-
-    task: LedgerTask
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetIntent:
-    """Headgate's copy is gone: a ledger that appears under its id from now on is foreign."""
-
-    task: LedgerTask
-
-
-@dataclass(frozen=True, slots=True)
 class OrderLedger:
     """An executor is ordered to do something with a ledger; its result quotes the order's number."""
 
@@ -163,8 +149,8 @@ class WriteStatus:
 
 
 Change = (
-    DecisionDraft | Count | Reject | Update | UpdateSwitch | Advance | SettlePlan | PutTask | DropTask | JournalIntent
-    | ForgetIntent | OrderLedger | DirectBrokers | AdvanceIds | WriteRegistry | RemoveRegistry | TakeInventory
+    DecisionDraft | Count | Reject | Update | UpdateSwitch | Advance | SettlePlan | PutTask | DropTask
+    | OrderLedger | DirectBrokers | AdvanceIds | WriteRegistry | RemoveRegistry | TakeInventory
     | WriteStatus
 )  # fmt: skip
 

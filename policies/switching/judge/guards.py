@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from policies.switching import clusters
 from policies.switching.facts import SwitchFacts, moved_ms
 from policies.switching.id_generators import MAX_HOB, hob_beyond, remedy_beyond
-from policies.switching.ledgers import CopyIntent, Ledger, has_id, is_ours, same_ledger
+from policies.switching.ledgers import Ledger, has_id, is_ours, same_ledger
 from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
 from policies.switching.watch import describe_brokers, deviations
@@ -297,9 +297,9 @@ def order_holds(facts: SwitchFacts) -> Refusal:
 # --- ledgers (rows 8 to 16)
 
 
-def import_is_disjoint(found: Ledger | None, intent: CopyIntent | None, source: str, target: str) -> Refusal:
+def import_is_disjoint(found: Ledger | None, source: str) -> Refusal:
     """INV-1: the id is absent in the target, or the ledger there is our own copy."""
-    free = found is None or is_ours(found, intent, source, target)
+    free = found is None or is_ours(found, source)
     return None if free else "the target has a foreign ledger of this id"
 
 

@@ -15,7 +15,8 @@ from policies.switching.state import REVERSIBLE, UNDONE, Switch, SwitchAction, S
 _ANSWER_MS = 600_000
 """The bound of an inventory or of an answer: both take minutes at most, with the largest fleets that were measured."""
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
-_OPEN = tuple(a for a in SwitchAction if a not in (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.INVENTORY))
+_NOT_OPEN = (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.INVENTORY)
+_OPEN = tuple(action for action in SwitchAction if action not in _NOT_OPEN)
 _LEFT_THERE = UNDONE | {SwitchStage.REJECTED}
 
 

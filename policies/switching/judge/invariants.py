@@ -4,7 +4,7 @@ A breach halts the switch, raises an alert with its evidence, and suppresses eve
 Rules: docs/design/switching.md, Invariants.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge.changes import DecisionDraft
-from policies.switching.ledgers import CopyIntent, has_id
+from policies.switching.ledgers import has_id
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
 
 _MOVING = frozenset(
@@ -55,8 +55,6 @@ class TransitionResult:
     tasks: Sequence[LedgerTask]
     """The ledgers that changed. The others were checked when they changed."""
     drafts: Sequence[DecisionDraft]
-    intents: Callable[[LedgerTask], CopyIntent | None]
-    """Returns the journalled intent to create a ledger's copy in the switch's target."""
     now_ms: int
 
 
@@ -165,8 +163,8 @@ def _check_deletes(after: TransitionResult) -> Iterator[Breach]:
             continue
         if draft.verdict is SwitchVerdict.DELETE_OLD and task.promoted_op <= task.reverted_op:
             yield Breach(Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted")
-        if draft.verdict is SwitchVerdict.DELETE_OWN_COPY and after.intents(task) is None:
-            yield Breach(Invariant.OWN_DELETES, f"the copy of ledger {task.ledger_id} is not in the journal")
+        if draft.verdict is SwitchVerdict.DELETE_OWN_COPY and not task.copied:
+            yield Breach(Invariant.OWN_DELETES, f"no copy of ledger {task.ledger_id} was ever ordered")
 
 
 def _check_lease(after: TransitionResult) -> Iterator[Breach]:

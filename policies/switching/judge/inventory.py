@@ -13,7 +13,6 @@ from policies.switching.judge.changes import (
     Change,
     DecisionDraft,
     DropTask,
-    JournalIntent,
     PutTask,
     UpdateSwitch,
     draft_ledger,
@@ -59,9 +58,9 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]
         sentence = f"ledger {task.ledger_id} is {stage.value}"
         yield draft_ledger(moved, SwitchVerdict.LEDGER, SwitchReason.ROLLED_OVER, sentence)
     planned = _find_unplanned(facts, seen, dropped)
-    instances = (facts.source_instance, facts.target_instance)
+    source = facts.source_instance
     for task in planned:
-        yield from _plan_ledger(facts, task, seen, instances)
+        yield from _plan_ledger(facts, task, seen, source)
     if switch.stage is SwitchStage.LIVE_DUAL_READ:
         count = len(facts.plan) - len(dropped) + len(planned)
         sentence = f"{counted_with(count, 'ledger', 'is', 'are')} to move to {switch.target}"
@@ -89,8 +88,7 @@ def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> It
     for (ledger_id, kind), named in sorted(paths.items()):
         # A clean-up that had begun may have deleted it from the source: then nothing may be taken back.
         stage = LedgerStage.PROMOTED if switch.cleanup_ms < 0 else LedgerStage.DELETE_INTENT
-        task = LedgerTask(ledger_id, kind, tuple(sorted(named)), stage, cleared=True, promoted_op=1)
-        yield JournalIntent(task)
+        task = LedgerTask(ledger_id, kind, tuple(sorted(named)), stage, cleared=True, promoted_op=1, copied=True)
         yield PutTask(task, numbered=True)
     yield UpdateSwitch({"recovering_ms": NEVER, "awaiting": SwitchAction.NONE})
     count = counted_with(len(paths), "ledger", "is", "are")
@@ -148,24 +146,18 @@ def _find_unplanned(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[in
     ]
 
 
-def _plan_ledger(
-    facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, instances: tuple[str, str]
-) -> Iterator[Change]:
-    """Check INV-1 and INV-6 for one ledger. The caller looks up the instance ids once, for up to a million ledgers."""
+def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, source: str) -> Iterator[Change]:
+    """Check INV-1 and INV-6 for one ledger. The caller looks up the instance id once, for up to a million ledgers."""
     if task.kind in facts.limits.remapped:
         # A cursor's owner makes its new ledger itself, so there is nothing to copy.
         stage = LedgerStage.BUILT if task.kind is LedgerKind.CURSOR else LedgerStage.PENDING
         yield PutTask(replace(task, stage=stage, cleared=True, remap=True))
         return
-    source, target = instances
-    found, intent = seen.existing.get(task.ledger_id), facts.journal.get((target, task.ledger_id, task.remap))
-    if found is not None and found.provenance == source:
-        # The executor's own journal has the intent: ours may have been lost with the state.
-        intent = facts.intent_to_copy(task)
-        yield JournalIntent(task)
-    if why := guards.import_is_disjoint(found, intent, source, target):
+    found = seen.existing.get(task.ledger_id)
+    if why := guards.import_is_disjoint(found, source):
         yield from refuse_import(facts, task, SwitchReason.FOREIGN_ID, why)
     elif why := guards.id_was_not_deleted(facts, task.ledger_id):
         yield from refuse_import(facts, task, SwitchReason.DELETED_ID, why)
     else:
-        yield PutTask(replace(task, cleared=found is None or is_ours(found, intent, source, target)))
+        is_copied = found is not None and is_ours(found, source)
+        yield PutTask(replace(task, cleared=found is None or is_copied, copied=is_copied))

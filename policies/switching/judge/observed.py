@@ -25,7 +25,9 @@ from policies.switching.judge.holds import needs_inventory
 from policies.switching.state import OrchestratorLease, SwitchAction, SwitchStage
 
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
-_WITHOUT_LEDGER = frozenset({SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, *_STATUSES})
+_WITHOUT_LEDGER = frozenset(
+    {SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, *_STATUSES}
+)
 
 
 def judge_lease(facts: SwitchFacts, new: OrchestratorLease) -> Iterator[Change]:

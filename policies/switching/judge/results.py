@@ -15,7 +15,6 @@ from policies.switching.judge import guards
 from policies.switching.judge.changes import (
     Change,
     Count,
-    ForgetIntent,
     PutTask,
     Reject,
     TakeInventory,
@@ -29,7 +28,7 @@ from policies.switching.references import LedgerKind
 from policies.switching.state import DeletedIds, LedgerStage, LedgerTask, SwitchAction, SwitchStage
 
 _ONLY_FROM_CURSORS = frozenset({LedgerOutcome.ADVANCED, LedgerOutcome.ROLLED_OVER})
-_IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP})
+_IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED})
 
 
 def judge_result(facts: SwitchFacts, result: LedgerResult) -> Iterator[Change]:
@@ -107,17 +106,17 @@ def _get_copy(task: LedgerTask, result: LedgerResult) -> tuple[Ledger | None, in
 
 
 def _exists(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    source, target, intent = facts.source_instance, facts.target_instance, facts.intent(task)
+    source = facts.source_instance
     found, target_id = _get_copy(task, result)
     if found is None:
         return _copy_failed(facts, task, result)
-    if why := guards.import_is_disjoint(found, intent, source, target):
+    if why := guards.import_is_disjoint(found, source):
         return refuse_import(facts, task, SwitchReason.FOREIGN_ID, why)
     if result.source is None or not same_ledger(result.source, found):
         partial, why = replace(task, target_id=target_id), "our earlier copy is not complete"
         return _fail(partial, LedgerStage.BUILD_FAILED, SwitchReason.OURS_PARTIAL, why)
-    # `cleared` comes from the journal and not from the guard, so that a wrong guard shows as a breach of INV-1.
-    fields: dict[str, object] = {"cleared": is_ours(found, intent, source, target), "target_id": target_id}
+    # `cleared` comes from the provenance and not from the guard, so that a wrong guard shows as a breach of INV-1.
+    fields: dict[str, object] = {"cleared": is_ours(found, source), "target_id": target_id}
     return _settle(task, LedgerStage.BUILT, SwitchReason.OURS_COMPLETE, "our earlier copy is complete", **fields)
 
 
@@ -141,10 +140,9 @@ def _copy_failed(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) ->
 
 
 def _copy_deleted(_facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
-    yield ForgetIntent(task)
     # An earlier version also ordered a copy deleted to make it again.
     stage = LedgerStage.PENDING if task.stage is LedgerStage.COPYING else task.stage
-    yield from _settle(task, stage, SwitchReason.DELETED, "our copy is deleted")
+    yield from _settle(task, stage, SwitchReason.DELETED, "our copy is deleted", copied=False)
 
 
 def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:

@@ -6,7 +6,6 @@ observations made for that ledger.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -40,7 +39,6 @@ from policies.switching.state import (
     UNDELETED,
     ClusterStatus,
     LedgerStage,
-    LedgerTask,
     SwitchAction,
     SwitchStage,
 )
@@ -49,7 +47,7 @@ from policies.units import counted_with, name_some
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
-_ANY_ACTION = tuple(action for action in SwitchAction if action is not SwitchAction.NONE)
+_OPEN = tuple(action for action in SwitchAction if action not in (SwitchAction.NONE, SwitchAction.SETTLED))
 _NOT_TAKEN_BACK = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
@@ -283,27 +281,18 @@ def _end_rollback(facts: SwitchFacts) -> Advance:
 
 
 def _delete_copies(facts: SwitchFacts) -> Iterator[Change]:
-    """Delete our copies of reverted ledgers once the window is over; then settle the plan."""
+    """Delete our copies of reverted ledgers once the window is over (INV-7); then settle the plan."""
     free = facts.limits.max_deletions - facts.plan.count_ordered(SwitchAction.DELETE_COPY)
     if free <= 0 or not facts.plan.count(LedgerStage.REVERTED) or guards.window_elapsed(facts):
         return
-    found = list(islice(_find_copies(facts), free))
+    found = facts.plan.idle(free, LedgerStage.REVERTED)
     for task in found:
-        yield OrderLedger(task, SwitchReason.WINDOW_ELAPSED, SwitchAction.DELETE_COPY)
-    if not found and not facts.plan.count_ordered(*_ANY_ACTION) and not facts.plan.count(*_NOT_TAKEN_BACK):
+        if task.copied and not guards.nobody_shares_the_copy(facts, task):
+            yield OrderLedger(task, SwitchReason.WINDOW_ELAPSED, SwitchAction.DELETE_COPY)
+        else:
+            yield PutTask(replace(task, awaiting=SwitchAction.SETTLED))
+    if not found and not facts.plan.count_ordered(*_OPEN) and not facts.plan.count(*_NOT_TAKEN_BACK):
         yield SettlePlan()
-
-
-def _find_copies(facts: SwitchFacts) -> Iterator[LedgerTask]:
-    """Find copies by the journal (INV-7). The journal has only copies that may exist; the plan is much longer."""
-    instance = facts.target_instance
-    for intent in facts.journal.iterate_from((instance, -1, False)):
-        if intent.target != instance:
-            return
-        for task in facts.plan.tasks_of(intent.ledger_id):
-            is_idle = task.stage is LedgerStage.REVERTED and task.awaiting is SwitchAction.NONE
-            if is_idle and task.remap == intent.remap and not guards.nobody_shares_the_copy(facts, task):
-                yield task
 
 
 # --- clean-up (rows 20 to 22)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import IdGenerator
-from policies.switching.ledgers import NO_LEDGER, CopyIntent, HitClass, Ledger, is_ours, same_ledger
+from policies.switching.ledgers import NO_LEDGER, HitClass, Ledger, is_ours, same_ledger
 from policies.switching.references import LedgerKind, Reference, StayingLedgers, find_owner, with_ledger
 
 
@@ -52,8 +52,6 @@ class PrecheckSnapshot:
     existing: TargetLedgers | None
     source_facts: Mapping[int, Ledger] = field(default_factory=dict)
     """The source's ledgers that exist in the target as well, by id."""
-    journal: Mapping[int, CopyIntent] = field(default_factory=dict)
-    """The copies that Headgate began in the target, by id."""
     deleted: Set[int] = frozenset()
     """Ids that were deleted from the target."""
     staying: tuple[StayingLedgers, ...] = ()
@@ -120,7 +118,7 @@ def _classify(seen: PrecheckSnapshot, existing: TargetLedgers, ledger_id: int, *
     copy, source, target = existing.facts.get(ledger_id), seen.source.instance_id, seen.target.instance_id
     if copy is None or source is None or target is None:
         return HitClass.FOREIGN
-    if not is_ours(copy, seen.journal.get(ledger_id), source, target):
+    if not is_ours(copy, source):
         return HitClass.FOREIGN
     original = seen.source_facts.get(ledger_id)
     is_complete = original is not None and same_ledger(original, copy)

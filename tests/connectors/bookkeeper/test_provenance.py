@@ -5,7 +5,7 @@ import pytest
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyJournalError
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.bookkeeper.provenance import NOT_OURS, confirm_provenance, deleted_from_target
-from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
+from policies.switching.ledgers import Ledger, LedgerState
 from tests.connectors.switching.memory_zookeeper import Server
 
 SOURCE, TARGET, LEDGER = "source-id", "target-id", 4_711
@@ -28,16 +28,15 @@ def found(mark: str | None) -> FoundLedgers:
 
 def test_a_ledger_with_the_mark_that_was_journalled_is_ours(journal: CopyJournal) -> None:
     record = journal.intend(LEDGER)
-    ledgers, intents, proved = confirm_provenance(found(record.provenance), journal)
+    ledgers, proved = confirm_provenance(found(record.provenance), journal)
     assert proved == {}, "its copy was not compared"
     assert ledgers[LEDGER].provenance == SOURCE
-    assert intents == {LEDGER: CopyIntent(LEDGER, SOURCE, TARGET, record.at_ms)}
 
 
 def test_a_proved_copy_is_told_with_its_digest(journal: CopyJournal) -> None:
     copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=5)
     record = journal.complete(journal.intend(LEDGER), copied)
-    assert confirm_provenance(found(record.provenance), journal)[2] == {LEDGER: copied}
+    assert confirm_provenance(found(record.provenance), journal)[1] == {LEDGER: copied}
 
 
 @pytest.mark.parametrize("mark", [None, f"{SOURCE}/forged", "", "another/token"])
@@ -47,8 +46,8 @@ def test_any_other_ledger_under_a_journalled_id_is_not(journal: CopyJournal, mar
 
 
 def test_a_mark_without_a_record_is_not_ours(journal: CopyJournal) -> None:
-    ledgers, intents, _ = confirm_provenance(found(f"{SOURCE}/token"), journal)
-    assert (ledgers[LEDGER].provenance, intents) == (NOT_OURS, {})
+    ledgers, _ = confirm_provenance(found(f"{SOURCE}/token"), journal)
+    assert ledgers[LEDGER].provenance == NOT_OURS
 
 
 def test_a_copy_of_another_source_is_not_ours(journal: CopyJournal, server: Server) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.id_generators import EMPTY_LONG, IdGenerator
 from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import CopyIntent, Ledger, LedgerState
+from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
 
@@ -55,10 +55,9 @@ def ledger(ledger_id: int, **more: Any) -> Ledger:
     return Ledger(ledger_id=ledger_id, **(facts | more))
 
 
-def intent(ledger_id: int, **more: Any) -> CopyIntent:
-    """The journalled intent to copy a ledger, written before its copy exists."""
-    facts: dict[str, Any] = {"source": "id-of-old", "target": "id-of-new", "at_ms": NOW_MS - 6000}
-    return CopyIntent(ledger_id=ledger_id, **(facts | more))
+def copied(ledger_id: int, **more: Any) -> Ledger:
+    """Headgate's copy of that ledger."""
+    return ledger(ledger_id, **({"provenance": "id-of-old"} | more))
 
 
 def found(*ledgers: Ledger, listed: bool = True, looked_up: Iterable[int] = ()) -> TargetLedgers:

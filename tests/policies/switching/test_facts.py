@@ -53,18 +53,3 @@ def test_ids_are_taken_by_the_source_by_references_and_by_what_was_deleted() -> 
     assert known.floor_of_ids(source, "new") == source.ceiling
     gone = DeletedIds("id-of-new", (1, source.ceiling + 5))
     assert facts(replace(HOLD.state, deleted=(gone,))).floor_of_ids(source, "new") == source.ceiling + 5
-
-
-def test_an_intent_stands_once_it_is_journalled_from_the_same_source() -> None:
-    known, task = facts(HOLD.state, now_ms=7), HOLD.task("/c1")
-    assert known.intent_to_copy(task) is known.intent(task) is not None
-    lost = facts(replace(HOLD.state, journal=()), now_ms=7)
-    made = lost.intent_to_copy(task)
-    assert lost.intent(task) is None
-    assert made is not None
-    assert (made.source, made.target, made.at_ms) == ("id-of-old", "id-of-new", 7)
-
-
-def test_no_intent_is_made_for_a_cluster_that_is_not_known() -> None:
-    nowhere = facts(replace(HOLD.state, journal=(), clusters=()))
-    assert nowhere.intent_to_copy(HOLD.task("/c1")) is None

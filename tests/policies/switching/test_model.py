@@ -140,8 +140,7 @@ class TwoClusters(RuleBasedStateMachine):
             and self.world.stage is not SwitchStage.DONE
         ):
             asked = any(o.task and o.task.ledger_id == ref.ledger_id for o in self.world.orders)
-            intent = any(i.ledger_id == ref.ledger_id and not i.remap for i in self.world.state.journal)
-            new.ledgers[ref.ledger_id] = Held("foreign", self.world.now_ms - (DAY_MS if asked or intent else 0))
+            new.ledgers[ref.ledger_id] = Held("foreign", self.world.now_ms - (DAY_MS if asked else 0))
 
     @rule(path=PATHS)
     def source_is_lost(self, path: str) -> None:

@@ -24,8 +24,7 @@ def test_ledgers_of_a_remapped_kind_get_new_ids() -> None:
         ref = world.refs[path]
         assert (ref.attribution, ref.ledger_id >= 2**32) == ("new", True)
         assert world.clusters["new"].ledgers[ref.ledger_id].content == ref.content
-    schema = world.task("/s1").ledger_id
-    assert [(i.ledger_id, i.remap) for i in world.state.journal] == [(schema, True)]
+    assert [task.paths for task in world.switch.tasks if task.copied] == [("/s1",)]
 
 
 def anew(stage: SwitchStage) -> World:
@@ -107,7 +106,6 @@ def test_after_a_rollback_references_have_their_old_ids_and_copies_under_new_one
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
     assert task.target_id not in world.clusters["new"].ledgers
-    assert world.state.journal == ()
     assert is_untouched(world, task.ledger_id)
 
 
@@ -143,14 +141,3 @@ def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(r
     world.later(15 * DAY_MS).tell(world.members_event())
     world.work()
     assert world.refs["/c1"].ledger_id in world.clusters["new"].ledgers
-
-
-@pytest.mark.parametrize(("remap", "stage"), [(False, L.BUILT), (True, L.FOREIGN_CONFLICT)])
-def test_the_strategy_of_another_time_is_no_record_of_a_copy(remap: bool, stage: LedgerStage) -> None:
-    world = World(SwitchLimits(copy_concurrency=8)).to(S.BUILD)
-    intents = world.state.journal
-    assert intents
-    world.state = replace(world.state, journal=tuple(replace(i, remap=remap) for i in intents))
-    source = world.facts("old", world.task("/s1").ledger_id)
-    tell_of(world, "/s1", LedgerOutcome.EXISTS, source=source, target=replace(source, created_ms=world.now_ms))
-    assert world.task("/s1").stage is stage

@@ -56,12 +56,13 @@ class HarmError(AssertionError):
 
 @dataclass
 class Held:
-    """A ledger in a cluster: its content, and whether headgate put it there."""
+    """A ledger in a cluster: its content, and from where headgate copied it, if it did."""
 
     content: str
     created_ms: int
     complete: bool = True
     by_headgate: bool = False
+    source: str = "id-of-old"
 
 
 @dataclass
@@ -285,8 +286,9 @@ class World:
         )
 
     def provenance(self, cluster: str, ledger_id: int) -> str | None:
-        """The provenance that an executor reports; this model leaves it unknown, so creation times decide."""
-        return None
+        """The provenance by the executor's journal: its own copies under their ids, all other ledgers are foreign."""
+        held = self.clusters[cluster].ledgers[ledger_id]
+        return held.source if held.by_headgate and ledger_id not in self.new_ids.values() else ""
 
     def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> OrchestratorLease:
         return OrchestratorLease(token, f"orchestrator-{token}", self.now_ms + valid_ms)
@@ -303,7 +305,6 @@ class World:
             source=one, target=other, references=self.references(), references_complete=True,
             references_ms=self.now_ms, bootstrap="old", existing=existing,
             source_facts={i: self.facts(source, i) for i in self.clusters[source].ledgers},
-            journal={i.ledger_id: i for i in self.state.journal if i.target == other.instance_id and not i.remap},
             deleted=frozenset(gone),
         )  # fmt: skip
         rules = PrecheckRules(policy=self.policy, validity_ms=600_000, remapped=self.limits.remapped)
@@ -368,17 +369,22 @@ class World:
         if task.ledger_id in new.deleted:
             raise HarmError(f"INV-6: {task.ledger_id} is created again in {target}")
         content = old.ledgers[task.ledger_id].content
-        new.ledgers[task.ledger_id] = Held(content, self.now_ms, by_headgate=True)
+        new.ledgers[task.ledger_id] = Held(
+            content, self.now_ms, by_headgate=True, source=self.clusters[source].instance
+        )
         return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, task.ledger_id))
 
     def _copy_anew(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
         """Copy under the target's next id. A repeated order gets the same id again."""
         key, facts = (target, task.ledger_id), self.facts(source, task.ledger_id)
         if key in self.new_ids:
-            return answer(LedgerOutcome.EXISTS, source=facts, target=self.facts(target, self.new_ids[key]))
+            found = self.facts(target, self.new_ids[key])
+            found = msgspec.structs.replace(found, provenance=self.clusters[source].instance)
+            return answer(LedgerOutcome.EXISTS, source=facts, target=found)
         content = self.clusters[source].ledgers[task.ledger_id].content
         made = self.new_ids[key] = self.clusters[target].allocate(content, self.now_ms)
-        self.clusters[target].ledgers[made].by_headgate = True
+        held = self.clusters[target].ledgers[made]
+        held.by_headgate, held.source = True, self.clusters[source].instance
         return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, made))
 
     def _delete_copy(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
@@ -401,7 +407,9 @@ class World:
         if held is not None and held.by_headgate and old is not None and held.content != old.content:
             if self.is_shared:
                 return answer(LedgerOutcome.ADVANCED)
-            held = self.clusters[target].ledgers[made] = Held(old.content, self.now_ms, by_headgate=True)
+            held = self.clusters[target].ledgers[made] = Held(
+                old.content, self.now_ms, by_headgate=True, source=self.clusters[source].instance
+            )
         if held is None or held.content != ref.content or not held.complete:
             raise HarmError(f"INV-1: {task.paths[0]} is promoted to a ledger of {target} that is not its own")
         ref.attribution, ref.ledger_id = target, made

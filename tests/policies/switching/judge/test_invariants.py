@@ -28,7 +28,7 @@ S = SwitchStage
 def after(stage: SwitchStage, *said: DecisionDraft, **switch: Any) -> TransitionResult:
     world = World().to(stage)
     state = replace(world.state, switch=replace(world.switch, **switch))
-    return TransitionResult(state, world.switch.tasks, said, lambda _id: None, world.now_ms)
+    return TransitionResult(state, world.switch.tasks, said, world.now_ms)
 
 
 def seen(found: TransitionResult) -> set[Invariant]:
@@ -36,7 +36,7 @@ def seen(found: TransitionResult) -> set[Invariant]:
 
 
 def with_state(found: TransitionResult, **changes: Any) -> TransitionResult:
-    return TransitionResult(replace(found.state, **changes), found.tasks, found.drafts, found.intents, found.now_ms)
+    return TransitionResult(replace(found.state, **changes), found.tasks, found.drafts, found.now_ms)
 
 
 def with_cluster(found: TransitionResult, name: str, **changes: Any) -> TransitionResult:
@@ -47,21 +47,20 @@ def with_cluster(found: TransitionResult, name: str, **changes: Any) -> Transiti
 
 def order(found: TransitionResult, verdict: SwitchVerdict) -> TransitionResult:
     said = DecisionDraft(verdict, SwitchReason.COMMANDED, "do it", task=found.tasks[0])
-    return TransitionResult(found.state, found.tasks, (said,), found.intents, found.now_ms)
+    return TransitionResult(found.state, found.tasks, (said,), found.now_ms)
 
 
 def unclear(found: TransitionResult, stage: LedgerStage) -> TransitionResult:
     tasks = [replace(u, cleared=False, stage=stage) for u in found.tasks]
-    return TransitionResult(found.state, tasks, found.drafts, found.intents, found.now_ms)
+    return TransitionResult(found.state, tasks, found.drafts, found.now_ms)
 
 
 HOLD, BUILD, ROLLBACK = after(S.HOLD), after(S.BUILD), after(S.ROLLBACK, attribution_only=False)
 WENT_BACK = with_state(ROLLBACK, directive=Directive(2, "old"))
 AHEAD, BEHIND = IdGenerator(3, 2, 0), IdGenerator(None, 2, 0)
 TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.entries)
-UNPROMOTED = TransitionResult(
-    HOLD.state, [replace(u, promoted_op=0) for u in HOLD.tasks], (), HOLD.intents, HOLD.now_ms
-)
+UNCOPIED = TransitionResult(BUILD.state, [replace(u, copied=False) for u in BUILD.tasks], (), BUILD.now_ms)
+UNPROMOTED = TransitionResult(HOLD.state, [replace(u, promoted_op=0) for u in HOLD.tasks], (), HOLD.now_ms)
 
 BROKEN = {
     "INV-1, copying": (unclear(BUILD, LedgerStage.COPYING), Invariant.IMPORT_DISJOINT),
@@ -82,7 +81,7 @@ BROKEN = {
         ),
         Invariant.NO_REUSE,
     ),
-    "INV-7, our copy": (order(BUILD, SwitchVerdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
+    "INV-7, our copy": (order(UNCOPIED, SwitchVerdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
     "INV-7, the source's": (order(UNPROMOTED, SwitchVerdict.DELETE_OLD), Invariant.OWN_DELETES),
     "one active": (
         with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch),

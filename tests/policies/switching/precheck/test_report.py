@@ -22,9 +22,9 @@ from tests.policies.switching.snapshots import (
     OLD,
     SHARED,
     VALIDITY_MS,
+    copied,
     cursor,
     found,
-    intent,
     ledger,
     schema,
     snapshot,
@@ -122,50 +122,37 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
 
 
 @pytest.mark.parametrize(
-    ("target", "journal", "hit"),
+    ("target", "hit"),
     [
-        (ledger(7), {}, HitClass.FOREIGN),
-        (ledger(7), {7: intent(7)}, HitClass.OURS_COMPLETE),
-        (ledger(7), {8: intent(8)}, HitClass.FOREIGN),
-        (ledger(7), {7: intent(7, source="id-of-another")}, HitClass.FOREIGN),
-        (ledger(7), {7: intent(7, target="id-of-another")}, HitClass.FOREIGN),
-        (ledger(7), {7: intent(7, at_ms=NOW_MS - 4999)}, HitClass.FOREIGN),
-        (ledger(7), {7: intent(7, at_ms=NOW_MS - 5000)}, HitClass.OURS_COMPLETE),
-        (ledger(7, created_ms=None), {7: intent(7)}, HitClass.FOREIGN),
-        (ledger(7, provenance="id-of-old", created_ms=0), {7: intent(7)}, HitClass.OURS_COMPLETE),
-        (ledger(7, provenance="id-of-old"), {}, HitClass.FOREIGN),
-        (ledger(7, provenance="id-of-another"), {7: intent(7)}, HitClass.FOREIGN),
-        (ledger(7, provenance=""), {7: intent(7)}, HitClass.FOREIGN),
-        (ledger(7, state=LedgerState.OPEN), {7: intent(7)}, HitClass.OURS_PARTIAL),
-        (ledger(7, last_entry_id=-1), {7: intent(7)}, HitClass.OURS_PARTIAL),
-        (ledger(7, length_bytes=41), {7: intent(7)}, HitClass.OURS_PARTIAL),
-        (ledger(7, custom_metadata=()), {7: intent(7)}, HitClass.OURS_PARTIAL),
-        (ledger(7, entries_digest="others"), {7: intent(7)}, HitClass.OURS_PARTIAL),
-        (ledger(7, entries_digest=None), {7: intent(7)}, HitClass.OURS_PARTIAL),
+        (ledger(7), HitClass.FOREIGN),
+        (ledger(7, provenance=""), HitClass.FOREIGN),
+        (ledger(7, provenance="id-of-another"), HitClass.FOREIGN),
+        (copied(7), HitClass.OURS_COMPLETE),
+        (copied(7, state=LedgerState.OPEN), HitClass.OURS_PARTIAL),
+        (copied(7, last_entry_id=-1), HitClass.OURS_PARTIAL),
+        (copied(7, length_bytes=41), HitClass.OURS_PARTIAL),
+        (copied(7, custom_metadata=()), HitClass.OURS_PARTIAL),
+        (copied(7, entries_digest="others"), HitClass.OURS_PARTIAL),
+        (copied(7, entries_digest=None), HitClass.OURS_PARTIAL),
     ],
     ids=[
-        "as the source's, not journalled", "ours", "another journalled", "from another source", "for another target",
-        "older than the intent", "as old as the intent", "of unknown age", "confirmed, by another clock",
-        "confirmed, not journalled here", "confirmed for another source", "looked at: not ours", "open", "shorter",
-        "fewer bytes",
-        "other metadata", "other entries", "unread entries",
+        "as the source's, not looked up", "not in the journal", "from another source", "ours", "open", "shorter",
+        "fewer bytes", "other metadata", "other entries", "unread entries",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
-def test_a_ledger_is_ours_only_by_its_journal(
-    target: Ledger, journal: Any, hit: HitClass, rules: PrecheckRules
-) -> None:
-    report = check(rules, existing=found(target), journal=journal, source_facts={7: ledger(7)})
+def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rules: PrecheckRules) -> None:
+    report = check(rules, existing=found(target), source_facts={7: ledger(7)})
     assert {h for h, hits in report.hits.items() if hits.count} == {hit}
     assert report.hits[hit].samples == (7,)
     assert report.ready is (hit is not HitClass.FOREIGN)
 
 
 def test_a_copy_is_complete_only_against_a_known_source() -> None:
-    report = check(existing=found(ledger(7)), journal={7: intent(7)})
+    report = check(existing=found(copied(7)))
     assert report.hits[HitClass.OURS_PARTIAL].samples == (7,)
-    unread = ledger(7, entries_digest=None)
-    report = check(existing=found(unread), journal={7: intent(7)}, source_facts={7: unread})
+    unread = copied(7, entries_digest=None)
+    report = check(existing=found(unread), source_facts={7: unread})
     assert report.hits[HitClass.OURS_PARTIAL].samples == (7,)
 
 
@@ -225,8 +212,7 @@ def test_another_finding_has_another_digest(changes: dict[str, Any]) -> None:
 def test_a_hundred_thousand_references_take_far_less_than_a_minute() -> None:
     many = snapshot(
         references=tuple((cursor if i % 2 else schema)(i) for i in range(100_000)),
-        existing=found(*(ledger(i) for i in range(0, 200_000, 2)), listed=True),
-        journal={i: intent(i) for i in range(50_000)},
+        existing=found(*((copied if i < 50_000 else ledger)(i) for i in range(0, 200_000, 2)), listed=True),
         source_facts={i: ledger(i) for i in range(50_000)},
     )
     started = time.process_time()
@@ -256,7 +242,7 @@ def test_nothing_known_is_as_unready_as_it_gets() -> None:
 
 
 def test_a_report_is_published_with_what_to_do() -> None:
-    report = precheck(snapshot(existing=found(ledger(3), ledger(7)), journal={7: intent(7)}), DEDICATED, NOW_MS)
+    report = precheck(snapshot(existing=found(ledger(3), copied(7))), DEDICATED, NOW_MS)
     reading = to_reading(report, CLUSTER)
     assert (reading.ready, reading.digest, reading.to_import) == (False, report.digest, 3)
     assert reading.findings[0].remedy
@@ -319,13 +305,13 @@ def test_no_remedy_lies_beyond_the_last_hob() -> None:
 
 def test_a_source_that_is_open_is_no_complete_copy() -> None:
     opened = ledger(5, state=LedgerState.OPEN)
-    report = check(SHARED, existing=found(ledger(5)), source_facts={5: opened}, journal={5: intent(5)})
+    report = check(SHARED, existing=found(copied(5)), source_facts={5: opened})
     assert report.hits[HitClass.OURS_COMPLETE].count == 0
 
 
 @pytest.mark.parametrize(("digest", "hit"), [("abc", HitClass.OURS_COMPLETE), (None, HitClass.OURS_PARTIAL)])
 def test_a_copy_that_was_promoted_is_complete_by_the_digest_that_proved_it(digest: str | None, hit: HitClass) -> None:
     """Its source is not read again: its reference names the target."""
-    copy = found(ledger(7, entries_digest=digest))
-    report = check(DEDICATED, references=(cursor(7, "new"),), existing=copy, source_facts={}, journal={7: intent(7)})
+    copy = found(copied(7, entries_digest=digest))
+    report = check(DEDICATED, references=(cursor(7, "new"),), existing=copy, source_facts={})
     assert report.hits[hit].count == 1
