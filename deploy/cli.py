@@ -60,10 +60,11 @@ def _run_guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
-        from deploy.commands.console import sentence_console, shown_error
+        from deploy.commands.console import journal_priority, sentence_console, shown_error
 
         console = sentence_console(stderr=True)
-        console.print(shown_error(str(error)), style="red", markup=False)
+        text = f"{journal_priority(sys.stderr, 'error')}{shown_error(str(error))}"
+        console.print(text, style="red", markup=False)
         return _USER_ERROR
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -1,5 +1,7 @@
-"""The limits of this process: below them Spark's JVM would fail again and again without a word about the cause."""
+"""What this process must have: without it Spark's JVM would fail again and again without a word about the cause."""
 
+import os
+import pwd
 import resource
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +22,15 @@ def require_resources() -> None:
     """Raise the limit of open files as far as this process may, and refuse limits with which no query can start.
 
     Raises:
-        UserError: a limit is too low; the message says which one, and how to raise it.
+        UserError: a limit is too low, or the user has no name; the message has the remedy.
     """
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise UserError(
+            f"user {os.geteuid()} has no name on this machine, and Spark needs one: add a line to /etc/passwd, or run "
+            "Headgate as a user that has one"
+        ) from None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _is_below(soft, 4 * LEAST_FILES):
         enough = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyspark
 import structlog
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -46,7 +46,7 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class JvmStartError(OSError):
-    """Spark's JVM ended before it could be used; the message has the cause that it printed."""
+    """Spark's JVM could not be used; the message has the cause that it printed."""
 
 
 class Scratch:
@@ -115,6 +115,10 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     gateway.scratch = scratch
     try:
         return _session(settings, gateway)
+    except Py4JJavaError as error:
+        cause = str(error)  # Py4J asks the JVM for it, which ends now
+        _close(gateway)
+        raise JvmStartError(cause) from None
     except BaseException:
         _close(gateway)
         raise

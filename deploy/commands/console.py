@@ -1,6 +1,8 @@
 """Terminal output: text from elsewhere (names, markup, control characters) is always plain, and times are local."""
 
+import os
 from collections.abc import Iterable
+from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -11,6 +13,9 @@ from connectors.redaction import without_secrets
 from deploy.commands.remedies import complete_commands
 from deploy.commands.times import show_local
 from policies.printable import printable
+
+_PRIORITIES = {"critical": 2, "error": 3, "warning": 4}
+"""Syslog's priorities of the levels; 6 is `info`."""
 
 
 class SafeConsole(Console):
@@ -46,6 +51,17 @@ def indent_body(console: Console, head: Text, body: Text) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row(head, body)
     return grid
+
+
+def journal_priority(stream: TextIO, level: str) -> str:
+    """Return the prefix by which systemd's journal takes a line for this level; empty for any other stream.
+
+    systemd names the stream in a variable by device and inode, because a child may have redirected it.
+    """
+    if (journal := os.environ.get("JOURNAL_STREAM")) is None:
+        return ""
+    file = os.fstat(stream.fileno())
+    return f"<{_PRIORITIES.get(level, 6)}>" if journal == f"{file.st_dev}:{file.st_ino}" else ""
 
 
 def shown_error(text: str) -> str:

@@ -34,6 +34,7 @@ class Decider:
         registry: for the query's metrics.
         sessions: gives it Spark sessions.
         publisher: publishes ticks, batch records and tombstones.
+        stop: set when this process is to end, and so will not stand by.
 
     Raises:
         UserError: the settings do not fit the checkpoint.
@@ -46,6 +47,7 @@ class Decider:
         registry: CollectorRegistry,
         sessions: SparkSessions,
         publisher: Publisher,
+        stop: threading.Event,
     ) -> None:
         require_own_checkpoint(settings, report)
         self._settings = settings
@@ -53,6 +55,7 @@ class Decider:
         self._registry = registry
         self._sessions = sessions
         self._publisher = publisher
+        self._stop = stop
         sessions.while_untaken(partial(warm_up, settings))
 
     def work(self) -> Work:
@@ -73,7 +76,7 @@ class Decider:
         tenure = _Tenure(self, lease)
         with passing_registry(self._registry) as registry:
             yield [Component("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
-            if not lease.holds(DECIDER_SHARE):
+            if not (lease.holds(DECIDER_SHARE) or self._stop.is_set()):
                 self._sessions.start_ahead()
                 self._sessions.while_untaken(partial(warm_up, self._settings))
 

@@ -13,7 +13,7 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from deploy.commands.console import shown_error
+from deploy.commands.console import journal_priority, shown_error
 from deploy.commands.times import local_clock, show_local
 from policies.printable import printable_line
 
@@ -110,7 +110,12 @@ def set_up_logging(
     """
     stream = to or (sys.stdout if runs and not sys.stdout.isatty() else sys.stderr)
     people = stream.isatty()
-    rendering: structlog.typing.Processor = _render_sentence if people else structlog.processors.JSONRenderer()
+    as_json = structlog.processors.JSONRenderer()
+
+    def render_json(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
+        return f"{journal_priority(stream, event['level'])}{as_json(logger, method, event)!s}"
+
+    rendering: structlog.typing.Processor = _render_sentence if people else render_json
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[

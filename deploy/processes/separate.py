@@ -40,12 +40,12 @@ def run_query(settings: Settings) -> None:
     """Run the query, or stand by."""
     with started_ahead(settings) as sessions:
         report = _require_topics(settings)
-        registry = new_registry()
+        registry, stop = new_registry(), stop_on_signals()
         with publishing(settings, registry) as publisher:
-            work = Decider(settings, report, registry, sessions, publisher).work()
+            work = Decider(settings, report, registry, sessions, publisher, stop).work()
             shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
             with serving(settings, registry, components := [shared.component()]):
-                run_components(components, stop_on_signals())
+                run_components(components, stop)
 
 
 def run_exporter(settings: Settings) -> None:

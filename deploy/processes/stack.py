@@ -112,7 +112,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         export = exporting(settings, registry, publisher, terminal.decision)
         components = [
-            *_shared_components(settings, report, registry, sessions, publisher, connections),
+            *_shared_components(settings, report, registry, sessions, publisher, connections, stop),
             *policy_services(settings),
             *export.components,
             *notifier_components(settings, registry),
@@ -138,11 +138,12 @@ def _shared_components(
     sessions: SparkSessions,
     publisher: Publisher,
     connections: Connections,
+    stop: threading.Event,
 ) -> Iterator[Component]:
     """The shared work in the order in which it stops: collectors first, so that their last readings are decided."""
     works = (
         Collectors(settings, registry, publisher, connections).work(),
-        Decider(settings, report, registry, sessions, publisher).work(),
+        Decider(settings, report, registry, sessions, publisher, stop).work(),
         Actuators(settings, registry, publisher, connections).work(),
     )
     metrics = PartitionMetrics(registry)

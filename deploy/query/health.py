@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from py4j.protocol import Py4JError
 
 from deploy.query.clock import ClockWatch
 from streaming.operator import StepMark
@@ -122,7 +123,10 @@ _ENDS = re.compile(r"\s*(?:SQLSTATE: \w+|Driver stacktrace:).*")
 
 def cause_in_one_line(error: BaseException) -> str:
     """Return the root cause, such as ``RecordTooLargeException: The message is 26733012 bytes …``."""
-    text = str(error)
+    try:
+        text = str(error)
+    except (Py4JError, OSError):  # Py4J asks the JVM, which may have died
+        text = ""
     named = [found for found in _NAMED.finditer(text) if found[1] not in _WRAPPERS]
     # A stack trace ends with its root cause; without one, the root cause is at the end of the line.
     roots = [found for found in named if text[: found.start()].endswith("Caused by: ")] or named

@@ -1,6 +1,5 @@
 """What docker/ holds: Kubernetes takes it, what comes from elsewhere is fresh, and nobody there is root."""
 
-import configparser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,16 +111,3 @@ def test_the_dashboards_ask_the_source_that_compose_provides() -> None:
     assert source["type"] == "prometheus"
     assert source["isDefault"]
     assert dashboards.__doc__
-
-
-def test_the_unit_of_systemd_stops_gently_and_does_not_repeat_a_mistake() -> None:
-    unit = configparser.RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read(ROOT / "docker/systemd/headgate.service")
-    service = unit["Service"]
-    assert service["ExecStart"].endswith("headgate run --settings /etc/headgate/headgate.yaml")
-    assert (service["KillSignal"], service["KillMode"]) == ("SIGTERM", "mixed"), (
-        "Spark's processes must outlive the drain"
-    )
-    assert service["RestartPreventExitStatus"] == "2"
-    assert service["DynamicUser"] == "yes"

@@ -49,6 +49,13 @@ def test_too_little_memory_is_refused(limits: dict[int, tuple[int, int]], tmp_pa
     require_resources()
 
 
+def test_a_user_without_a_name_is_refused(limits: dict[int, tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000_123)
+    with pytest.raises(UserError, match=r"^user 4000000123 has no name on this machine, and Spark needs one: add"):
+        require_resources()
+
+
 def test_a_child_inherits_no_settings() -> None:
     given = {"HEADGATE_KAFKA__SASL__PASSWORD": "secret", "headgate_http__port": "1", "PATH": "/bin", "JAVA_HOME": "/j"}
     assert without_settings(given) == {"PATH": "/bin", "JAVA_HOME": "/j"}

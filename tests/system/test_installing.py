@@ -59,13 +59,15 @@ def test_the_venv_and_the_service_are_installed_as_written(clone: Path) -> None:
     for line in lines:
         run(line, clone)
     assert run(version, clone) == "headgate 0.1.0\n"
-    *lines, enable = block_with("systemctl").commands()
+    user, *lines, enable = block_with("systemctl enable").commands()
+    assert user.endswith(" headgate")
     checked = [run(line, clone) for line in lines]
     assert "is good" in checked[-1]
     assert enable == "systemctl enable --now headgate"
     assert "hard" in run("/opt/headgate/bin/headgate docs settings", clone)
     unit = (clone / "etc/systemd/system/headgate.service").read_text()
     assert "ExecStart=/opt/headgate/bin/headgate run --settings /etc/headgate/headgate.yaml" in unit
+    assert f"User={user.split()[-1]}\n" in unit
 
 
 def test_pipx_installs_it_as_written(clone: Path) -> None:

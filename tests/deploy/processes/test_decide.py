@@ -55,9 +55,9 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-def decider(settings: Settings, sessions: Sessions | None = None) -> Decider:
-    sessions, publisher = sessions or Sessions(), Publisher()
-    return Decider(settings, TopicReport(), CollectorRegistry(), sessions, publisher)  # type: ignore[arg-type]
+def decider(settings: Settings, sessions: Sessions | None = None, stop: threading.Event | None = None) -> Decider:
+    given: Any = (sessions or Sessions(), Publisher(), stop or threading.Event())
+    return Decider(settings, TopicReport(), CollectorRegistry(), *given)
 
 
 def held_lease() -> PartitionLease:
@@ -110,10 +110,18 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
         thread.join(SECONDS)
 
 
-@pytest.mark.parametrize(("is_lost", "ahead"), [(True, 1), (False, 0)], ids=["stands by again", "ends"])
-def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(make: Make, is_lost: bool, ahead: int) -> None:
-    sessions, lease = Sessions(), held_lease()
-    with decider(make(), sessions).work().open("query", frozenset(), lease):
+@pytest.mark.parametrize(
+    ("is_lost", "is_ending", "ahead"),
+    [(True, False, 1), (False, False, 0), (True, True, 0)],
+    ids=["stands by again", "ends", "loses Kafka at its end"],
+)
+def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(
+    make: Make, is_lost: bool, is_ending: bool, ahead: int
+) -> None:
+    sessions, lease, stop = Sessions(), held_lease(), threading.Event()
+    with decider(make(), sessions, stop).work().open("query", frozenset(), lease):
+        if is_ending:
+            stop.set()
         if is_lost:
             lease.lose()
     assert (sessions.ahead, sessions.used) == (ahead, 1 + ahead), "and warmed up, as the first one was"

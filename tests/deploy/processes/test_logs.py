@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,6 +176,21 @@ def test_a_terminal_shows_an_event_as_a_sentence_with_its_values_and_local_time(
     said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err).replace("\n", " ")
     assert re.match(r"\d\d:\d\d:\d\d CES?T  warning: it failed \(failed since: 2026-11-23 13:00:00 CET, ", said), said
     assert "taken: a, b, held: none, is on: yes, by: none)" in said
+
+
+def test_a_line_for_the_journal_of_systemd_begins_with_its_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "out").open("w+") as out, monkeypatch.context() as patched:
+        file = os.fstat(out.fileno())
+        patched.setattr("sys.stdout", out)
+        for journal in (f"{file.st_dev}:{file.st_ino}", f"{file.st_dev}:{file.st_ino + 1}"):
+            patched.setenv("JOURNAL_STREAM", journal)
+            set_up_logging(runs=True)
+            for level in ("info", "warning", "error"):
+                getattr(structlog.get_logger("test"), level)("it happened")
+        out.seek(0)
+        assert [line.partition("{")[0] for line in out] == ["<6>", "<4>", "<3>", "", "", ""]
 
 
 def test_a_command_that_runs_writes_everything_to_standard_output_where_that_is_no_terminal(

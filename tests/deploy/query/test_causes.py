@@ -1,6 +1,7 @@
 """The last line of a process that gives up names the cause, whatever it was wrapped in."""
 
 import pytest
+from py4j.protocol import Py4JError
 
 from deploy.query.health import cause_in_one_line
 
@@ -37,3 +38,11 @@ _TRACE = "\n\tat org.apache.kafka.clients.producer.KafkaProducer.doSend(KafkaPro
 )
 def test_the_root_is_told_in_one_line(said: str, cause: str) -> None:
     assert cause_in_one_line(RuntimeError(said)) == cause
+
+
+def test_an_error_whose_jvm_has_died_is_told_by_its_type() -> None:
+    class JvmAskingError(Py4JError):  # type: ignore[misc]
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert cause_in_one_line(JvmAskingError()) == "JvmAskingError"
