@@ -246,9 +246,11 @@ class SourceRecord(Struct, array_like=True, frozen=True):
     def was_unread(self, since_ms: int, lost_ms: int, validity_ms: int) -> bool:
         """Whether the source was unreadable at a loss, which happened between `since_ms` and `lost_ms`, or later.
 
-        Only the times of readings count, so the order in which collectors publish does not matter.
+        A gap of more than `validity` between readings of the sessions counts as well: nobody knows what happened to the
+        fleet in it. Only the times of readings count, so the order in which collectors publish does not matter.
         """
-        if self.failed_ms > since_ms:
+        was_silent = self.name == SESSIONS and since_ms < self.since_ms <= lost_ms
+        if was_silent or self.failed_ms > since_ms:
             return True
         if self.failed_ms == NEVER:
             return False

@@ -94,7 +94,7 @@ def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]
         return None
     others = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
     fresh = {each.member.read_id for each in facts.members.values() if each.is_fresh}
-    together = "while the fault was ZooKeeper's;" if role.may_lose_another else "and is not alone:"
+    together = "while others lost theirs or ZooKeeper was not read;" if role.may_lose_another else "and is not alone:"
     return f"{together} {explain_losses(member)}", (own, *(id_ for id_ in others if id_ in fresh))
 
 
