@@ -298,7 +298,8 @@ def test_a_loss_of_an_outage_is_not_said_to_be_shared_by_others_who_have_a_sessi
     world.until(25).lose(*lost).until(60).back(*lost[1:]).failing = set()
     world.until(400)
     assert world.last("b1") == "reconnect fleet_wide"
-    assert "while others lost theirs or ZooKeeper was not read; 1 of 6 is without a session or cut off" in sentence(world, "b1")
+    why = "while others lost theirs or ZooKeeper was not read; 1 of 6 is without a session or cut off"
+    assert why in sentence(world, "b1")
 
 
 def test_a_budget_of_none_is_said_to_be_that() -> None:
