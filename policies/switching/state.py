@@ -10,7 +10,6 @@ from msgspec import Struct, field
 
 from policies.alerts import AlertBook
 from policies.closed_enum import ClosedEnum
-from policies.switching.blocks import PackedBlock
 from policies.switching.clusters import ClusterSnapshot, IdMark
 from policies.switching.ledgers import Ledger
 from policies.switching.precheck.findings import FindingReason
@@ -164,9 +163,15 @@ class LedgerTask(Struct, array_like=True, frozen=True):
         return plan_key(self.ledger_id, self.kind)
 
 
-PlanTag = tuple[LedgerStage, SwitchAction]
-"""The stage and the open order, by which the ledgers of a plan are counted."""
-PlanBlock = PackedBlock[int, PlanTag]
+class PlanBlock(Struct, array_like=True, frozen=True):
+    """Consecutive ledgers of a large plan, encoded."""
+
+    first: int
+    """The least key in the block."""
+    tags: tuple[tuple[tuple[LedgerStage, SwitchAction], int], ...]
+    """The number of ledgers by stage and open order."""
+    packed: bytes
+    """The ledgers as msgpack, in the order of their keys."""
 
 
 def plan_key(ledger_id: int, kind: LedgerKind) -> int:

@@ -1,13 +1,19 @@
-"""The plan spread out: what is idle comes in the order of ids, however it came in."""
+"""The plan: what is idle comes in the order of ids, however it came in, and a change takes apart what it touches."""
 
 from itertools import permutations
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.switching.plan import LedgerPlan
 from policies.switching.references import LedgerKind
-from policies.switching.state import LedgerStage, LedgerTask, SwitchAction
+from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
+from tests.policies.switching.wire import WireWorld
+
+SIZE = "policies.switching.plan.BLOCK_SIZE"
 
 L, A = LedgerStage, SwitchAction
 
@@ -57,3 +63,85 @@ def test_ledgers_are_counted_as_they_move() -> None:
     plan.drop(task(1).key)
     assert (plan.count(L.PENDING), plan.count(L.PENDING, L.BUILT), plan.count_ordered(A.COPY)) == (0, 1, 0)
     assert plan.touched == {task(2).key}
+
+
+# --- in blocks
+
+
+def stored(plan: LedgerPlan) -> LedgerPlan:
+    fields = plan.packed()
+    blocks = msgspec.msgpack.decode(msgspec.msgpack.encode(fields["blocks"]), type=tuple[PlanBlock, ...])
+    return LedgerPlan(msgspec.convert(fields["tasks"], tuple[LedgerTask, ...]), blocks)
+
+
+TASKS = st.builds(
+    task,
+    st.integers(0, 40),
+    st.sampled_from([L.PENDING, L.BUILT]),
+    st.sampled_from([A.NONE, A.COPY]),
+)
+
+
+STEPS = st.lists(st.lists(TASKS | st.integers(0, 40), max_size=12), max_size=6)
+
+
+@given(STEPS, st.integers(1, 5))
+def test_a_plan_is_a_sorted_dictionary_over_any_steps(steps: list[list[LedgerTask | int]], size: int) -> None:
+    expected: dict[int, LedgerTask] = {}
+    found = LedgerPlan()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SIZE, size)
+        for step in steps:
+            for each in step:
+                if isinstance(each, LedgerTask):
+                    found.put(each)
+                    expected[each.key] = each
+                else:
+                    key = task(each).key
+                    assert found.get(key) == expected.get(key)
+                    found.drop(key)
+                    expected.pop(key, None)
+            assert [found.place(key) for key in sorted(expected)] == list(range(1, len(expected) + 1))
+            found = stored(found)
+            assert (list(found), len(found)) == ([expected[key] for key in sorted(expected)], len(expected))
+            assert found.count(L.BUILT) == sum(each.stage is L.BUILT for each in expected.values())
+
+
+def test_a_change_makes_one_block_anew() -> None:
+    plan = stored(LedgerPlan(task(n) for n in range(2000)))
+    before = plan.packed()["blocks"]
+    plan.put(task(700, L.BUILT))
+    after = plan.packed()["blocks"]
+    assert isinstance(before, tuple)
+    assert isinstance(after, tuple)
+    assert len(before) == len(after) == 8
+    assert [n for n in range(8) if before[n] != after[n]] == [2]
+
+
+@given(st.lists(TASKS, max_size=40), st.lists(TASKS, max_size=10), st.integers(0, 50))
+def test_a_plan_in_blocks_answers_as_one_spread_out(
+    tasks: list[LedgerTask], changes: list[LedgerTask], most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SIZE, 3)
+        packed = stored(LedgerPlan(tasks))
+    plain = LedgerPlan({each.ledger_id: each for each in tasks}.values())
+    for plan in (packed, plain):
+        for each in changes:
+            plan.put(each)
+    stages = (L.BUILT, L.PENDING)
+    assert packed.idle(most, *stages) == plain.idle(most, *stages) == packed.idle(most, *stages)
+    assert packed.count(*stages) == plain.count(*stages) == len(plain)
+    assert packed.count_ordered(A.COPY) == plain.count_ordered(A.COPY)
+    assert list(packed) == list(plain)
+
+
+@pytest.mark.parametrize("stage", [SwitchStage.DONE, SwitchStage.ROLLED_BACK])
+def test_a_switch_goes_the_same_way_in_blocks(stage: SwitchStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = WireWorld()
+    plain.to(stage)
+    monkeypatch.setattr(SIZE, 1)
+    blocks = WireWorld()
+    blocks.to(stage)
+    assert [said.sentence for said in blocks.said] == [said.sentence for said in plain.said]
+    assert [said.task for said in blocks.said] == [said.task for said in plain.said]
