@@ -135,6 +135,8 @@ class ActuatorContext:
     """Returns a topic's full name, given its name without the prefix."""
     publish: Callable[[str, str, bytes], None]
     """Publishes a record (topic, key, value) to the loop's Kafka, without blocking."""
+    publish_answer: Callable[[str, str, bytes], None]
+    """The same for the answer to an order, which is kept until Kafka takes it."""
     registry: CollectorRegistry
     clients: Clients
     jars: Callable[[str], Sequence[Path]]

@@ -13,6 +13,7 @@ from connectors.actuation.actuator import Follower, LoopTopics, Publish, read_da
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
+from connectors.switching.answers import SOURCE, GatheredAnswers
 from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.cluster_sessions import ClusterSessions
@@ -24,7 +25,6 @@ from connectors.switching.observation_publisher import ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
 from connectors.switching.registry import Registry
 from connectors.switching.registry_orders import RegistryOrders
-from connectors.switching.result_outbox import SOURCE, ResultOutbox
 from connectors.switching.settings import SwitchExecution
 from policies.decisions import yields_to_later
 from policies.succession import succeeds
@@ -66,8 +66,10 @@ class SwitchExecutor(Follower):
     """Carries out the switches of some broker clusters.
 
     Args:
-        observed: the topic (with its prefix) of observations and results.
+        observed: the topic (with its prefix) of observations and answers.
         watched: the broker clusters; their sessions are closed at the end.
+        publish: publishes readings, which may be given up.
+        publish_answer: publishes answers to orders, and keeps each until Kafka takes it.
         jvm: makes the JVM with BookKeeper's client before the first copy; called at most once.
     """
 
@@ -77,6 +79,7 @@ class SwitchExecutor(Follower):
         observed: str,
         watched: Sequence[WatchedSwitch],
         publish: Publish,
+        publish_answer: Publish,
         jvm: Callable[[], BookKeeperJvm],
         registry: CollectorRegistry,
     ) -> None:
@@ -84,7 +87,8 @@ class SwitchExecutor(Follower):
         self._jvm = _SharedJvm(jvm)
         metrics = SwitchExecutorMetrics(registry)
         self._reconcilers = {
-            each.cluster: _make_reconciler(each, observed, publish, self._jvm.get, metrics) for each in watched
+            each.cluster: _make_reconciler(each, observed, publish, publish_answer, self._jvm.get, metrics)
+            for each in watched
         }
         super().__init__("switch executor", "headgate-switch", topics, self._reconcilers)
         self._reader = EventReader((SwitchDecision, SwitchRecord))
@@ -143,6 +147,7 @@ def _make_reconciler(
     watched: WatchedSwitch,
     observed: str,
     publish: Publish,
+    publish_answer: Publish,
     jvm: Callable[[], BookKeeperJvm],
     metrics: SwitchExecutorMetrics,
 ) -> SwitchReconciler:
@@ -159,7 +164,7 @@ def _make_reconciler(
         read_epoch=registry.read_epoch,
         keep_progress=registry.write_progress,
         publish=publish_reading,
-        results=ResultOutbox(partial(publish, observed)),
+        answers=GatheredAnswers(partial(publish_answer, observed)),
         metrics=metrics,
     )
     return SwitchReconciler(

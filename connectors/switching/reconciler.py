@@ -17,13 +17,13 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
+from connectors.switching.answers import GatheredAnswers
 from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.ledger_orders import LEDGER_ORDERS, LedgerOrder, LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
 from connectors.switching.registry import RegistryError
 from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
-from connectors.switching.result_outbox import ResultOutbox
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
@@ -90,7 +90,7 @@ class Dependencies:
     """Keeps the progress of a switch beside the registry. Raises RegistryError: try again."""
     publish: Callable[[Reading], None]
     """Publishes readings of the lease; must not block."""
-    results: ResultOutbox
+    answers: GatheredAnswers
     metrics: SwitchExecutorMetrics
 
 
@@ -179,7 +179,7 @@ class SwitchReconciler:
         if self._lease is not None:
             self._write_registry()
             self._keep_progress()
-            self._dependencies.results.resend_due()
+            self._dependencies.answers.send_due()
             self._take_ordered_inventory(readings)
             self._take_due_inventory(readings)
 
@@ -220,7 +220,7 @@ class SwitchReconciler:
         self._inventory_order = None
         self._is_proposed_written = False
         self._ledgers = defaultdict(_LedgerWork)
-        self._dependencies.results.clear()
+        self._dependencies.answers.clear()
         self._dependencies.observations.publish_all_next()
         self._failing.clear()
         self._dependencies.metrics.set_failing(self._cluster, yes=False)
@@ -260,7 +260,6 @@ class SwitchReconciler:
             if isinstance(received, SwitchRecord):
                 self._process_record(received, ledgers)
                 continue
-            self._dependencies.results.acknowledge(received)
             if self._is_current(received):
                 self._begin(received, ledgers, readings)
 
@@ -314,7 +313,7 @@ class SwitchReconciler:
                 del self._registry_pending[subject]
                 self._polled_at = _NEVER  # so that the policy sees the new state at once
                 if result is not None:
-                    self._dependencies.results.send(result)
+                    self._dependencies.answers.send(result)
         except RegistryError as error:
             _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
             self._set_failing("registry", yes=True)
@@ -363,7 +362,7 @@ class SwitchReconciler:
         if result.result is LedgerOutcome.COPIED and result.target is not None:
             self._dependencies.metrics.count_copied_bytes(self._cluster, result.target.length_bytes)
         if self._is_under_lease(order):
-            self._dependencies.results.send(result, more_to_come=self._open > 2 * self._concurrency)
+            self._dependencies.answers.send(result, more_to_come=self._open > 2 * self._concurrency)
 
     def _try_until_done(self, work: _LedgerWork, order: SwitchDecision) -> SwitchLedger | None:
         """Carry out an order about a ledger, and return its last result; None if it is recalled.

@@ -30,6 +30,7 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
         context.topic(observed_topic(SwitchLedger)),
         watched,
         context.publish,
+        context.publish_answer,
         lambda: _make_jvm(context, heap_mebibytes),
         context.registry,
     )

@@ -155,6 +155,7 @@ def run_loop(
         terminal.step("starting the loop: collector, Spark query, actuator")
         registry = new_registry()
         publisher = stack.enter_context(publishing(settings, registry))
+        publish = publisher.publish
         connections = stack.enter_context(Connections(settings))
         audit = follow(settings.loop_kafka(), settings.topics.topic(AUDIT))
         export = exporting(settings, registry, publisher, director.show_decision)
@@ -163,7 +164,7 @@ def run_loop(
             Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
             *watch(registry, publisher),
             *query_components(settings, registry, sessions, publisher, is_alone),
-            *actuators.components_of(policy, frozenset({CLUSTER}), registry, publisher.publish, is_alone),
+            *actuators.components_of(policy, frozenset({CLUSTER}), registry, publish, publish, is_alone),
             *export.components,
             Component("audit follower", audit.run),
         ]

@@ -73,8 +73,8 @@ class Actuators:
     @contextmanager
     def _open(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
         reporting = publishing_reports(self._publisher, self._settings.topics.topic)
-        with passing_registry(self._registry) as registry, self._connections.using(clusters), reporting as publish:
-            yield self.components_of(policy, clusters, registry, publish, lambda c: lease.holds(share_of(c)))
+        with passing_registry(self._registry) as registry, self._connections.using(clusters), reporting as ways:
+            yield self.components_of(policy, clusters, registry, *ways, lambda c: lease.holds(share_of(c)))
 
     def components_of(
         self,
@@ -82,22 +82,24 @@ class Actuators:
         clusters: Held,
         registry: CollectorRegistry,
         publish: Publish,
+        publish_answer: Publish,
         may_act: Callable[[str], bool],
     ) -> list[Component]:
         """Make a policy's actuators for some clusters."""
         kind = POLICIES[policy]
         watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
         elsewhere = self._clusters[policy] - clusters
-        context = _context(self._blocks[policy], self._settings, registry, publish, self._connections)
+        context = _context(self._blocks[policy], self._settings, registry, publish, publish_answer, self._connections)
         own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
         return list(connectors_of(kind).actuators(own))
 
 
 @contextmanager
-def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Iterator[Publish]:
-    """Yield a function that publishes readings while they are fresh, and all else until Kafka takes it.
+def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Iterator[tuple[Publish, Publish]]:
+    """Yield a function that publishes readings while they are fresh, and one that publishes until Kafka takes it.
 
-    A report that is given up would be missing until the next change: the status would show another value than is set.
+    The first one also keeps all that is no reading. A report that is given up would be missing until the next change:
+    the status would show another value than is set.
 
     Args:
         publisher: gives up after seconds.
@@ -105,7 +107,7 @@ def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Ite
     """
     observed = frozenset(map(topic, observed_topics()))
     with publisher.patient() as patient:
-        yield lambda to, key, value: (publisher if to in observed else patient).publish(to, key, value)
+        yield lambda to, key, value: (publisher if to in observed else patient).publish(to, key, value), patient.publish
 
 
 def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher, forget: str | None) -> Iterator[str]:
@@ -121,7 +123,8 @@ def release(settings: Settings, registry: CollectorRegistry, publisher: Publishe
         for kind in POLICIES.values():
             if (restore := connectors_of(kind).release) is not None:
                 block = settings.policy_settings()[kind.name]
-                yield from restore(_context(block, settings, registry, publisher.publish, connections), forget)
+                publish = publisher.publish
+                yield from restore(_context(block, settings, registry, publish, publish, connections), forget)
 
 
 def policy_services(settings: Settings) -> Iterator[Component]:
@@ -136,6 +139,7 @@ def _context(
     settings: Settings,
     registry: CollectorRegistry,
     publish: Publish,
+    publish_answer: Publish,
     connections: Connections,
 ) -> ActuatorContext:
     return ActuatorContext(
@@ -144,6 +148,7 @@ def _context(
         loop=settings.loop_kafka(),
         topic=settings.topics.topic,
         publish=publish,
+        publish_answer=publish_answer,
         registry=registry,
         clients=connections,
         jars=lambda group: fetch_jars([group], settings.jars_dir)[0],

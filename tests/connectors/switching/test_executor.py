@@ -24,6 +24,10 @@ def jvm() -> BookKeeperJvm:
     raise AssertionError("nothing is to be copied")
 
 
+def _publish(topic: str, key: str, value: bytes) -> None:
+    raise AssertionError("nothing is to be published")
+
+
 class RecordingReconciler:
     """Notes what it receives."""
 
@@ -43,7 +47,7 @@ class RecordingReconciler:
 def received(*orders: SwitchDecision) -> list[int]:
     """The sequences of those that are handed on."""
     topics = LoopTopics(CONNECTION, DECIDED, "headgate.audit")
-    executor = SwitchExecutor(topics, "headgate.observed.switches", [], lambda *_: None, jvm, CollectorRegistry())
+    executor = SwitchExecutor(topics, "headgate.observed.switches", [], _publish, _publish, jvm, CollectorRegistry())
     reconciler = RecordingReconciler()
     executor._reconcilers = {"c1": reconciler}  # type: ignore[dict-item]
     for one in orders:

@@ -12,13 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.switching import reconciler
+from connectors.switching.answers import GatheredAnswers
 from connectors.switching.lease import HeldLease
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
 from connectors.switching.registry import RegistryError
 from connectors.switching.registry_view import RegistryView
-from connectors.switching.result_outbox import ResultOutbox
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
@@ -179,7 +179,7 @@ class World:
             "read_epoch": lambda: self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0],
             "keep_progress": self.registry.write_progress,
             "publish": publish,
-            "results": ResultOutbox(lambda _key, value: self.results.append(value)),
+            "answers": GatheredAnswers(lambda _key, value: self.results.append(value)),
             "metrics": SwitchExecutorMetrics(self.series),
         }
         self.reconciler = SwitchReconciler(

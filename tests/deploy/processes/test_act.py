@@ -52,7 +52,9 @@ def names(
         parts = [
             part
             for policy, held in units.items()
-            for part in actuators.components_of(policy, held, CollectorRegistry(), publisher.publish, lambda _: True)
+            for part in actuators.components_of(
+                policy, held, CollectorRegistry(), publisher.publish, publisher.publish, lambda _: True
+            )
         ]
         assert all(part.ready is not None and part.ready() is not None for part in parts), "none has read anything yet"
         return [part.name for part in parts]
@@ -136,7 +138,12 @@ def test_actuators_know_what_is_theirs_and_what_others_see_to(
     with Connections(settings) as connections:
         actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
         actuators.components_of(
-            "throttle", frozenset({"c1"}), CollectorRegistry(), publisher.publish, lambda name: name == "c1"
+            "throttle",
+            frozenset({"c1"}),
+            CollectorRegistry(),
+            publisher.publish,
+            publisher.publish,
+            lambda name: name == "c1",
         )
     (context,) = seen
     assert set(context.clusters) == {"c1"}
@@ -158,12 +165,13 @@ class Recorder:
         yield Recorder("until Kafka takes it", self._took)
 
 
-def test_reports_wait_until_kafka_takes_them_and_readings_do_not() -> None:
+def test_reports_and_answers_wait_until_kafka_takes_them_and_readings_do_not() -> None:
     """A report that was given up would be missing until the next change."""
     took: list[tuple[str, str]] = []
     publisher: Any = Recorder("for seconds", took)
-    with act.publishing_reports(publisher, lambda topic: f"h.{topic}") as publish:
+    with act.publishing_reports(publisher, lambda topic: f"h.{topic}") as (publish, publish_answer):
         for topic in ("audit", "applied.reports", "applied.quotas", "observed.quotas", "observed.switches"):
             publish(f"h.{topic}", "c1", b"")
+        publish_answer("h.observed.switches", "c1", b"")
     assert [topic for how, topic in took if how == "for seconds"] == ["h.observed.quotas", "h.observed.switches"]
-    assert len(took) == 5
+    assert len(took) == 6
