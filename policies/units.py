@@ -160,6 +160,11 @@ def format_instant(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def format_second(instant: datetime) -> str:
+    """Write an instant as in messages: UTC, seconds, ``Z``."""
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def _require_writable(instant: datetime) -> datetime:
     try:
         if instant.astimezone(UTC) >= EPOCH:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from policies.signatures import REPEATED_MS, Signatures
-from policies.units import InstantMs, from_millis
+from policies.units import InstantMs, format_second, from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS
 from streaming.records import ObservedRecord
@@ -82,7 +82,7 @@ class Order:
         """
         ahead_ms = record.appended_ms - self._now_ms
         if ahead_ms > CLOCK_JUMP_MS:
-            at, now = (f"{from_millis(ms):%Y-%m-%dT%H:%M:%SZ}" for ms in (record.appended_ms, self._now_ms))
+            at, now = (format_second(from_millis(ms)) for ms in (record.appended_ms, self._now_ms))
             raise BadRecordError(
                 DeadLetterReason.FROM_THE_FUTURE, f"timestamp: appended at {at}, {ahead_ms / 1000:.0f} s after {now}"
             )

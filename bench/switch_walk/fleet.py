@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from policies.switching import events as every_event
+from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
@@ -309,11 +310,12 @@ class Fleet(World):
             raise HarmError(f"REFUSAL: {one.sentence}, but none of {named} is accepted at {self._stage_name()}")
 
     def must_end_each_wait(self) -> None:
-        """Raise HarmError if a wait of the switch names commands, and none of them is accepted now."""
-        for wait in find_holds(Transition(self.state, self.limits, self.now_ms).facts()):
-            named = _NAMED.findall(wait.ends_with)
-            if not self.state.contested and not any(map(self._is_accepted, named)):
-                raise HarmError(f"WAIT: {wait.name} is to end with {wait.ends_with} at {self._stage_name()}")
+        """Raise HarmError if a hold names no command that is accepted now; ids that are behind have another remedy."""
+        for kind, hold, _ in find_holds(Transition(self.state, self.limits, self.now_ms).facts()):
+            named = _NAMED.findall(hold.ends_with)
+            must_name = kind.is_about_switch or (kind.alert != IDS_BEHIND and self.state.live_switch())
+            if not self.state.contested and (named or must_name) and not any(map(self._is_accepted, named)):
+                raise HarmError(f"HOLD: {kind.name} is to end with {hold.ends_with} at {self._stage_name()}")
 
     def _stage_name(self) -> str:
         return self.state.switch.stage.value if self.state.switch else "none"

@@ -8,17 +8,9 @@ from policies.switching.decisions import SwitchRecord
 from policies.switching.state import REVERSIBLE, UNDONE, SwitchStage
 
 S = SwitchStage
-_ADVANCE = re.compile(r"(?<!\S)(\S+) (?:gives \d+ next|began at \d+)[^;]{0,1000}?: advance to (HOB-\d+)")
 _FOREIGN_DIRECTIVE = re.compile(r"epoch \d+ directs brokers")
 """`resume` answers a foreign directive by a later one. Any other contest must be resolved in the registry."""
 _UNDER_WAY = (S.TRIGGERED, *REVERSIBLE, S.CLEANUP, S.ROLLBACK)
-
-
-def how_to_advance(record: SwitchRecord) -> str:
-    """Return how to advance an id generator, if a halt asks for it; else empty. Headgate itself ends a block."""
-    behind = dict(_ADVANCE.findall(record.halted))
-    each = (f"create <ledgers root>/idgen-long/{hob} in the ZooKeeper of {name}" for name, hob in behind.items())
-    return f"{' and '.join(each)}, then let all clients that write there reconnect" if behind else ""
 
 
 def next_commands(record: SwitchRecord, now: datetime) -> Iterator[str]:

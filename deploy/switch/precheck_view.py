@@ -17,7 +17,7 @@ from policies.switching.precheck.report import PrecheckReport
 from policies.switching.precheck.snapshot import PrecheckSnapshot
 from policies.switching.readings import StayingReading, SwitchPrecheck
 from policies.switching.references import LedgerKind, StayingLedgers
-from policies.units import counted, from_millis, human_seconds
+from policies.units import counted, format_second, from_millis, human_seconds
 
 SHOWN = 10
 """The most failed readings that are shown; the others are counted."""
@@ -48,7 +48,7 @@ def report_lines(report: PrecheckReport, taken: SnapshotResult, *, explained: bo
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
     if len(taken.problems) > SHOWN:
         yield Text(f"and {len(taken.problems) - SHOWN} more that could not be read", "yellow")
-    yield Text(f"digest {report.digest}, counts until {from_millis(report.expires_ms):%Y-%m-%dT%H:%M:%SZ}", "dim")
+    yield Text(f"digest {report.digest}, counts until {format_second(from_millis(report.expires_ms))}", "dim")
 
 
 def verdict_line(source: str, target: str, reasons: Iterable[FindingReason], *, ready: bool) -> Text:

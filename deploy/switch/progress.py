@@ -6,7 +6,6 @@ from datetime import datetime
 
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import FAILED, MOVED, LedgerStage, SwitchStage
-from policies.units import human_seconds, name_some
 
 _RECENT_SECONDS = 60.0
 """The time over which the rate is measured, if the records reach back so far."""
@@ -71,16 +70,10 @@ def _measure_rate(record: SwitchRecord, done: int, history: Sequence[SwitchRecor
 
 def next_step(record: SwitchRecord, now: datetime) -> str:
     """Return the next step of the switch, and what it waits for."""
-    if record.contested:
-        return "nothing until an operator resolves the foreign change, see CONTESTED above"
-    if record.halted:
-        return "nothing until an operator resumes it or takes it back, see HALTED above"
-    if record.paused:
-        return f"nothing until `headgate switch resume --cluster {record.cluster}`"
-    if record.blocked:
-        return f"it goes on once this is no longer so: {record.blocked}"
-    if record.verdict is SwitchStage.TRIGGERED:
-        return _describe_acks(record, now)
+    if record.standstill is not None:
+        return f"nothing until that ends: {record.standstill.ends_with}"
+    if record.verdict is SwitchStage.TRIGGERED and record.brokers.acked == record.brokers.live:
+        return "waits until both id generators are read again"
     if record.verdict is SwitchStage.HOLD:
         return _describe_hold(record, now)
     step = _STEPS.get(record.verdict)
@@ -96,27 +89,8 @@ def _describe_hold(record: SwitchRecord, now: datetime) -> str:
     return f"waits for an operator: {' or '.join([*ways, '`end`'])}"
 
 
-def _describe_acks(record: SwitchRecord, now: datetime) -> str:
-    live, acked = record.brokers.live, record.brokers.acked
-    if record.brokers.awaited:
-        between = "; until then move no bundles, or first unload those of the awaited brokers" if acked else ""
-        return f"waits for the acks of {name_awaited(record, now)}{between}"
-    if live is None:
-        return "waits for the list of live brokers"
-    if not live:
-        return "waits for brokers: no live broker has a registered agent"
-    if acked < live:
-        return f"waits for the acks of {live - acked} brokers"
-    return "waits until both id generators are read again"
-
-
-def name_awaited(record: SwitchRecord, now: datetime) -> str:
-    """Name the first brokers that do not follow the directive, each with its waiting time."""
-    late = sorted(record.brokers.awaited.items(), key=lambda item: (item[1], item[0]))
-    return name_some([f"{name} ({human_seconds(max(0.0, (now - since).total_seconds()))})" for name, since in late])
-
-
 _STEPS: Mapping[SwitchStage, str] = {
+    SwitchStage.TRIGGERED: "waits for the acks of all live brokers",
     SwitchStage.LIVE_DUAL_READ: "waits for the inventory of all references",
     SwitchStage.BUILD: "{left} more ledgers are copied, then references are attributed to {target}",
     SwitchStage.PROMOTE: "{left} more ledgers are attributed to {target}; then it can be taken back for a while",

@@ -1,18 +1,18 @@
 """Formats the status of a switch: its stage, its progress, and what blocks it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.switch.next_commands import how_to_advance, next_commands
-from deploy.switch.progress import compute_pace, name_awaited, next_step
+from deploy.switch.next_commands import next_commands
+from deploy.switch.progress import compute_pace, next_step
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, MOVED, REVERSIBLE, WAY, LedgerStage, SwitchStage
-from policies.units import human_bytes, human_seconds
+from policies.units import format_second, human_bytes, human_seconds
 
 _WAY = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED, *WAY)
 _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
@@ -48,12 +48,11 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         _title(record),
         stage_line(record),
         *_alarms(record),
+        *_holds(record, now),
         *_progress(record),
         *_pace(record, history, now),
-        *_brokers(record, now),
         *_failed(record),
         *_windows(record, now),
-        *_holds(record),
         Text.assemble(("next", "bold"), f": {next_step(record, now)}"),
         *([Text.assemble(("you may", "bold"), f": {', '.join(commands)}")] if commands else []),
         _registry(record),
@@ -104,32 +103,16 @@ def _is_bad(record: SwitchRecord) -> bool:
 def _alarms(record: SwitchRecord) -> Iterator[Text]:
     if record.bypassed:
         yield Text.assemble(("PRECHECK BYPASSED", "bold red"), ": ids may have collided; for labs only")
-    if record.contested:
-        yield Text.assemble(("CONTESTED", "bold red"), f": {record.contested}")
-    if record.paused:
-        yield Text.assemble(("PAUSED", "bold yellow"), ": nothing is ordered")
-    if record.halted:
-        resume = f"; correct it, then run `headgate switch resume --cluster {record.cluster}`"
-        then = "" if record.halted.endswith("then `resume`") else resume
-        yield Text.assemble(("HALTED", "bold red"), f": {record.halted}{then}")
-    if record.blocked:
-        yield Text.assemble(("BLOCKED", "bold red"), f": {record.blocked}")
-    if advance := how_to_advance(record):
-        yield Text.assemble(("to advance", "bold"), f": {advance}")
-    if record.degraded:
-        yield Text.assemble(
-            ("DEGRADED", "bold red"), f": a broker cannot reach {record.target}, an operator must decide"
-        )
 
 
-def _brokers(record: SwitchRecord, now: datetime) -> Iterator[Text]:
-    if record.brokers.awaited:
-        yield Text.assemble(("awaited", "bold yellow"), f": {name_awaited(record, now)}")
-    for name, where in record.brokers.astray.items():
-        yield Text.assemble(("astray", "bold red"), f": {name} writes to {where}")
-    if record.unplanned_count:
-        paths = ", ".join(record.unplanned)
-        yield Text.assemble(("still named", "bold red"), f": {record.unplanned_count} unplanned references: {paths}")
+def _holds(record: SwitchRecord, now: datetime) -> Iterator[Text]:
+    """Format what holds the switch up: the alert, since when or from when, and the command that ends it."""
+    for hold in record.holds:
+        is_alert = hold.alert_from is None or hold.alert_from <= now
+        since = f" (since {format_second(hold.since)})" if hold.since is not None else ""
+        later = "" if is_alert or hold.alert_from is None else f" from {format_second(hold.alert_from)}"
+        label = (f"{hold.alert or hold.name}{later}", "bold red" if is_alert else "bold yellow")
+        yield Text.assemble(label, f": {hold.why}{since}; to end it: {hold.ends_with}")
 
 
 def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
@@ -191,29 +174,18 @@ def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
     at = record.verdict
     if record.rollback_until is not None and at in REVERSIBLE:
         left = (record.rollback_until - now).total_seconds()
-        until = _instant(record.rollback_until)
+        until = format_second(record.rollback_until)
         if left > 0:
             yield Text(f"rollback: possible for {human_seconds(left)} more (until {until})")
         else:
             yield Text(f"rollback: no longer possible (since {until})", "yellow")
     if record.cleanup_from is not None and at is SwitchStage.HOLD:
         left = (record.cleanup_from - now).total_seconds()
-        since = _instant(record.cleanup_from)
+        since = format_second(record.cleanup_from)
         if left > 0:
             yield Text(f"clean-up: possible in {human_seconds(left)} (from {since})")
         else:
             yield Text(f"clean-up: possible (since {since})", "green")
-
-
-def _holds(record: SwitchRecord) -> Iterator[Text]:
-    """Format what the switch waits for: since when, when that becomes an alert, and the command that ends it."""
-    for hold in record.holds:
-        times = f"since {_instant(hold.since)}, an alert from {_instant(hold.alert_from)}"
-        yield Text.assemble(("waits", "bold yellow"), f": {hold.why} ({times}); {hold.ends_with} ends that")
-
-
-def _instant(instant: datetime) -> str:
-    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _registry(record: SwitchRecord) -> RenderableType:

@@ -1,10 +1,10 @@
-"""The alerts of the switching policy, each with its runbook."""
+"""The alerts of the switching policy. Their runbooks begin with what ends each hold: see `judge/holds.py`."""
 
 from policies.decisions import Severity
 from policies.policy import AlertKind
 
 _STATUS = "headgate switch status --cluster {cluster}"
-_V = "headgate switch status --cluster {cluster} --failed"
+_FAILED = f"{_STATUS} --failed"
 
 ALERTS = (
     AlertKind(
@@ -12,8 +12,9 @@ ALERTS = (
         (Severity.CRITICAL,),
         "An invariant is breached, or a promotion changed more than the attribution: nothing more is ordered.",
         _STATUS,
-        "Read the invariant and its evidence. Remove the cause, then run `headgate switch resume`; otherwise "
-        "`headgate switch rollback`. Nothing is ordered meanwhile.",
+        "The status has the invariant and its evidence. INV-2 and INV-3: somebody used a generator, and the status "
+        "names the `HOB` to advance to. INV-1: a foreign ledger appeared. `resume` directs brokers again, so that they "
+        "open new clients. Otherwise `rollback`.",
         "The switch goes on, or was rolled back.",
     ),
     AlertKind(
@@ -21,7 +22,8 @@ ALERTS = (
         (Severity.CRITICAL,),
         "The switch does not go live, clean up or go back; the summary names the reason.",
         _STATUS,
-        "The status names the reason. Remove it, and the switch goes on by itself.",
+        "The switch goes on by itself as soon as the reason is gone. Restart the agent of a broker that wrote to the "
+        "old cluster after its ack.",
         "The reason no longer holds.",
     ),
     AlertKind(
@@ -29,8 +31,8 @@ ALERTS = (
         (Severity.CRITICAL,),
         "A broker cannot reach the target while others already write there.",
         _STATUS,
-        "Repair the broker's network or credentials to the target, or run `headgate switch rollback --with-brokers`. "
-        "Do not wait: its topics move to brokers that write to the target.",
+        "Look at the broker's network and credentials, or use `rollback --with-brokers`. Do not wait: its topics move "
+        "to brokers that write to the target.",
         "Every broker reaches the target, or the switch was rolled back.",
     ),
     AlertKind(
@@ -38,15 +40,15 @@ ALERTS = (
         (Severity.WARNING,),
         "A switch is under way, and no orchestrator holds the lease.",
         _STATUS,
-        "Start `headgate act`. If it runs, look at its log and at ZooKeeper.",
+        "If it runs, look at its log and at ZooKeeper.",
         "An executor holds the lease.",
     ),
     AlertKind(
         LEFT_BEHIND := "switch-ledgers-left-behind",
         (Severity.WARNING,),
         "A switch is done, and some ledgers stay in the old cluster.",
-        _V,
-        "Remove the reason for each ledger, and start the same target again.",
+        _FAILED,
+        "First remove the reason that the status has for each ledger: unload the topics of deferred cursors.",
         "No ledger is left in the old cluster.",
     ),
     AlertKind(
@@ -54,8 +56,8 @@ ALERTS = (
         (Severity.WARNING,),
         "For longer than `ack_timeout`, live brokers do not follow the directive, or no live broker is known.",
         _STATUS,
-        "Look at the named brokers: does the agent run, does it read ZooKeeper, is its clock right? A dead broker "
-        "leaves the list when its session ends.",
+        "Does the agent run, does it read ZooKeeper, is its clock right? A dead broker leaves the list when its "
+        "session ends.",
         "Every live broker follows the directive.",
     ),
     AlertKind(
@@ -63,7 +65,8 @@ ALERTS = (
         (Severity.CRITICAL,),
         "After going live, a broker writes elsewhere, went back, joined without following, or sends no report.",
         _STATUS,
-        "Stop the named broker first: its ids may collide with those that follow. Then find out why it went elsewhere.",
+        "Stop the broker before anything else: its ids may collide with those that follow. Then find out why it went "
+        "elsewhere.",
         "Every broker writes to the active cluster.",
     ),
     AlertKind(
@@ -71,8 +74,8 @@ ALERTS = (
         (Severity.CRITICAL,),
         "The registry has two active clusters or none, or a foreign directive: nothing is ordered.",
         _STATUS,
-        "Find out who wrote the registry. Undo a foreign entry, and the switch goes on by itself; run `headgate "
-        "switch resume` over a foreign directive.",
+        "Find out who wrote below `/admin/bookie-clusters`. An entry `<name>` there that makes another cluster active "
+        "must be deleted; then the switch goes on by itself.",
         "The registry has one active cluster, and the directive is Headgate's.",
     ),
     AlertKind(
@@ -80,8 +83,7 @@ ALERTS = (
         (Severity.CRITICAL,),
         "At a BookKeeper cluster's address another cluster answers than was registered; its readings do not count.",
         _STATUS,
-        "Look at the address of the cluster: another cluster answers there. Repair the address or the network; its "
-        "readings do not count until then.",
+        "If the registered cluster is gone for good, `unregister` it once nothing uses it, and `register` the new one.",
         "The registered cluster answers at its address.",
     ),
     AlertKind(
@@ -89,8 +91,8 @@ ALERTS = (
         (Severity.CRITICAL,),
         "Brokers write to a cluster whose ids lie below those that they got from another one.",
         _STATUS,
-        "Send the brokers back, or advance the cluster's ids to the `HOB` in the summary. Then Headgate directs "
-        "brokers there again, and they open new clients.",
+        "To advance is to create `<ledgers root>/idgen-long/HOB-…` in the ZooKeeper of that cluster. A client that "
+        "stays connected keeps its old ids, so each broker must open a new one.",
         "The cluster's ids lie above those of all others.",
     ),
     AlertKind(
@@ -98,16 +100,16 @@ ALERTS = (
         (Severity.WARNING,),
         "References that are not in the plan name the old cluster.",
         _STATUS,
-        "Start the same target again, which plans them. Repair by hand what is no ledger of yours.",
+        "Repair by hand what is no ledger of yours.",
         "No unplanned reference names the old cluster.",
     ),
     AlertKind(
         NOT_TAKEN_BACK := "switch-not-taken-back",
         (Severity.WARNING,),
         "A switch is rolled back, and some promotions were not taken back.",
-        _V,
-        "Remove the reason for each promotion in the list, and run `headgate switch rollback` again. Delete nothing "
-        "in the target before that.",
+        _FAILED,
+        "First remove the reason for each promotion in the list: unload the topics that are named. Delete nothing in "
+        "the target before that.",
         "Every promotion was taken back.",
     ),
     AlertKind(
@@ -116,7 +118,7 @@ ALERTS = (
         "A switch waits for longer than its bound: for an inventory, an answer or an operator; the summary names the "
         "command that ends it.",
         _STATUS,
-        "The summary names what it waits for and the command that ends the wait. Repair the former, or run the latter.",
+        "Without a command, it goes on as soon as it has what it waits for.",
         "The switch goes on, or ended.",
     ),
     AlertKind(
@@ -124,7 +126,7 @@ ALERTS = (
         (Severity.WARNING,),
         "`automatic_rollback` undid a switch that brokers cannot follow.",
         _STATUS,
-        "Read why brokers could not follow, and repair it before you start again.",
+        "The summary has what they could not do.",
         "A new switch begins.",
     ),
 )

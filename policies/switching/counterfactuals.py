@@ -4,7 +4,7 @@ A switch waits for commands, acks and results, and not for a number to cross a t
 tables by code and by stage.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from policies.decisions import Otherwise
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
@@ -96,7 +96,7 @@ def counterfactuals(decision: SwitchDecision) -> tuple[Otherwise, ...]:
 
 
 def record_counterfactuals(record: SwitchRecord) -> tuple[Otherwise, ...]:
-    """Return the causes of a standstill, and then the condition of each stage that may follow."""
+    """Return what ends a standstill, and then the condition of each stage that may follow."""
     live, until, cleanup = record.brokers.live, record.rollback_until, record.cleanup_from
     names = {
         "source": record.source,
@@ -114,15 +114,5 @@ def record_counterfactuals(record: SwitchRecord) -> tuple[Otherwise, ...]:
         for stage, when in _NEXT[record.verdict]
         if not (is_final and stage is SwitchStage.ROLLBACK and "rollback_until" in when)
     )
-    return (*(Otherwise(_ADVANCE, when) for when in _find_holds(record)), *following)
-
-
-def _find_holds(record: SwitchRecord) -> Iterator[str]:
-    if record.contested:
-        yield f"a person has resolved what somebody else wrote: {record.contested}"
-    if record.halted:
-        yield f"a person drives it on after it halted: {record.halted}"
-    if record.paused:
-        yield f"a person resumes it: {_RESUME.format(cluster=record.cluster)}"
-    if record.blocked:
-        yield f"this is no longer so: {record.blocked}"
+    hold = record.standstill
+    return (*(() if hold is None else (Otherwise(_ADVANCE, f"this ends: {hold.why} ({hold.ends_with})"),)), *following)

@@ -185,15 +185,19 @@ class BrokerCounts(BaseModel):
 
 
 class SwitchHold(BaseModel):
-    """Something that a switch waits for."""
+    """Something that holds the switch up."""
 
     model_config = ConfigDict(frozen=True)
 
-    name: str = Field(description="`inventory`, `answers`, `return`, `pause`, `brokers-left` or `hold`.")
-    why: str = Field(description="What the switch waits for.")
-    since: Instant = Field(description="Since when.")
-    alert_from: Instant = Field(description="When it becomes the alert `switch-waiting`.")
-    ends_with: str = Field(description="The commands that end it.")
+    name: str = Field(description="Its name in the runbook, such as `inventory`.")
+    why: str = Field(description="What the switch does, as the end of a sentence; or a sentence about brokers.")
+    since: Instant | None = Field(description="Since when; null: not known.")
+    alert_from: Instant | None = Field(description="When it becomes an alert; null: it is one at once.")
+    ends_with: str = Field(description="What ends it, with commands in backticks.")
+    alert: str = Field(default="", description="The name of that alert.")
+
+
+_STANDSTILLS = frozenset({"contested", "halted", "return", "blocked", "pause", "pause-between"})
 
 
 class SwitchRecord(Decision):
@@ -232,8 +236,13 @@ class SwitchRecord(Decision):
     bypassed: bool = Field(
         default=False, description="Whether a switch began on a bypassed precheck, so that ids may collide."
     )
-    holds: tuple[SwitchHold, ...] = Field(default=(), description="What the switch waits for.")
+    holds: tuple[SwitchHold, ...] = Field(default=(), description="What holds it up, the most urgent first.")
     valid_until: Instant | None = Field(default=None, description="The end of its validity; it is repeated before.")
+
+    @property
+    def standstill(self) -> SwitchHold | None:
+        """The most urgent hold that stops all orders or the next stage."""
+        return next((hold for hold in self.holds if hold.name in _STANDSTILLS), None)
 
     def carried_out(self) -> ReportedEffect | None:
         """Return the cluster that brokers write to, and how many have confirmed it."""

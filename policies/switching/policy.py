@@ -63,7 +63,7 @@ class SwitchingPolicy:
 def _due_ms(state: SwitchingState, facts: SwitchFacts) -> Iterator[int]:
     """Return the instants at which something may change without an observation."""
     yield from find_due_ms(facts)
-    yield from (found.due_ms for found in find_holds(facts))
+    yield from (due_ms for _, _, due_ms in find_holds(facts))
     if state.record:
         yield renewal_ms(state)
     if state.switch is not None:

@@ -1,9 +1,12 @@
 """Registers the switching policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import Inhibition, PolicyKind
+from dataclasses import replace
+
+from policies.policy import AlertKind, Inhibition, PolicyKind
 from policies.switching import NAME, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching import alert_kinds as kinds
 from policies.switching.examples import examples
+from policies.switching.judge.holds import HOLDS
 from policies.switching.readings import (
     SwitchBroker,
     SwitchBrokers,
@@ -27,11 +30,22 @@ _EXECUTOR = "the switching executor"
 
 _INHIBITIONS = (Inhibition(kinds.HALTED, (kinds.BLOCKED, kinds.DEGRADED)),)
 
+
+def _add_holds(alert: AlertKind) -> AlertKind:
+    """Begin the runbook of an alert with what ends each of its holds."""
+    ways = (
+        f"If {hold.when}{'' if hold.bound == 'none' else f' (for {hold.bound})'}: {hold.ends_with}."
+        for hold in HOLDS
+        if hold.alert == alert.name
+    )
+    return replace(alert, remedy=" ".join([*ways, alert.remedy]))
+
+
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.switches": _OBSERVED, "commands": (SwitchCommand,)},
     decisions=(SwitchDecision, SwitchRecord),
-    alerts=kinds.ALERTS,
+    alerts=tuple(map(_add_holds, kinds.ALERTS)),
     inhibitions=_INHIBITIONS,
     settings=SwitchingSettings,
     state=SwitchingState,

@@ -87,6 +87,8 @@ FAILED = frozenset({LedgerStage.PROMOTE_DEFERRED, LedgerStage.BUILD_FAILED, Ledg
 DELETING = frozenset({LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
 UNDELETED = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT})
 """Stages of a ledger whose references name the target, and that may still exist in the source."""
+UNREVERTED = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
+"""Stages of a ledger whose references name the target, or may: a rollback takes them back."""
 MOVED = DELETING | {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER}
 """Stages of a ledger whose references name the target."""
 

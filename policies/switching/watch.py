@@ -94,15 +94,6 @@ def awaited(facts: SwitchFacts) -> tuple[Deviation, ...]:
     return tuple(d for d in deviations(facts) if not d.follows)
 
 
-def overdue(facts: SwitchFacts) -> tuple[Deviation, ...]:
-    """Return deviations worth an alert: past `ack_timeout`, and on a live switch at once if the broker reports it."""
-    is_live = facts.state.switch is not None and facts.state.switch.stage in LIVE
-    return tuple(
-        d for d in deviations(facts)
-        if (is_live and d.reported) or facts.now_ms >= d.since_ms + facts.limits.ack_timeout_ms
-    )  # fmt: skip
-
-
 def find_unknown_since_ms(facts: SwitchFacts) -> int | None:
     """Return since when it is unknown which brokers are alive, while a switch depends on that; None if it is known."""
     switch, members = facts.state.switch, facts.state.members

@@ -107,14 +107,16 @@ def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
         "bypassed": state.bypassed,
         "holds": tuple(
             SwitchHold(
-                name=hold.name,
+                name=kind.name,
+                alert=kind.alert,
                 why=hold.why,
-                since=from_millis(hold.since_ms),
-                alert_from=from_millis(hold.due_ms),
+                since=None if hold.since_ms is None else from_millis(hold.since_ms),
+                alert_from=None if hold.since_ms is None else from_millis(due_ms),
                 ends_with=hold.ends_with,
             )
-            for hold in find_holds(facts)
-            if hold.name != "answers" or facts.now_ms >= hold.due_ms
+            for kind, hold, due_ms in find_holds(facts)
+            # Answers come all the time; only those that are late are worth a record.
+            if kind.name != "answers" or facts.now_ms >= due_ms
         ),
     }
 

@@ -88,17 +88,28 @@ def holds_lease(facts: SwitchFacts) -> Refusal:
 def no_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
     live = facts.state.live_switch()
-    if live is None:
-        return None
-    way = "`abort` lets go of what stays behind" if live.stage is SwitchStage.DONE_WITH_FAILURES else "`abort` ends it"
-    return f"the switch to {live.target} is at {live.stage.value}: {'`end` ends it' if can_end(facts) else way}"
+    return f"the switch to {live.target} is at {live.stage.value}: {name_way(facts)} ends it" if live else None
+
+
+def name_way(facts: SwitchFacts) -> str:
+    """Name the command that ends the live switch at its stage."""
+    switch = facts.switch
+    if switch.stage is SwitchStage.DONE_WITH_FAILURES and switch.status_failed:
+        return f"`start --target {switch.target}`"
+    if can_end(facts):
+        return "`end`" if is_final(facts) else "`abort` or `end`"
+    return "`abort`"
+
+
+def is_final(facts: SwitchFacts) -> bool:
+    """Whether the switch can no longer be taken back: its rollback window is over, or ledgers were deleted."""
+    return before_rollback_end(facts) is not None or no_delete_intent(facts) is not None
 
 
 def can_end(facts: SwitchFacts) -> bool:
     """Whether `end` is accepted: in hold, and at any live stage that can no longer be taken back."""
     stage = facts.switch.stage
-    is_final = before_rollback_end(facts) is not None or no_delete_intent(facts) is not None
-    return stage is SwitchStage.HOLD or (stage in REVERSIBLE and is_final)
+    return stage is SwitchStage.HOLD or (stage in REVERSIBLE and is_final(facts))
 
 
 def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:

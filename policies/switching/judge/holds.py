@@ -1,105 +1,280 @@
-"""What a switch waits for: each wait has a bound, after which it is an alert, and the command that ends it.
+"""What holds a switch up: each hold has a bound, the alert that it becomes after it, and the command that ends it.
 
-Alerts, the record of the switch and `headgate switch status` are made from this list. `alerts` has the conditions
-that are an alert at once: a halt, a contested registry, a missing lease, a broker that does not follow.
+Alerts, the record of the switch, `headgate switch status` and the runbook are made from `HOLDS`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
+from policies.switching import alert_kinds as kinds
 from policies.switching.facts import SwitchFacts
+from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge import guards
 from policies.switching.settings import DAY_MS
-from policies.switching.state import REVERSIBLE, UNDONE, Switch, SwitchAction, SwitchStage
+from policies.switching.state import (
+    ENDED,
+    NEVER,
+    REVERSIBLE,
+    UNDONE,
+    UNREVERTED,
+    SwitchAction,
+    SwitchStage,
+)
+from policies.switching.watch import LIVE, deviations, find_unknown_since_ms
+from policies.units import counted_with, format_second, from_millis, name_some
 
-_ANSWER_MS = 600_000
-"""The bound of an inventory or of an answer: both take minutes at most, with the largest fleets that were measured."""
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _NOT_OPEN = (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.INVENTORY)
 _OPEN = tuple(action for action in SwitchAction if action not in _NOT_OPEN)
-_LEFT_THERE = UNDONE | {SwitchStage.REJECTED}
+_BLOCKED_AT = frozenset({SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK})
+_UNDER_WAY = (REVERSIBLE - {SwitchStage.HOLD}) | _BLOCKED_AT
+
+
+class Hold(NamedTuple):
+    """Something that holds a switch up now."""
+
+    why: str
+    """What the switch does, as the end of a sentence about it; or a sentence about brokers or clusters."""
+    since_ms: int | None = None
+    """None: not known. Then it is an alert at once."""
+    ends_with: str = ""
+    """The commands that end it, of which one is accepted now; empty where a finder leaves it to the kind."""
+    subject: str = "switch"
+    """The broker or cluster that it is about."""
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchWait:
-    """One wait of a switch."""
+class HoldKind:
+    """A way in which a switch is held up."""
 
     name: str
-    why: str
-    """What it waits for, as the end of "the switch waits"."""
-    since_ms: int
-    bound_ms: int
+    alert: str
+    when: str
+    bound: str
+    """How long it may last before it is an alert: a key of `BOUNDS`."""
     ends_with: str
-    """The commands that end it, of which at least one is accepted."""
-
-    @property
-    def due_ms(self) -> int:
-        """When it becomes an alert."""
-        return self.since_ms + self.bound_ms
+    """What ends it, with commands in backticks."""
+    find: Callable[[SwitchFacts], Iterator[Hold]]
+    is_about_switch: bool = True
+    """Whether its sentence is about a switch; else it is about brokers or clusters, and needs no switch."""
 
 
-def find_holds(facts: SwitchFacts) -> Iterator[SwitchWait]:
-    """Return the waits of the last switch, the most urgent one first."""
+def find_holds(facts: SwitchFacts) -> Iterator[tuple[HoldKind, Hold, int]]:
+    """Return all holds, the most urgent first, each with its kind and the instant when it becomes an alert."""
+    for kind in HOLDS:
+        if kind.is_about_switch and facts.state.switch is None:
+            continue
+        for hold in kind.find(facts):
+            due_ms = NEVER if hold.since_ms is None else hold.since_ms + BOUNDS[kind.bound](facts)
+            yield kind, hold._replace(ends_with=hold.ends_with or kind.ends_with), due_ms
+
+
+# --- the registry
+
+
+def _find_contested(facts: SwitchFacts) -> Iterator[Hold]:
+    if why := facts.state.contested:
+        # `resume` answers a foreign directive by a later one; any other contest ends in the registry itself.
+        undo = "undo that in the registry" if facts.state.contested_by is None else "`resume`"
+        yield Hold(f"the registry is contested: {why}; nothing is ordered", ends_with=undo)
+
+
+def _find_impostors(facts: SwitchFacts) -> Iterator[Hold]:
+    for name in facts.state.impostors:
+        why = (
+            f"at the address of {name} another BookKeeper cluster answers than was registered: no reading of it counts"
+        )
+        yield Hold(why, None, f"repair the address{_or_way(facts)}", name, {"name": name})
+
+
+# --- the switch
+
+
+def _find_halted(facts: SwitchFacts) -> Iterator[Hold]:
+    if why := facts.switch.halted:
+        # Headgate ends a block of ids itself, but no halt.
+        remedy = "create that HOB below `<ledgers root>/idgen-long`, then `resume`" if "advance to HOB-" in why else ""
+        yield Hold(f"halts: {why}", None, remedy)
+
+
+def _find_blocked(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    if switch.blocked and switch.stage in _BLOCKED_AT and not _is_returning(facts):
+        yield Hold(f"is blocked: {switch.blocked}", None, f"remove that reason{_or_way(facts)}")
+
+
+def _find_return(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    if switch.blocked and _is_returning(facts):
+        since_ms = max(switch.stage_ms, switch.started_ms, facts.state.directed_ms)
+        yield Hold(f"waits to send brokers back: {switch.blocked}", since_ms)
+
+
+def _is_returning(facts: SwitchFacts) -> bool:
+    return bool(facts.switch.returning) or facts.switch.stage is SwitchStage.ROLLBACK
+
+
+def _find_degraded(facts: SwitchFacts) -> Iterator[Hold]:
+    if facts.switch.degraded and facts.switch.stage not in ENDED | {SwitchStage.DONE_WITH_FAILURES}:
+        yield Hold(
+            f"is degraded: a broker cannot reach {facts.switch.target}", None, f"repair the broker{_or_way(facts)}"
+        )
+
+
+def _find_no_lease(facts: SwitchFacts) -> Iterator[Hold]:
+    if facts.switch.stage in _UNDER_WAY and (why := guards.holds_lease(facts)):
+        yield Hold(f"does not go on: {why}", None, f"start `headgate act`{_or_way(facts)}")
+
+
+def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
+    if facts.switch.stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
+        left = [task for task in facts.plan if task.stage in UNREVERTED]
+        can_retry = any(guards.source_has_it(facts, task) is None for task in left)
+        way = "`rollback`" if can_retry else f"`start --target {facts.switch.target}`: their ledgers were deleted"
+        yield Hold(f"is taken back, except {name_some([task.paths[0] for task in left])}", None, way)
+
+
+def _find_undone(facts: SwitchFacts) -> Iterator[Hold]:
+    if facts.switch.automatic and facts.switch.stage in UNDONE | {SwitchStage.ROLLBACK}:
+        yield Hold(f"was undone: {facts.switch.automatic}")
+
+
+def _find_left_behind(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    if switch.stage is SwitchStage.DONE_WITH_FAILURES:
+        failed = "a status could not be written" if switch.status_failed else _count_unplanned(facts)
+        stay = f"{counted_with(facts.left_behind, 'ledger', 'stays', 'stay')} in {switch.source}"
+        yield Hold(f"is done, but {stay if facts.left_behind else failed}", None, f"`start --target {switch.target}`")
+
+
+def _find_unplanned(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    if switch.unplanned_count and switch.stage in LIVE:
+        why = f"meets references that nobody planned for: {_count_unplanned(facts)}: {', '.join(switch.unplanned)}"
+        yield Hold(why, None, f"`start --target {switch.target}`")
+
+
+def _count_unplanned(facts: SwitchFacts) -> str:
+    return f"{counted_with(facts.switch.unplanned_count, 'reference', 'names', 'name')} {facts.switch.source}"
+
+
+# --- brokers and their ids
+
+
+def _find_no_broker(facts: SwitchFacts) -> Iterator[Hold]:
+    if (since_ms := find_unknown_since_ms(facts)) is not None:
+        why = "waits for brokers: none is known to be alive"
+        yield Hold(why, since_ms, f"start the brokers' agents{_or_way(facts)}")
+
+
+def _find_not_acked(facts: SwitchFacts) -> Iterator[Hold]:
+    directive, switch = facts.state.directive, facts.state.switch
+    late = tuple(deviations(facts))
+    is_live = switch is not None and switch.stage in LIVE
+    if late and directive is not None and not is_live and find_unknown_since_ms(facts) is None:
+        names = name_some([f"{d.broker} {d.why} since {_format(d.since_ms)}" for d in late])
+        why = (
+            f"brokers do not follow the directive to {directive.target}: {names}; topics that move to them from "
+            "brokers that do get lower ids: unload their bundles first, or stop moving bundles"
+        )
+        yield Hold(why, min(d.since_ms for d in late), f"restart their agents{_or_way(facts)}")
+
+
+def _find_astray(facts: SwitchFacts, *, is_reported: bool) -> Iterator[Hold]:
     switch = facts.state.switch
-    if switch is not None:
-        # A state of an earlier version has no time of a pause or of a stage.
-        waits = _find_waits(facts, switch)
-        yield from (replace(wait, since_ms=max(wait.since_ms, switch.started_ms)) for wait in waits)
-
-
-def _find_waits(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
-    yield from _find_return(facts, switch)
-    yield from _find_pause(facts, switch)
-    if facts.stands_still:
+    if switch is None or switch.stage not in LIVE:
         return
-    if needs_inventory(facts) and switch.stage not in UNDONE:
-        since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms)
-        why = "for a complete inventory of all references: the executor's log names what it cannot read"
-        yield SwitchWait("inventory", why, since_ms, _ANSWER_MS, _name_way(facts, needs_inventory=True))
-    open_orders = facts.plan.count_ordered(*_OPEN) + (switch.awaiting in _STATUSES)
-    if open_orders and switch.stage is not SwitchStage.ABORTED:
-        why = f"for the executor's answers to {open_orders} orders"
-        since_ms, ways = max(switch.progress_ms, switch.stage_ms), f"`pause` or {_name_way(facts)}"
-        yield SwitchWait("answers", why, since_ms, _ANSWER_MS, ways)
-    away, home = facts.state.active(), facts.state.committed()
-    if switch.stage in _LEFT_THERE and away != home:
-        why = f"while brokers write to {away}, which the registry does not show as active"
+    for found in deviations(facts):
+        if found.reported is is_reported:
+            labels = {"broker": found.broker, "stage": switch.stage.value}
+            why = f"{found.broker} {found.why}: it should write to {switch.target} alone"
+            yield Hold(why, found.since_ms, f"restart or stop it{_or_way(facts)}", found.broker, labels)
+
+
+def _find_old_client(facts: SwitchFacts) -> Iterator[Hold]:
+    """Find a cluster of which a client still takes ids below the present ``HOB``.
+
+    Until a switch is live, brokers may still write to the cluster that they leave, with the clients that they have.
+    Others may use that cluster, too, so only a move of just now counts there.
+    """
+    active, switch = facts.state.active(), facts.state.switch
+    if active is None or facts.generator(active) is None or facts.state.directive is None:
+        return
+    since_ms = {active: facts.state.directed_ms}
+    if switch is not None and switch.stage in LIVE:
+        live_ms = max(switch.live_ms, facts.now_ms - facts.limits.ack_timeout_ms)
+        since_ms |= {name: live_ms for name in (switch.source, switch.home) if name != active}
+    read = (seen for name in since_ms if (seen := facts.state.cluster(name)) is not None)
+    seen = next((each for each in read if each.lower_moved_ms > since_ms[each.name]), None)
+    if seen is not None:
+        when = f"seen at {_format(seen.lower_moved_ms)}"
+        yield Hold(f"a client of {seen.name} still takes ids below its present HOB, {when}")
+
+
+def _find_ids_behind(facts: SwitchFacts) -> Iterator[Hold]:
+    """Find that brokers write where ids lie below those they got elsewhere. It is too late to refuse."""
+    active, switch = facts.state.active(), facts.state.switch
+    generator = facts.generator(active) if active else None
+    if active is None or generator is None or facts.state.directive is None:
+        return
+    if switch is not None and (switch.blocked or switch.halted):
+        return  # that hold names the same remedy
+    giver, gave = "", facts.gave_beyond(active)
+    if gave < 0:
+        higher = (m for m in facts.written_elsewhere(active) if m.given_to_us >= generator.next_id)
+        most = max(higher, key=lambda m: m.given, default=None)
+        if most is None:
+            return
+        giver, gave = f"{most.name} ", most.given
+    order = f"gives {generator.next_id} next, and {giver}already gave {gave}"
+    yield Hold(f"brokers write to {active}, which {order}", None, remedy_beyond(gave, active))
+
+
+# --- waits
+
+
+def _find_pause(facts: SwitchFacts, *, is_between: bool) -> Iterator[Hold]:
+    switch = facts.switch
+    moves = switch.stage is SwitchStage.TRIGGERED
+    moves = moves or (switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only)
+    if switch.paused and (moves and guards.brokers_follow(facts) is not None) is is_between:
+        risk = " while brokers are between two clusters: topics that move between them may get lower ids"
+        yield Hold(f"is paused{risk if is_between else ' by an operator'}", max(switch.paused_ms, switch.started_ms))
+
+
+def _find_inventory(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    if needs_inventory(facts) and switch.stage not in UNDONE and not facts.stands_still:
+        is_step = switch.stage in REVERSIBLE and (guards.is_final(facts) or switch.recovering_ms >= 0)
+        way = f"{guards.name_way(facts)}, then `abort`" if is_step else guards.name_way(facts)
+        why = "waits for a complete inventory of all references: the executor's log names what it cannot read"
+        yield Hold(why, max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms), way)
+
+
+def _find_answers(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    count = facts.plan.count_ordered(*_OPEN) + (switch.awaiting in _STATUSES)
+    if count and switch.stage is not SwitchStage.ABORTED and not facts.stands_still:
+        since_ms = max(switch.progress_ms, switch.stage_ms, switch.started_ms)
+        yield Hold(f"waits for the executor's answers to {count} orders", since_ms, f"`pause`{_or_way(facts)}")
+
+
+def _find_brokers_left(facts: SwitchFacts) -> Iterator[Hold]:
+    switch, away, home = facts.switch, facts.state.active(), facts.state.committed()
+    if switch.stage in UNDONE | {SwitchStage.REJECTED} and away != home and not facts.stands_still:
+        why = f"is over while brokers write to {away}, which the registry does not show as active"
         ways = f"`rollback --with-brokers` (back to {home}) or `start --target {away}` (completes their move)"
         ways = ways if home is not None else f"`register --name {away} --status active`"
-        yield SwitchWait("brokers-left", why, switch.ended_ms, DAY_MS, ways)
-    if switch.stage is SwitchStage.HOLD:
-        bound_ms = switch.cleanup_from_ms - switch.hold_ms + DAY_MS
-        yield SwitchWait("hold", "in hold for an operator", switch.hold_ms, bound_ms, "`cleanup --execute` or `end`")
+        yield Hold(why, max(switch.ended_ms, switch.started_ms), ways)
 
 
-def _name_way(facts: SwitchFacts, *, needs_inventory: bool = False) -> str:
-    """Name the commands that end a switch at its stage; some only lead to a stage that waits for an inventory, too."""
-    is_reversible, is_recovering = facts.switch.stage in REVERSIBLE, facts.switch.recovering_ms >= 0
-    is_final = bool(guards.before_rollback_end(facts) or guards.no_delete_intent(facts))
-    first = "`end`" if is_reversible and is_final else "`abort`"
-    is_step = needs_inventory and is_reversible and (is_final or is_recovering)
-    return f"{first}, then `abort`" if is_step else first
-
-
-def _find_return(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
-    """Brokers are to go back, and do not yet."""
-    if switch.blocked and (switch.returning or switch.stage is SwitchStage.ROLLBACK):
-        since_ms = max(switch.stage_ms, switch.started_ms, facts.state.directed_ms)
-        why = f"to send brokers back: {switch.blocked}"
-        yield SwitchWait("return", why, since_ms, facts.limits.ack_timeout_ms, "`abort`")
-
-
-def _find_pause(facts: SwitchFacts, switch: Switch) -> Iterator[SwitchWait]:
-    if not switch.paused:
-        return
-    is_between = switch.stage is SwitchStage.TRIGGERED or (
-        switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only
-    )
-    if is_between and guards.brokers_follow(facts) is not None:
-        why = "paused while brokers are between two clusters: topics that move between them may get lower ids"
-        yield SwitchWait("pause", why, switch.paused_ms, facts.limits.ack_timeout_ms, "`resume`")
-    else:
-        yield SwitchWait("pause", "paused by an operator", switch.paused_ms, DAY_MS, "`resume`")
+def _find_in_hold(facts: SwitchFacts) -> Iterator[Hold]:
+    if facts.switch.stage is SwitchStage.HOLD and not facts.stands_still:
+        yield Hold("waits in hold for an operator", max(facts.switch.hold_ms, facts.switch.started_ms))
 
 
 def needs_inventory(facts: SwitchFacts) -> bool:
@@ -117,3 +292,113 @@ def needs_inventory(facts: SwitchFacts) -> bool:
         case SwitchStage.CLEANUP:
             return facts.inventory_is_old
     return False
+
+
+def _or_way(facts: SwitchFacts) -> str:
+    """Name the command that ends the switch, as an alternative; empty if no switch is under way."""
+    return f", or {guards.name_way(facts)}" if facts.state.live_switch() is not None else ""
+
+
+def _format(milliseconds: int) -> str:
+    return format_second(from_millis(milliseconds))
+
+
+# --- the table
+
+BOUNDS: Mapping[str, Callable[[SwitchFacts], int]] = {
+    "none": lambda _: 0,
+    "`ack_timeout`": lambda facts: facts.limits.ack_timeout_ms,
+    # An inventory or an answer takes minutes at most, with the largest fleets that were measured.
+    "10 min": lambda _: 600_000,
+    "1 day": lambda _: DAY_MS,
+    "1 day after `cleanup_from`": lambda facts: facts.switch.cleanup_from_ms - facts.switch.hold_ms + DAY_MS,
+}
+"""In milliseconds, by the words of the runbook."""
+_NONE, _ACK_TIMEOUT, _MINUTES, _DAY, _WINDOW = BOUNDS
+_WAY = "`abort`, or `end` after the rollback window"
+
+HOLDS = (
+    HoldKind(
+        "contested", kinds.CONTESTED, "the registry shows what Headgate did not order", _NONE,
+        "`resume` over a foreign directive; undo any other change in the registry",
+        _find_contested, is_about_switch=False,
+    ),
+    HoldKind(
+        "impostor", kinds.IMPOSTOR, "another cluster answers at a registered address", _NONE,
+        f"repair the address, {_WAY}", _find_impostors, is_about_switch=False,
+    ),
+    HoldKind(
+        "halted", kinds.HALTED, "an invariant is breached", _NONE, "remove the cause, then `resume`", _find_halted
+    ),
+    HoldKind(
+        "return", kinds.BLOCKED, "brokers are to go back, and cannot yet", _ACK_TIMEOUT, "`abort`", _find_return
+    ),
+    HoldKind(
+        "blocked", kinds.BLOCKED, "it cannot go live or clean up", _NONE, "remove that reason, or `abort`",
+        _find_blocked,
+    ),
+    HoldKind(
+        "client_init_failed", kinds.DEGRADED, "a broker cannot reach the target, and others write there", _NONE,
+        f"repair the broker, {_WAY}", _find_degraded,
+    ),
+    HoldKind(
+        "no_lease", kinds.UNATTENDED, "no executor holds the lease", _NONE, f"start `headgate act`, {_WAY}",
+        _find_no_lease,
+    ),
+    HoldKind(
+        "no_live_broker", kinds.AWAITED, "it is not known which brokers are alive", _ACK_TIMEOUT,
+        f"start the brokers' agents, {_WAY}", _find_no_broker,
+    ),
+    HoldKind(
+        "not_acked", kinds.AWAITED, "a broker does not follow, and the switch is not live", _ACK_TIMEOUT,
+        f"restart its agent, {_WAY}", _find_not_acked, is_about_switch=False,
+    ),
+    HoldKind(
+        "broker_astray", kinds.ASTRAY, "a broker of a live switch reports that it does not follow", _NONE,
+        f"restart or stop it, {_WAY}", partial(_find_astray, is_reported=True), is_about_switch=False,
+    ),
+    HoldKind(
+        "broker_silent", kinds.ASTRAY, "a broker of a live switch does not report", _ACK_TIMEOUT,
+        f"restart or stop it, {_WAY}", partial(_find_astray, is_reported=False), is_about_switch=False,
+    ),
+    HoldKind(
+        "old_client", kinds.IDS_BEHIND, "a client takes ids below the present `HOB`", _NONE,
+        "restart the brokers that did not open a new client", _find_old_client, is_about_switch=False,
+    ),
+    HoldKind(
+        "ids_behind", kinds.IDS_BEHIND, "brokers write where ids lie below those of another cluster", _NONE,
+        "advance to the `HOB` that is named: Headgate then directs brokers there again", _find_ids_behind,
+        is_about_switch=False,
+    ),
+    HoldKind(
+        "failures", kinds.NOT_TAKEN_BACK, "some promotions were not taken back", _NONE,
+        "`rollback`, or `start` of the same target where ledgers were deleted", _find_not_reverted
+    ),
+    HoldKind("pause", kinds.WAITING, "an operator paused it", _DAY, "`resume`", partial(_find_pause, is_between=False)),
+    HoldKind(
+        "pause-between", kinds.WAITING, "it is paused while brokers are between two clusters", _ACK_TIMEOUT, "`resume`",
+        partial(_find_pause, is_between=True),
+    ),
+    HoldKind(
+        "inventory", kinds.WAITING, "it needs an inventory", _MINUTES, f"{_WAY}, then `abort`", _find_inventory
+    ),
+    HoldKind("answers", kinds.WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}", _find_answers),
+    HoldKind(
+        "brokers-left", kinds.WAITING, "it is over, and brokers write to a cluster that is not active", _DAY,
+        "`rollback --with-brokers` (back) or `start` (completes their move)", _find_brokers_left,
+    ),
+    HoldKind("hold", kinds.WAITING, "it is in hold", _WINDOW, "`cleanup --execute` or `end`", _find_in_hold),
+    HoldKind(
+        "automatic", kinds.UNDONE, "`automatic_rollback` undid it", _NONE, "`start`, once brokers can follow",
+        _find_undone,
+    ),
+    HoldKind(
+        "failures", kinds.LEFT_BEHIND, "it is done, and ledgers or references stay behind", _NONE,
+        "`start` of the same target, which tries again, or `abort`", _find_left_behind,
+    ),
+    HoldKind(
+        "unplanned", kinds.UNPLANNED, "references outside the plan name the old cluster", _NONE,
+        "`start` of the same target, which plans them", _find_unplanned,
+    ),
+)  # fmt: skip
+"""All holds, the most urgent first."""

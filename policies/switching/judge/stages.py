@@ -37,6 +37,7 @@ from policies.switching.references import LedgerKind
 from policies.switching.state import (
     REVERSIBLE,
     UNDELETED,
+    UNREVERTED,
     ClusterStatus,
     LedgerStage,
     SwitchAction,
@@ -48,7 +49,6 @@ from policies.units import counted_with, name_some
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
 _OPEN = tuple(action for action in SwitchAction if action not in (SwitchAction.NONE, SwitchAction.SETTLED))
-_NOT_TAKEN_BACK = (LedgerStage.PROMOTED, LedgerStage.PROMOTING)
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
 
@@ -214,12 +214,12 @@ def _rollback(facts: SwitchFacts) -> Iterator[Change]:
     if is_away:
         yield from _send_home(facts)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
-    for task in facts.plan.idle(free, *_NOT_TAKEN_BACK):
+    for task in facts.plan.idle(free, *UNREVERTED):
         if why := guards.source_has_it(facts, task):
             yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=why))
         else:
             yield OrderLedger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
-    if facts.plan.count_unfinished(*_NOT_TAKEN_BACK):
+    if facts.plan.count_unfinished(*UNREVERTED):
         return
     if is_away:
         return
@@ -266,7 +266,7 @@ def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
 def _end_rollback(facts: SwitchFacts) -> Advance:
     """End the rollback, and name everything that was not taken back."""
     switch = facts.switch
-    kept = [t.paths[0] for t in facts.plan if t.stage in _NOT_TAKEN_BACK]
+    kept = [t.paths[0] for t in facts.plan if t.stage in UNREVERTED]
     over = [t.paths[0] for t in facts.plan if t.stage is LedgerStage.PROMOTED_VIA_ROLLOVER]
     back = switch.settled.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
     parts = [f"{counted_with(back, 'ledger', 'is', 'are')} attributed to {switch.source}"]
@@ -291,7 +291,7 @@ def _delete_copies(facts: SwitchFacts) -> Iterator[Change]:
             yield OrderLedger(task, SwitchReason.WINDOW_ELAPSED, SwitchAction.DELETE_COPY)
         else:
             yield PutTask(replace(task, awaiting=SwitchAction.SETTLED))
-    if not found and not facts.plan.count_ordered(*_OPEN) and not facts.plan.count(*_NOT_TAKEN_BACK):
+    if not found and not facts.plan.count_ordered(*_OPEN) and not facts.plan.count(*UNREVERTED):
         yield SettlePlan()
 
 

@@ -16,6 +16,7 @@ from policies.switching.state import (
     REVERSIBLE,
     UNDELETED,
     UNDONE,
+    UNREVERTED,
     LedgerStage,
     LedgerTask,
     Switch,
@@ -25,7 +26,6 @@ from policies.switching.state import (
 from policies.units import counted_with, name_some
 
 _NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
-_TO_REVERT = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 _COMMANDED, _ABORTED = SwitchReason.COMMANDED, SwitchReason.ABORTED
 _INVALID = RejectCode.INVALID_TRANSITION
 
@@ -85,7 +85,7 @@ def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attrib
         # It was never promoted, so there is nothing to revert. A result that is still under way is late.
         reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
         yield PutTask(reverted, numbered=True)
-    yield from _reset_tasks(t for t in facts.plan if t.stage in _TO_REVERT)
+    yield from _reset_tasks(t for t in facts.plan if t.stage in UNREVERTED)
 
 
 def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
@@ -113,7 +113,7 @@ def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iter
 def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
     """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
     home = facts.state.committed()
-    left = [t for t in facts.plan if t.stage in _TO_REVERT and not guards.source_has_it(facts, t)]
+    left = [t for t in facts.plan if t.stage in UNREVERTED and not guards.source_has_it(facts, t)]
     away = home is not None and facts.state.active() != home
     if not command.args.attribution_only and away and home is not None:
         if why := guards.cannot_return(facts, home):
@@ -168,7 +168,7 @@ def _end(facts: SwitchFacts, sentence: str) -> Advance:
 
 def _name_leftovers(facts: SwitchFacts) -> str:
     """Name the references that a rollback did not take back, and the brokers that did not go back."""
-    paths = [t.paths[0] for t in facts.plan if t.stage in _TO_REVERT]
+    paths = [t.paths[0] for t in facts.plan if t.stage in UNREVERTED]
     still = f"{name_some(paths)} not taken back" if paths else ""
     astray = "" if facts.switch.attribution_only else guards.brokers_follow(facts) or ""
     return "; ".join(filter(None, (still, astray)))

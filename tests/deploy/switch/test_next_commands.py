@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from deploy.switch.next_commands import how_to_advance, next_commands
+from deploy.switch.next_commands import next_commands
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.events import RegistrySeen
 from policies.switching.readings import SwitchCommand
@@ -106,25 +106,10 @@ def test_a_cleanup_is_offered_only_where_it_is_accepted() -> None:
     assert offered(world) == ["end", "pause"]
 
 
-def test_who_sends_brokers_back_is_not_told_to_advance_what_headgate_advances() -> None:
-    world = reached(S.TRIGGERED)
-    world.tell(world.cluster_event("new"), command("abort", "a"))
-    record = world.records()[-1]
-    assert "is being advanced to HOB-0000000002" in record.blocked
-    assert how_to_advance(record) == ""
-
-
-def test_who_is_to_advance_a_generator_is_told_how() -> None:
+def test_the_hold_of_a_halt_by_ids_names_how_to_advance() -> None:
     world = reached(S.HOLD)
-    assert how_to_advance(world.records()[-1]) == ""
     world.clusters["old"].hob, world.clusters["old"].created = 2, 1
     world.later().tell(world.cluster_event("old"))
-    said = how_to_advance(world.records()[-1])
-    assert said.startswith("create <ledgers root>/idgen-long/HOB-0000000003 in the ZooKeeper of new, then")
-
-
-@pytest.mark.parametrize("forged", ["a" * 500_000, "a gives 1 next " * 30_000], ids=["one word", "no end"])
-def test_a_forged_halt_is_read_in_proportion_to_its_length(forged: str) -> None:
-    """An expression that may begin anywhere in a word, or end anywhere behind it, needs minutes."""
-    record = reached(S.HOLD).records()[-1].model_copy(update={"halted": forged})
-    assert how_to_advance(record) == ""
+    [halt] = [hold for hold in world.records()[-1].holds if hold.name == "halted"]
+    assert "advance to HOB-0000000003" in halt.why
+    assert halt.ends_with.startswith("create that HOB below `<ledgers root>/idgen-long`")

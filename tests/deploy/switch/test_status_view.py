@@ -1,6 +1,6 @@
 """What a person sees of a switch: where it stands, how far it is, and what is in its way."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
@@ -8,12 +8,20 @@ import pytest
 from rich.console import Console
 
 from deploy.switch.status_view import bars, present_stage, stage_line, status_view
-from policies.switching.decisions import BrokerCounts
+from policies.switching.decisions import BrokerCounts, SwitchHold
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switch.decisions import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
 WINDOWS: dict[str, Any] = {"rollback_until": NOW + timedelta(hours=20), "cleanup_from": NOW + timedelta(days=14)}
+
+
+def hold(name: str, alert: str, why: str, since: datetime | None = None, due: datetime | None = None) -> SwitchHold:
+    return SwitchHold(name=name, alert=alert, why=why, since=since, alert_from=due, ends_with="`resume`")
+
+
+HOUR = timedelta(hours=1)
+LATER = hold("pause", "switch-waiting", "waits", NOW - HOUR, NOW + HOUR)
 
 
 def view(width: int = 120, **fields: Any) -> str:
@@ -115,15 +123,14 @@ def test_the_view_fits_its_width(width: int) -> None:
 def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     text = view(
         ledgers={LedgerStage.FOREIGN_CONFLICT: 2, LedgerStage.BUILD_FAILED: 1, LedgerStage.BUILT: 5},
-        halted="INV-1 of 5", blocked="none acked", degraded=True, brokers=BrokerCounts(live=None, acked=2),
+        holds=(hold("halted", "switch-halted", "halts: INV-1 of 5"), LATER), brokers=BrokerCounts(live=None, acked=2),
     )  # fmt: skip
     assert "stay behind in old: 2 foreign_conflict, 1 build_failed" in text
-    assert "HALTED: INV-1 of 5; correct it, then run `headgate switch resume --cluster c1`" in text
-    assert "BLOCKED: none acked" in text
-    assert "DEGRADED: a broker cannot reach new" in text
+    assert "switch-halted: halts: INV-1 of 5; to end it: `resume`" in text
+    assert "switch-waiting from 2026-11-21T18:00:00Z: waits (since 2026-11-21T16:00:00Z); to end it: `resume`" in text
     assert "the number of live brokers is unknown" in text
     calm = view()
-    assert not [word for word in ("stay behind", "HALTED", "BLOCKED", "DEGRADED", "not known") if word in calm]
+    assert not [word for word in ("stay behind", "to end it", "not known") if word in calm]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name
     world.clusters[name].lower_given += 1
     world.later().tell(world.cluster_event(name))
     alerts = [d for d in world.published if isinstance(d, Alert) and d.alert == IDS_BEHIND]
-    assert [(a.severity, f"a client of {name} of pulsar-1" in a.summary) for a in alerts] == [(Severity.CRITICAL, True)]
+    assert [(a.severity, f"pulsar-1: a client of {name} still" in a.summary) for a in alerts] == [
+        (Severity.CRITICAL, True)
+    ]
 
 
 @pytest.mark.parametrize("deletes", [False, True])

@@ -1,11 +1,9 @@
 """What would have to change for a switch to stand elsewhere, or for what was refused to pass."""
 
-from typing import Any
-
 import pytest
 
 from policies.switching.counterfactuals import counterfactuals, record_counterfactuals
-from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
+from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchHold, SwitchRecord, SwitchVerdict
 from policies.switching.state import SwitchStage
 
 RECORD: SwitchRecord = SwitchRecord.model_validate(
@@ -68,18 +66,12 @@ def test_of_each_stage_something_is_named_without_a_gap(stage: SwitchStage) -> N
         assert not any("{" in each.when or "None" in each.when for each in found)
 
 
-@pytest.mark.parametrize(
-    ("held", "clause"),
-    [
-        ({"halted": "ledger 5 differs"}, "a person drives it on after it halted: ledger 5 differs"),
-        ({"paused": True}, "a person resumes it: `headgate switch resume --cluster c`"),
-        ({"blocked": "ids are behind"}, "this is no longer so: ids are behind"),
-        ({"contested": "x"}, "a person has resolved what somebody else wrote: x"),
-    ],
-)
-def test_what_holds_it_up_comes_first(held: dict[str, Any], clause: str) -> None:
-    first = record_counterfactuals(RECORD.model_copy(update=held))[0]
-    assert (first.verdict, first.when) == ("advance", clause)
+def test_what_stops_it_comes_first() -> None:
+    waits = SwitchHold(name="hold", why="waits", since=None, alert_from=None, ends_with="`end`")
+    halts = SwitchHold(name="halted", why="halts: ledger 5 differs", since=None, alert_from=None, ends_with="`resume`")
+    first = record_counterfactuals(RECORD.model_copy(update={"holds": (waits, halts)}))[0]
+    assert (first.verdict, first.when) == ("advance", "this ends: halts: ledger 5 differs (`resume`)")
+    assert record_counterfactuals(RECORD.model_copy(update={"holds": (waits,)}))[0].verdict != "advance"
 
 
 @pytest.mark.parametrize("code", RejectCode)

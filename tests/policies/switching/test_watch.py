@@ -74,7 +74,7 @@ def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
     world.step()
     [alert] = firing(world, ASTRAY)
     assert alert.labels["broker"] == broker
-    assert f"{broker} of pulsar-1 {why}" in alert.summary
+    assert f"pulsar-1: {broker} {why}" in alert.summary
 
 
 @pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
@@ -149,7 +149,7 @@ def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout()
     world.now_ms = started + 60_000
     world.step()
     [alert] = firing(world, AWAITED)
-    assert "no live broker of pulsar-1 is known since" in alert.summary
+    assert "waits for brokers: none is known to be alive, since" in alert.summary
     world.later().tell(world.members_event())
     assert firing(world, AWAITED) == []
 
@@ -227,14 +227,14 @@ def test_what_somebody_else_wrote_stops_all_orders(
 
 @pytest.mark.parametrize(
     ("contest", "end", "refused"),
-    [("two active clusters", "that is resolved", True), ("a later directive", "`resume`", False)],
+    [("two active clusters", "undo that in the registry", True), ("a later directive", "`resume`", False)],
 )
 def test_resume_is_named_as_the_end_only_where_it_is_one(contest: str, end: str, refused: bool) -> None:
     world = WireWorld()
     world.to(S.HOLD)
     world.tell(CONTESTS[contest](world))
     [alert] = firing(world, CONTESTED)
-    assert alert.summary.endswith(f"; nothing is ordered until {end}")
+    assert alert.summary.endswith(f"; nothing is ordered; to end it: {end}")
     assert (RejectCode.CONTESTED in codes(world.tell(command("resume", "r")))) is refused
 
 
@@ -359,7 +359,7 @@ def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_unt
     refused = [d for d in world.published if isinstance(d, SwitchDecision) and d.code is RejectCode.NAME_CONFLICT]
     assert len(refused) == 1
     [alert] = firing(world, IMPOSTOR)
-    assert "at the address of new of pulsar-1 another BookKeeper cluster answers" in alert.summary
+    assert "pulsar-1: at the address of new another BookKeeper cluster answers" in alert.summary
     world.clusters["new"] = right
     world.later().tell(world.cluster_event("new"))
     assert firing(world, IMPOSTOR) == []
@@ -396,7 +396,7 @@ def test_the_alert_of_a_switch_that_is_done_but_for_a_reference_says_what_that_n
     world.later(15 * DAY_MS).acks().tell(command("cleanup", "c"))
     world.work()
     [alert] = firing(world, LEFT_BEHIND)
-    assert alert.summary.endswith("from old to new is done, but 1 reference names old")
+    assert alert.summary.endswith("from old to new is done, but 1 reference names old; to end it: `start --target new`")
 
 
 def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_planned_for() -> None:

@@ -248,7 +248,9 @@ def test_a_plan_that_no_inventory_shows_is_an_alert_and_abort_ends_it() -> None:
     world = after_loss(S.HOLD)
     world.orders.clear()
     facts = Transition(world.state, world.limits, world.now_ms).facts()
-    assert [(w.name, w.ends_with) for w in find_holds(facts)][:1] == [("inventory", "`abort`, then `abort`")]
+    assert [(kind.name, hold.ends_with) for kind, hold, _ in find_holds(facts)][:1] == [
+        ("inventory", "`abort` or `end`, then `abort`")
+    ]
     world.tell(command("abort", "a"), command("abort", "b"))
     assert world.is_at(S.ABORTED)
 

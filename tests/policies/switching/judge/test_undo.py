@@ -270,7 +270,7 @@ REFUSALS = {
         command("rollback", "x"),
         "`abort` lets go of what stays behind, then",
     ),
-    "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "`abort` lets go of what stays behind"),
+    "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "`abort` ends it"),
     "start, another, in hold": (S.HOLD, None, "`end` ends it"),
     "end, done with failures": (S.DONE_WITH_FAILURES, command("end", "x"), "`abort` ends it there"),
     "end, before hold": (S.BUILD, command("end", "x"), "`abort` takes it back"),
