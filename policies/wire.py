@@ -5,7 +5,7 @@ read those. Decoding is strict about required fields and ignores unknown ones.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -95,6 +95,9 @@ class Event(BaseModel, Generic[Data]):
     time: Annotated[AwareDatetime | None, AnyInstant.__metadata__[0]] = None
     datacontenttype: Literal["application/json"] = "application/json"
     data: Data
+
+
+_AnyEvent = Event[Any]
 
 
 class EventReader(Generic[Data]):
@@ -188,7 +191,7 @@ def _detail(error: ErrorDetails, count: int) -> str:
 
 def observation_event(reading: Reading, *, id: str, source: str, time: AwareDatetime) -> bytes:  # noqa: A002
     """Encode a reading as the record a collector publishes; the record's key is ``reading.cluster``."""
-    return _encode(reading.event_type, id, source, reading.subject(), time, reading.model_dump(mode="json"))
+    return _encode(reading.event_type, id, source, reading.subject(), time, reading)
 
 
 def decision_event(decision: Decision) -> bytes:
@@ -199,13 +202,13 @@ def decision_event(decision: Decision) -> bytes:
         f"headgate/policy/{decision.policy}",
         decision.subject,
         decision.decided_at,
-        decision.model_dump(mode="json"),
+        decision,
     )
 
 
 def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes:  # noqa: A002
     """Encode an actuator's report: a record of the audit topic keyed by cluster, or of a topic of its own."""
-    return _encode(event.event_type, id, event.source, event.subject(), at, event.model_dump(mode="json"))
+    return _encode(event.event_type, id, event.source, event.subject(), at, event)
 
 
 def audit_event(
@@ -220,7 +223,7 @@ def audit_event(
         encoded: the readings encoded so far in this step, by id, each with its size in JSON; thousands of decisions may
             rest on one large reading.
     """
-    data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision.model_dump(mode="json")}
+    data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision}
     data["numbers"] = dict(decision.numbers)
     data["otherwise"] = [{"verdict": each.verdict, "when": each.when} for each in decision.otherwise]
     data["observations"] = list(_rests_on(decision, seen, {} if encoded is None else encoded))
@@ -246,6 +249,6 @@ def _rests_on(
         yield {**told, "time": format_instant(each.at), "data": content}
 
 
-def _encode(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: Mapping[str, Any]) -> bytes:  # noqa: A002
-    event = Event[Any](id=id, source=source, type=kind, subject=subject, time=time, data=data)
+def _encode(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: object) -> bytes:  # noqa: A002
+    event = _AnyEvent(id=id, source=source, type=kind, subject=subject, time=time, data=data)
     return event.model_dump_json().encode()

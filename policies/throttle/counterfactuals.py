@@ -32,7 +32,7 @@ def _lower(verdict: ClusterVerdict) -> Iterator[str]:
     if not settings.limited:
         yield "a limit is set for the cluster: there is neither `hard` nor `soft`"
         return
-    volume = verdict.decisive or _nearest(verdict)
+    volume = verdict.decisive or verdict.brokers.nearest()
     if volume is not None and volume.freshness is Freshness.FRESH:
         threshold = _usable_bytes(volume, lowering(factor, verdict.raw.factor, settings), settings)
         yield _describe(volume, Comparison(volume.state.usable_bytes, Relation.AT_MOST, threshold))
@@ -75,16 +75,6 @@ def _usable_bytes(volume: VolumeVerdict, comparison: Comparison, settings: Throt
 
 def _describe(volume: VolumeVerdict, free: Comparison) -> str:
     return f"{name_volume(volume.key)} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"
-
-
-def _nearest(verdict: ClusterVerdict) -> VolumeVerdict | None:
-    """Find the volume that would reach its first limit with the fewest bytes more."""
-    settings = verdict.brokers.settings
-    fresh = [v for v in verdict.brokers.volumes() if v.freshness is Freshness.FRESH]
-    limit = settings.soft or settings.hard
-    if limit is None:
-        return None
-    return min(fresh, key=lambda v: (v.state.usable_bytes - limit.in_bytes(v.state.total_bytes), v.key), default=None)
 
 
 def _held(verdict: ClusterVerdict) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import datetime
 from functools import partial
 from heapq import nsmallest
+from itertools import islice
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.limits import LimitHit, as_settings
@@ -19,7 +20,7 @@ from policies.throttle.decisions import (
     ThrottleFactor,
     VolumeCounts,
 )
-from policies.throttle.judge.brokers import BrokerVerdicts
+from policies.throttle.judge.brokers import BrokerVerdicts, order_by_tightness
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.messages import explain
@@ -89,7 +90,7 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
     """Name the readings that decided: those of the limiting volumes, or else the newest attempts."""
     brokers = verdict.brokers
     first = [verdict.decisive] if verdict.decisive else []
-    ids = [v.read_id for v in (*first, *sorted(brokers.limiting(), key=lambda v: v.tightness))]
+    ids = [v.read_id for v in (*first, *sorted(brokers.limiting(), key=order_by_tightness))]
     if not ids:
         tried = (broker.facts.state for broker in brokers.brokers.values())
         ids = [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
@@ -130,12 +131,11 @@ def _read_at(volume: VolumeVerdict) -> datetime | None:
 def _collect_numbers(verdict: ClusterVerdict) -> dict[str, object]:
     """Collect the limits, and the volumes nearest to them, for the audit topic."""
     brokers = verdict.brokers
-    nearest = nsmallest(EVIDENCE_LIMIT, brokers.volumes(), key=lambda v: v.tightness)
     return {
         "raw_factor": verdict.raw.factor,
         "hard": as_settings(brokers.settings.hard),
         "soft": as_settings(brokers.settings.soft),
-        "volumes": [_describe_volume(v, brokers.now_ms) for v in nearest],
+        "volumes": [_describe_volume(v, brokers.now_ms) for v in islice(brokers.tightest_first(), EVIDENCE_LIMIT)],
     }
 
 

@@ -1,6 +1,6 @@
 """The explanation of a throttle decision, from the values that decided."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from policies.free_space.volumes import Freshness
 from policies.free_space.wording import describe_ahead, explain_factor, render_factor
@@ -18,7 +18,7 @@ _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     settings = verdict.brokers.settings
-    about = verdict.decisive or _find_fullest(verdict.brokers.volumes())
+    about = verdict.decisive or verdict.brokers.fullest()
     why = "; ".join((_explain_reason(decision, about, settings), *_explain_details(decision, about)))
     writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
     return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
@@ -58,12 +58,6 @@ def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, setti
     if about is None or (decision.limiting is None and decision.factor == 1.0):
         return f"no volume has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
     return _explain_decisive(decision, about, settings)
-
-
-def _find_fullest(volumes: Iterable[VolumeVerdict]) -> VolumeVerdict | None:
-    """Find the freshly read volume with the least share free: an operator asks about it if nothing limits."""
-    fresh = [v for v in volumes if v.freshness is Freshness.FRESH]
-    return min(fresh, key=lambda v: (v.state.usable_bytes / max(v.state.total_bytes, 1), v.key), default=None)
 
 
 def _describe_fullest(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:

@@ -5,9 +5,12 @@ fire. It changes by time alone only at instants that are known beforehand. So a 
 before whose inputs are the same and whose next such instant has not come; the result is the same as without it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from heapq import merge
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Raw, Struct
@@ -28,6 +31,8 @@ from policies.units import millis_of, to_millis
 
 Key = TypeVar("Key")
 
+order_by_tightness: Callable[[VolumeVerdict], tuple[float, int, VolumeKey]] = attrgetter("tightness")
+
 MOST_VOLUMES = 1000
 """The most volumes that are kept of one broker, departed ones included: as many as a reading may name."""
 
@@ -40,7 +45,7 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     firing: frozenset[AlertKey]
     judged_ms: int
     volumes: tuple[VolumeVerdict, ...]
-    """The volumes that count, in order of their log dirs."""
+    """The volumes that count, the tightest first."""
     ended: tuple[VolumeKey, ...]
     """Departed volumes that limited the cluster until now."""
     kept: BrokerState | None
@@ -48,9 +53,11 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     encoded: Raw
     """The broker's state as msgpack."""
     conditions: tuple[Condition, ...]
-    limiting: VolumeVerdict | None
-    """The volume with the lowest factor; None if all allow 1.0."""
     soonest_full: VolumeVerdict | None
+    fullest: VolumeVerdict | None
+    """The freshly read volume with the least share free."""
+    nearest: VolumeVerdict | None
+    """The freshly read volume that would reach its first limit with the fewest bytes more."""
     next_ms: int | None
     """When time alone changes this verdict."""
     is_momentary: bool
@@ -85,6 +92,10 @@ class BrokerVerdicts:
         """Iterate over all volumes that count."""
         return (volume for broker in self.brokers.values() for volume in broker.volumes)
 
+    def tightest_first(self) -> Iterator[VolumeVerdict]:
+        """Iterate over all volumes that count, the tightest first."""
+        return merge(*(broker.volumes for broker in self.brokers.values()), key=order_by_tightness)
+
     def pick_volumes(self, keys: Collection[VolumeKey]) -> dict[VolumeKey, VolumeVerdict]:
         """Return those of the given volumes that count."""
         numbers = {number for number, _ in keys} & self.brokers.keys()
@@ -92,8 +103,23 @@ class BrokerVerdicts:
 
     def limiting(self) -> Iterator[VolumeVerdict]:
         """Iterate over the volumes that allow less than 1.0."""
-        limiting = (broker for broker in self.brokers.values() if broker.limiting is not None)
-        return (volume for broker in limiting for volume in broker.volumes if volume.factor < 1.0)
+        for broker in self.brokers.values():
+            for volume in broker.volumes:
+                if volume.factor == 1.0:
+                    break
+                yield volume
+
+    def soonest_full(self) -> VolumeVerdict | None:
+        """Return the volume that is full first."""
+        return _find_least((broker.soonest_full for broker in self.brokers.values()), _order_filling)
+
+    def fullest(self) -> VolumeVerdict | None:
+        """Return the freshly read volume with the least share free."""
+        return _find_least((broker.fullest for broker in self.brokers.values()), _order_by_share)
+
+    def nearest(self) -> VolumeVerdict | None:
+        """Return the freshly read volume that would reach its first limit with the fewest bytes more."""
+        return _find_least((broker.nearest for broker in self.brokers.values()), partial(_order_by_room, self.settings))
 
     def unread(self) -> Iterator[BrokerState]:
         """Iterate over the members that are unread for `validity`."""
@@ -188,32 +214,48 @@ def _judge(
         state = replace(state, volumes=tuple(v.state for v in broker.volumes if v.key in kept))
     conditions = tuple(find_broker_conditions(cluster, broker, counting, now_ms, settings, firing))
     is_momentary = any(condition.alert == FILLS_SOON for condition in conditions)
-    filling = [v for v in counting if v.full_ms is not None]
+    fresh = [v for v in counting if v.freshness is Freshness.FRESH]
     return BrokerVerdict(
         facts=broker,
         stopped_by=stopped_by,
         firing=firing,
         judged_ms=now_ms,
-        volumes=tuple(counting),
+        volumes=tuple(sorted(counting, key=order_by_tightness)),
         ended=tuple(ended),
         kept=None if state.left_ms is not None and not state.volumes else state,
         encoded=Raw(encode(state)),
         conditions=conditions,
-        limiting=min((v for v in counting if v.factor < 1.0), key=lambda v: v.tightness, default=None),
-        soonest_full=min(filling, key=order_filling, default=None),
+        soonest_full=min((v for v in counting if v.full_ms is not None), key=_order_filling, default=None),
+        fullest=min(fresh, key=_order_by_share, default=None),
+        nearest=min(fresh, key=partial(_order_by_room, settings), default=None),
         next_ms=min((ms for ms in _find_expiries(broker, counting, settings) if ms > now_ms), default=None),
         is_momentary=is_momentary,
     )
 
 
-def order_filling(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
-    """Sort key: the volume that is full first."""
+def _order_filling(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
     return (volume.full_ms or 0.0, volume.key)
+
+
+def _order_by_share(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
+    return (volume.state.usable_bytes / max(volume.state.total_bytes, 1), volume.key)
+
+
+def _order_by_room(settings: ThrottleSettings, volume: VolumeVerdict) -> tuple[float, VolumeKey]:
+    limit = settings.soft or settings.hard
+    reached_bytes = limit.in_bytes(volume.state.total_bytes) if limit is not None else 0.0
+    return (volume.state.usable_bytes - reached_bytes, volume.key)
+
+
+def _find_least(
+    volumes: Iterable[VolumeVerdict | None], key: Callable[[VolumeVerdict], tuple[float, VolumeKey]]
+) -> VolumeVerdict | None:
+    return min((volume for volume in volumes if volume is not None), key=key, default=None)
 
 
 def _find_droppable(counting: Sequence[VolumeVerdict], count: int) -> set[VolumeKey]:
     """Pick the departed volumes to drop."""
-    departed = sorted((v for v in counting if v.departed_ms is not None), key=lambda v: v.tightness, reverse=True)
+    departed = sorted((v for v in counting if v.departed_ms is not None), key=order_by_tightness, reverse=True)
     return {v.key for v in departed[:count]}
 
 

@@ -7,7 +7,7 @@ from policies.free_space.gate import FactorVerdict, Gate, GateMove, Hold, first_
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.throttle.decisions import ThrottleReason
-from policies.throttle.judge.brokers import BrokerVerdicts, order_filling
+from policies.throttle.judge.brokers import BrokerVerdicts, order_by_tightness
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ForgottenVolume, ThrottleState, VolumeKey
@@ -64,9 +64,8 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     moved, decisive = _move(brokers, raw, before), raw.decisive
     if moved.hold is Hold.RECOVERY_MARGIN:
         blocking = brokers.pick_volumes(set(moved.gate.stopped_by)).values()
-        decisive = min(blocking, key=lambda v: v.tightness, default=None)
-    filling = (broker.soonest_full for broker in brokers.brokers.values() if broker.soonest_full is not None)
-    soonest = min(filling, key=order_filling, default=None)
+        decisive = min(blocking, key=order_by_tightness, default=None)
+    soonest = brokers.soonest_full()
     seconds = None if soonest is None else seconds_left(soonest.state, brokers.now_ms)
     return ClusterVerdict(
         brokers=brokers,
@@ -117,8 +116,7 @@ def _find_tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVe
 
     Among volumes with equal factors the named one wins, so that two full volumes do not alternate.
     """
-    limiting = (broker.limiting for broker in brokers.brokers.values() if broker.limiting is not None)
-    tightest = min(limiting, key=lambda v: v.tightness, default=None)
+    tightest = min(brokers.limiting(), key=order_by_tightness, default=None)
     if tightest is None or named is None:
         return tightest
     incumbent = brokers.pick_volumes({named}).get(named)
