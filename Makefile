@@ -15,9 +15,6 @@ ROOMS := $(shell awk '/^MemAvailable/ {print int($$2 / 2000000)}' /proc/meminfo 
 WITHOUT_SERVERS = $(or $(WORKERS),$(shell n=$(PROCESSORS); echo $$((n < 2 ? 2 : n > 4 ? 4 : n))))
 WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$$((n > 4 ? 4 : n)) m=$$((m < 2 ? 2 : m)); echo $$((n < m ? n : m))))
 
-# Without bytecode files, each of the hundreds of processes that the tests start would compile all modules.
-export PYTHONDONTWRITEBYTECODE :=
-
 # Test workers read compiled modules and rewritten assertions: to collect the unit tests takes each 5 s of processor
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE

@@ -6,6 +6,7 @@ A package adds a policy by the entry point group ``headgate.policies``; each ent
 import re
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -183,6 +184,7 @@ def topic_readers() -> dict[str, tuple[str, ...]]:
     }
 
 
+@cache
 def observed_topic(reading: type[Reading]) -> str:
     """The observed topic (without its prefix) that readings of this kind belong to."""
     if reading in TO_EVERY_POLICY:

@@ -38,13 +38,14 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
-    roles = {
-        name: replace(role, members=tuple(m for m in role.members if m.member in members))
-        for name, role in facts.roles.items()
-    }
+    roles = facts.roles
+    if len(members) < len(facts.members):
+        kept = {name: tuple(m for m in role.members if m.member in members) for name, role in roles.items()}
+        roles = {name: replace(role, members=kept[name]) for name, role in roles.items()}
     bundles = facts.bundles if len(nodes) == len(facts.nodes) else [n for n in facts.bundles if n.path in nodes]
-    after_step = replace(facts, members=members, roles=roles, nodes=nodes, bundles=bundles)
-    return replace(after_step, sources=sources, budget=verdicts.budget)
+    return replace(
+        facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=verdicts.budget
+    )
 
 
 def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is_down: bool) -> bool:

@@ -1,6 +1,7 @@
 """Readings of bookies, groups and affinity at seconds after a fixed start, and a run of the policy over them."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from policies.bookie_readings import (
@@ -45,6 +46,7 @@ def _observation(seconds: float, kind: str, reading: Reading, id_: str | None) -
     return Observation(id_ or f"{kind}@{seconds:g}", at(seconds), reading)
 
 
+@cache
 def registration(bookie: str) -> BookieRegistration:
     """``bk1``, or ``bk1#7`` for its seventh registration."""
     name, _, number = bookie.partition("#")
@@ -62,14 +64,19 @@ def bookies(
     id: str | None = None,  # noqa: A002 - as in CloudEvents
 ) -> Observation:
     """A reading of the registrations; bookies are separated by spaces."""
-    reading = Bookies(
+    return _observation(seconds, "bookies", _bookies(writable, read_only, known, outcome), id)
+
+
+@cache
+def _bookies(writable: str, read_only: str, known: str, outcome: Outcome) -> Bookies:
+    """The same model each time: thousands of readings of one test differ in their time only."""
+    return Bookies(
         cluster=CLUSTER,
         outcome=outcome,
         writable=tuple(map(registration, writable.split())),
         read_only=tuple(map(registration, read_only.split())),
         known=tuple(known.split()),
     )
-    return _observation(seconds, "bookies", reading, id)
 
 
 def racks(
@@ -79,10 +86,15 @@ def racks(
     id: str | None = None,  # noqa: A002 - as in CloudEvents
 ) -> Observation:
     """A reading of the groups; members are separated by spaces."""
+    return _observation(seconds, "racks", _racks(None if groups is None else tuple(groups.items()), outcome), id)
+
+
+@cache
+def _racks(groups: tuple[tuple[str, str], ...] | None, outcome: Outcome) -> BookieRacks:
     listed = None
     if groups is not None:
-        listed = {group: {b: RackInfo(rack="/r1") for b in members.split()} for group, members in groups.items()}
-    return _observation(seconds, "racks", BookieRacks(cluster=CLUSTER, outcome=outcome, groups=listed), id)
+        listed = {group: {b: RackInfo(rack="/r1") for b in members.split()} for group, members in groups}
+    return BookieRacks(cluster=CLUSTER, outcome=outcome, groups=listed)
 
 
 def affinity(
@@ -109,6 +121,7 @@ def promise(seconds: float, namespace: str, rules: str | None) -> Observation:
     return _observation(seconds, f"promise-{namespace}", given, None)
 
 
+@cache
 def to(primary: str = "", secondary: str = "", **more: Any) -> NamespaceAffinity:
     """An affinity to groups separated by spaces."""
     return NamespaceAffinity(primary=tuple(primary.split()), secondary=tuple(secondary.split()), **more)

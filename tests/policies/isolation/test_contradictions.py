@@ -81,7 +81,8 @@ def look(
     """One collector's three readings, in any order, one of them perhaps odd."""
     seen = {type(each.reading): each for each in everything(second, MEMBERS, GROUPS, NAMESPACES)}
     if odd is not None:
-        seen[type(odd(second).reading)] = odd(second)
+        other = odd(second)
+        seen[type(other.reading)] = other
     found = [replace(each, id=f"{each.id} {source}", source=source) for each in seen.values()]
     return rng.sample(found, len(found))
 
