@@ -57,11 +57,12 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     settings = load()
     terminal.step(f"headgate {VERSION}, data in {settings.data_dir}")
     find_java()
+    data_dir = settings.create_data_dir()  # a folder that cannot be made is refused before anything is fetched
     jars, _ = fetch_jars(("kafka", "spark"), settings.jars_dir)
     with ExitStack() as stack:
         sessions = stack.enter_context(started_ahead(settings))
         kafka = EmbeddedKafka(
-            settings.create_data_dir() / "kafka",
+            data_dir / "kafka",
             jars,
             brokers=settings.embedded.brokers,
             ports=settings.embedded.ports,

@@ -64,8 +64,8 @@ def test_the_credential_follows_its_file(tmp_path: Path) -> None:
     file.write_text(f"{SECRET}\n")
     connection = ZooKeeperConnection(servers="zk:2181", user="u", password_file=file)
     assert connection.credential() == SecretStr(f"u:{SECRET}")
-    file.write_text("another")
-    assert connection.credential() == SecretStr("u:another")
+    file.write_text("another-password")
+    assert connection.credential() == SecretStr("u:another-password")
     file.unlink()
     with pytest.raises(UserError, match=r"password_file: .* cannot be read"):
         connection.credential()
