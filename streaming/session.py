@@ -98,7 +98,7 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     Raises:
         UserError: the environment lacks something that only the user can provide.
     """
-    _require_startable(settings)
+    require_startable(settings)
     if is_on_this_machine(settings.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = Scratch(log_file.parent / "spark-tmp")
@@ -246,7 +246,7 @@ def _locale() -> str:
     return os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
 
 
-def _require_startable(settings: StreamSettings) -> None:
+def require_startable(settings: StreamSettings) -> None:
     """Refuse settings for which Spark would give the reason in its log only.
 
     Raises:

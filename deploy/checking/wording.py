@@ -12,10 +12,9 @@ from pydantic_core import ErrorDetails
 from deploy.checking.environment import switches_of, variable_below, variable_of
 from deploy.checking.schema import Place, field_at, is_number, is_secret, names_at, places
 from deploy.checking.suggestions import nearest, suggest
-from deploy.checking.yaml_text import line_of, node_at, shown_name, switches
+from deploy.checking.yaml_text import MAX_MISTAKES, line_of, node_at, shown_name, switches
 from policies.registry import POLICIES
 
-_MAX_MISTAKES = 100
 _PERCENT = re.compile(r"(\d{1,3}(?:[.,]\d+)?|[.,]\d+) ?%")
 _CHOICE = re.compile(r"'([^']+)'")
 _NOT_TEXT = (
@@ -52,9 +51,9 @@ class Wording:
         # Do not show the input, because it may contain a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
         found = [each for each in found if not _is_caused_by_others(each, found)]
-        for each in found[:_MAX_MISTAKES]:
+        for each in found[:MAX_MISTAKES]:
             yield f"{self.locate(each['loc'])}: {self._message(each)}"
-        if (more := len(found) - _MAX_MISTAKES) > 0:
+        if (more := len(found) - MAX_MISTAKES) > 0:
             yield f"{self._file or 'environment'}: and {more} more mistakes"
 
     def switches_for_numbers(self) -> Iterator[str]:

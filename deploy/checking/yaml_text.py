@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -16,6 +17,8 @@ from policies.errors import UserError
 _MAX_DEPTH = 30
 """Limit for nested blocks, more than twice the depth of any setting."""
 _MOST_MERGED = 10_000
+MAX_MISTAKES = 100
+"""Further mistakes of one kind are not listed."""
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _SHOWABLE = re.compile(r"[\w.*?!\[\]-]*")
 """Names of settings and clusters, and globs."""
@@ -96,9 +99,10 @@ def parse(text: str, file: str) -> YamlText:
     odd = _ODD_INDENT.search(text)
     try:
         tree = yaml.compose(text, Loader=Loader)
-        structure = list(_structure_errors(tree))
+        structure = [f"{file}:{line}: {what}" for line, what in islice(_structure_errors(tree), MAX_MISTAKES)]
         if structure:
-            raise UserError("\n".join(f"{file}:{line}: {what}" for line, what in structure))
+            more = [] if len(structure) < MAX_MISTAKES else [f"{file}: and maybe more mistakes"]
+            raise UserError("\n".join([*structure, *more]))
         content = yaml.load(text, Loader)  # noqa: S506 - a safe one, above
     except yaml.YAMLError as error:
         line, what = _describe_error(error)

@@ -257,8 +257,9 @@ def _ask_version(java: Path) -> str:
     """Return what a Java launcher prints about its version; empty if it does not run."""
     try:
         result = subprocess.run(  # the launcher that will run everything else
-            [str(java), "-version"], capture_output=True, text=True, check=False, timeout=60
-        )
+            [str(java), "-version"], capture_output=True, text=True, check=False, timeout=60,
+            env=without_settings(os.environ),
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stderr + result.stdout
@@ -331,6 +332,7 @@ def _command_line_of(pid: int) -> str:
         return ""
     ps = shutil.which("ps") or "/bin/ps"
     result = subprocess.run(
-        [ps, "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
-    )
+        [ps, "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10,
+        env=without_settings(os.environ),
+    )  # fmt: skip
     return result.stdout

@@ -2,12 +2,14 @@
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deploy.java.jvm import tail
+from policies.environment import without_settings
 from policies.errors import UserError
 
 # Named with its version: the one that old Mavens choose themselves is too old to read Pulsar's BOM.
@@ -94,6 +96,7 @@ def _run_maven(command: list[str], folder: Path, what: str) -> None:
                 stderr=subprocess.STDOUT,
                 timeout=_FETCH_SECONDS,
                 check=True,
+                env=without_settings(os.environ),
             )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         said = next((line for line in tail(log) if "ERROR" in line), "Maven did not say why")

@@ -14,7 +14,7 @@ from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.query.health import cause_in_one_line
 from deploy.settings.application import Settings
-from streaming.session import is_alive, start_session, stop_session
+from streaming.session import is_alive, require_startable, start_session, stop_session
 
 _log = structlog.get_logger(__name__)
 
@@ -95,7 +95,12 @@ class SparkSessions:
 
 @contextmanager
 def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
-    """Yield Spark sessions while the block runs; the first one is being started."""
+    """Yield Spark sessions while the block runs; the first one is being started.
+
+    Raises:
+        UserError: no session can start here. It says so before a server is started, or an answer of Kafka awaited.
+    """
+    require_startable(settings.stream)
     sessions = SparkSessions(settings)
     try:
         yield sessions

@@ -1,5 +1,6 @@
 """Limits with which no query can start are told in one sentence before one is started."""
 
+import ast
 import resource
 from pathlib import Path
 
@@ -59,3 +60,18 @@ def test_a_user_without_a_name_is_refused(limits: dict[int, tuple[int, int]], mo
 def test_a_child_inherits_no_settings() -> None:
     given = {"HEADGATE_KAFKA__SASL__PASSWORD": "secret", "headgate_http__port": "1", "PATH": "/bin", "JAVA_HOME": "/j"}
     assert without_settings(given) == {"PATH": "/bin", "JAVA_HOME": "/j"}
+
+
+def test_every_child_is_started_without_settings() -> None:
+    """Each call that starts a process passes it an environment; Spark's JVM gets this process's, for that moment."""
+    root = Path(__file__).parents[2]
+    calls = [
+        (file.name, node)
+        for folder in ("connectors", "deploy", "streaming")
+        for file in (root / folder).rglob("*.py")
+        if "subprocess." in (text := file.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen")
+    ]
+    assert len(calls) > 5
+    assert [f"{name}:{node.lineno}" for name, node in calls if all(each.arg != "env" for each in node.keywords)] == []

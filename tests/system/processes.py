@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tests.system.waiting import eventually
@@ -38,6 +39,23 @@ def command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def listening_ports(pids: Iterable[int]) -> set[int]:
+    """The TCP ports on which some processes listen."""
+    sockets = set[str]()
+    for pid in pids:
+        with suppress(OSError):  # it ends
+            for file in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    sockets.add(str(file.readlink()))
+    found = set[int]()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
+                found.add(int(local.rpartition(":")[2], 16))
+    return found
 
 
 def freeze(pid: int) -> None:

@@ -8,14 +8,17 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Event
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from connectors.exporter.effect_samples import MOST_TARGETS
+from deploy.reference.examples import examples
 from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
@@ -25,9 +28,10 @@ from policies.bookie_readings import (
     RackInfo,
 )
 from policies.observations import Outcome, Reading
-from policies.registry import observed_topic
+from policies.registry import decided_topics, observed_topic, observed_topics
+from policies.switching.readings import SwitchBrokers
 from policies.throttle import LogDirs
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quota_state import MOST_NAMED, QuotaState
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
 from tests.eager import EAGER, TOTAL_BYTES
@@ -42,6 +46,7 @@ from tests.system.loop import (
     series,
     write_settings,
 )
+from tests.system.processes import listening_ports
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
@@ -51,7 +56,7 @@ HIT, OTHER = "hit", "other"
 
 @dataclass
 class World:
-    """A query, and what its topics have."""
+    """A loop that watches its own Kafka, and what its topics have."""
 
     servers: str
     prefix: str
@@ -75,15 +80,17 @@ class World:
         produce(self.servers, f"{self.prefix}.observed.log-dirs", (OTHER, event(log_dirs(OTHER, 1, 1, usable_bytes))))
         factor = (usable_bytes - 1) / (TOTAL_BYTES - 2)
         eventually("the other cluster is decided on", lambda: any(abs(f - factor) < 1e-9 for f in self._factors()))
-        assert self.metric("headgate_query_restarts_total") == 0
+        eventually("the other cluster is shown", lambda: abs(self._shown_factor() - factor) < 1e-9)
+        assert self.series("headgate_query_restarts_total") == [({}, 0)]
 
     def _factors(self) -> list[float]:
         return [each["factor"] for each in self.decided.data() if each["cluster"] == OTHER]
 
-    def metric(self, name: str) -> float:
-        answer = eventually("metrics", lambda: http_get(self.port, "/metrics"))
-        ((_, value),) = series(answer[1], name)
-        return value
+    def _shown_factor(self) -> float:
+        return next((v for labels, v in self.series("headgate_throttle_factor") if labels == {"cluster": OTHER}), -1.0)
+
+    def series(self, name: str) -> list[tuple[dict[str, str], float]]:
+        return series(eventually("metrics", lambda: http_get(self.port, "/metrics"))[1], name)
 
     def reasons(self) -> set[str]:
         return {letter["reason"] for letter in self.dead.data()}
@@ -111,14 +118,14 @@ def world(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "topics": {"prefix": prefix},
         "data_dir": str(folder / "data"),
         "http": {"port": port},
-        "clusters": {HIT: {}, OTHER: {}},
+        "clusters": {HIT: {}, OTHER: {}, "own": {"kafka": {"bootstrap_servers": loop_kafka}}},
         "policies": {"throttle": EAGER, "isolation": {"confirm_after": "0s"}},
         "stream": {**UNHURRIED, "restart_limit": 2},
     }
     file = write_settings(folder / "headgate.yaml", **settings)
     make_topics(file)
     with ExitStack() as stack:
-        headgate = stack.enter_context(Headgate(["decide", "-s", str(file)], folder / "decide.log"))
+        headgate = stack.enter_context(Headgate(["run", "-s", str(file)], folder / "run.log"))
         await_ready(headgate, port)
         decided, alerts, dead = (stack.enter_context(Topic(loop_kafka, f"{prefix}.{name}")) for name in _TOPICS)
         yield World(loop_kafka, prefix, port, headgate, decided, alerts, dead)
@@ -202,6 +209,68 @@ def starve_probes(world: World) -> None:
             assert answer[0] == 200
 
 
+def act_up(world: World) -> None:
+    """An actuator's rights: reports about invented targets and clusters, forged states, unordered switches."""
+    report = json.dumps(examples()["headgate.quota-application.v1"].event)
+    targets = (report.replace("<default>", f"invented-{n}").replace("payments", HIT).encode() for n in range(3000))
+    clusters = (report.replace("payments", f"invented-{n}").encode() for n in range(500))
+    reports = [(str(number), event) for number, event in enumerate((*targets, *clusters))]
+    produce(world.servers, f"{world.prefix}.applied.reports", *reports)
+    garbage = [(HIT, b"\xff{" * 100)] * 20_000
+    for topic in ("audit", "applied.reports", "applied.quotas", "observed.quotas", "observed.switches"):
+        produce(world.servers, f"{world.prefix}.{topic}", *garbage)
+    names = tuple(f"{n:01000}" for n in range(MOST_NAMED))
+    for n in range(1000):
+        world.read(QuotaState(cluster=HIT, outcome=Outcome.OK, factor=0.5, set_count=n, excluded_users=names))
+    brokers = tuple(f"broker-{n}:8080" for n in range(20_000))
+    for epoch in range(20):
+        world.read(SwitchBrokers(cluster=HIT, outcome=Outcome.OK, brokers=brokers, epoch=epoch))
+
+
+def acting_up_shows_little(world: World) -> bool:
+    """Of the attacker's cluster at most 50 targets, and no cluster that the settings do not name."""
+    shown = [labels["cluster"] for labels, _ in world.series("headgate_in_force_value")]
+    return "malformed" in world.reasons() and shown == [HIT] * MOST_TARGETS
+
+
+def read_without_pause(world: World) -> None:
+    """A consumer's rights: many clients read all topics again and again, and join their group and leave it."""
+    is_over = Event()
+    names = [f"{world.prefix}.{name}" for name in (*decided_topics(), *observed_topics(), "audit")]
+
+    def read() -> None:
+        options = {"bootstrap.servers": world.servers, "group.id": "a-consumer", "auto.offset.reset": "earliest"}
+        while not is_over.is_set():
+            consumer = Consumer({**options, "enable.auto.commit": False})
+            consumer.subscribe(names)
+            consumer.consume(1000, timeout=1.0)
+            consumer.assign([TopicPartition(name, 0, 0) for name in names])
+            consumer.consume(10_000, timeout=1.0)
+            consumer.close()
+
+    with ThreadPoolExecutor(10) as clients:
+        reading = [clients.submit(read) for _ in range(10)]
+        try:
+            world.require_other_decided()
+        finally:
+            is_over.set()
+    assert [each.result() for each in reading] == [None] * 10
+
+
+def knock_at_every_door(world: World) -> None:
+    """A user of this machine: garbage and silence on each port that the loop's processes listen on."""
+    ports = listening_ports([world.headgate.process.pid, *world.headgate.children()])
+    assert world.port in ports
+    assert len(ports) > 1, "Spark's JVM listens, too"
+    with ExitStack() as stack:
+        for port in ports:
+            with suppress(OSError):  # it is closed to more, or has closed this one
+                for number in range(30):
+                    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=1))
+                    client.sendall((b"", b"\xff" * 10_000, b"GET / HTTP/1.0\r\n\r\n")[number % 3])
+        world.require_other_decided()
+
+
 @pytest.mark.parametrize(
     ("attack", "is_told"),
     [
@@ -211,6 +280,9 @@ def starve_probes(world: World) -> None:
         (write_unwritable_numbers, lambda world: any(d["topic"].endswith("quotas") for d in world.dead.data())),
         (starve_probes, lambda world: True),
         (ask_without_pause, lambda world: True),
+        (act_up, acting_up_shows_little),
+        (read_without_pause, lambda world: True),
+        (knock_at_every_door, lambda world: True),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )

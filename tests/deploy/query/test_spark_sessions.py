@@ -9,8 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from deploy.query import spark_sessions
-from deploy.query.spark_sessions import SparkSessions
+from deploy.query.spark_sessions import SparkSessions, started_ahead
 from deploy.settings.application import Settings
+from policies.errors import UserError
 
 SECONDS = 30.0
 """Nothing here takes so long; a mistake must not hang the suite."""
@@ -104,3 +105,10 @@ def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch:
     assert str(spark.sessions.open()) == "session 1"
     spark.sessions.start_ahead()
     assert str(spark.sessions.open()) == "session 2"
+
+
+def test_limits_with_which_no_session_starts_are_told_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (64, 64))
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    with pytest.raises(UserError, match="may open 64 files"), started_ahead(Settings()):
+        pytest.fail("a server could be started here")

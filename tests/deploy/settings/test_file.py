@@ -533,6 +533,13 @@ def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> N
     assert said[-1].endswith("and 4900 more mistakes")
 
 
+@pytest.mark.parametrize("text", ["\n".join(f"{n}: 1" for n in range(1000)), "kafka: {}\n" * 1000])
+def test_of_very_many_names_that_are_none_too(written: Written, text: str) -> None:
+    said = mistakes(written(text))
+    assert len(said) == 101
+    assert said[-1].endswith("maybe more mistakes")
+
+
 # The canary
 
 
