@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 _SOURCE = Path(__file__).with_name("leap.c")
-_PROGRAMS = ("java", "others")
 
 
 def why_no_leaps() -> str | None:
@@ -37,17 +36,13 @@ class Clocks:
     def environment(self, part: str) -> dict[str, str]:
         """Variables for a process and its children."""
         if not (self._folder / part).exists():
-            self.set_right(part)
+            self.jump(part, 0)
         return {"LD_PRELOAD": str(self._library), "LEAP_FOLDER": str(self._folder / part)}
 
-    def jump(self, part: str, seconds: int, *, java: bool = True, others: bool = True) -> None:
-        """Set a process's clock ahead by `seconds` from now on: that of its JVM, of everything else, or both."""
-        for program, leaps in zip(_PROGRAMS, (java, others), strict=True):
-            self._write(part, program, seconds if leaps else 0)
-
-    def set_right(self, part: str) -> None:
-        """Set a process's clock to that of the machine."""
-        self.jump(part, 0)
+    def jump(self, part: str, seconds: int, *, others: bool = True) -> None:
+        """Set a process's clock ahead by `seconds` from now on: that of its JVM, and that of all `others`."""
+        self._write(part, "java", seconds)
+        self._write(part, "others", seconds if others else 0)
 
     def _write(self, part: str, program: str, seconds: int) -> None:
         """Write in place, because processes map the file."""

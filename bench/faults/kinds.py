@@ -5,7 +5,6 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -13,7 +12,6 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from bench.faults.clocks import Clocks
 from bench.faults.world import BROKERS, PREFIX, World, clock_of, frozen, kill_all
 from policies.registry import observed_topics
 
@@ -66,28 +64,21 @@ def _frozen(part: str, what: str, harm: Harm) -> None:
         harm.lasts()
 
 
-def _broker_killed(harm: Harm) -> None:
-    with harm.world.without_brokers(harm.random.choice(BROKERS)):
+def _choose_brokers(count: int, harm: Harm) -> list[int]:
+    return harm.random.sample(BROKERS, count)
+
+
+def _brokers_killed(count: int, harm: Harm) -> None:
+    with harm.world.without_brokers(*_choose_brokers(count, harm)):
         harm.lasts()
 
 
-def _broker_frozen(harm: Harm) -> None:
-    with frozen([harm.world.kafka.pids[harm.random.choice(BROKERS)]]):
+def _brokers_frozen(count: int, harm: Harm) -> None:
+    with frozen([harm.world.kafka.pids[broker] for broker in _choose_brokers(count, harm)]):
         harm.lasts()
 
 
-def _brokers_frozen(harm: Harm) -> None:
-    with frozen([*harm.world.kafka.pids.values()]):
-        harm.lasts()
-
-
-def _kafka_away(harm: Harm) -> None:
-    with harm.world.without_brokers(*BROKERS):
-        harm.lasts()
-
-
-@contextmanager
-def _network(harm: Harm, how: str) -> Iterator[None]:
+def _network_fails(how: str, harm: Harm) -> None:
     chosen = harm.random.choice([BROKERS, (harm.random.choice(BROKERS),)])
     for broker in chosen:
         proxy = harm.world.proxies[broker]
@@ -96,15 +87,10 @@ def _network(harm: Harm, how: str) -> Iterator[None]:
         else:
             (proxy.cut if how == "cut" else proxy.stall)()
     try:
-        yield
+        harm.lasts()
     finally:
         for broker in chosen:
             harm.world.proxies[broker].heal()
-
-
-def _network_fails(how: str, harm: Harm) -> None:
-    with _network(harm, how):
-        harm.lasts()
 
 
 def _disk_full(harm: Harm) -> None:
@@ -149,23 +135,10 @@ def _state_damaged(harm: Harm) -> None:
         harm.random.choice([lambda: os.truncate(newest, 0), newest.unlink])()
 
 
-def _clocks(harm: Harm) -> Clocks:
+def _jump_clock(parts: Sequence[str], seconds: int, harm: Harm, *, others: bool = True) -> None:
     assert harm.world.clocks is not None
-    return harm.world.clocks
-
-
-def _jump_clock(parts: Sequence[str], seconds: int, harm: Harm) -> None:
     for part in parts:
-        _clocks(harm).jump(part, seconds)
-
-
-def _leap_of_jvm(part: str, seconds: int, harm: Harm) -> None:
-    _clocks(harm).jump(part, seconds, others=False)
-
-
-def _set_right(parts: Sequence[str], harm: Harm) -> None:
-    for part in parts:
-        _clocks(harm).set_right(part)
+        harm.world.clocks.jump(part, seconds, others=others)
 
 
 def _says(part: str, metric: str, ahead_seconds: int, world: World) -> bool:
@@ -184,13 +157,13 @@ def _leaps() -> Iterator[Kind]:
     for by, seconds in (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)):
         yield _clock(f"query's clock {by}", ["decide"], seconds, partial(_query_says, seconds))
         jvm = _clock(f"query's JVM's clock alone {by}", ["decide"], seconds, partial(_query_says, seconds))
-        yield jvm._replace(inject=partial(_leap_of_jvm, "decide", seconds))
+        yield jvm._replace(inject=partial(_jump_clock, ["decide"], seconds, others=False))
         yield _clock(f"brokers' clocks {by}", brokers, seconds, partial(_query_says, -seconds))
         yield _clock(f"collector's clock {by}", ["collect"], seconds, partial(_collector_says, seconds))
 
 
 def _clock(name: str, parts: Sequence[str], seconds: int, is_said: Callable[[World], bool]) -> Kind:
-    set_right = partial(_set_right, parts)
+    set_right = partial(_jump_clock, parts, 0)
     return Kind(name, partial(_jump_clock, parts, seconds), lift=set_right, is_said=is_said, needs_clocks=True)
 
 
@@ -202,7 +175,7 @@ KINDS = (
     Kind("kill -9 query's process alone", partial(_killed_alone, "")),
     Kind("kill -9 query's JVM", partial(_killed_alone, "jvm")),
     Kind("kill -9 Python workers", partial(_killed_alone, "workers"), 2),
-    Kind("kill -9 one of three brokers", _broker_killed, 2),
+    Kind("kill -9 one of three brokers", partial(_brokers_killed, 1), 2),
     Kind("SIGSTOP collector", partial(_frozen, "collect", ""), 6),
     Kind("SIGSTOP exporter", partial(_frozen, "export", ""), 6),
     Kind("SIGSTOP actuator", partial(_frozen, "act", ""), 6),
@@ -210,9 +183,9 @@ KINDS = (
     Kind("SIGSTOP query's JVM", partial(_frozen, "decide", "jvm"), 2),
     Kind("SIGSTOP Python workers", partial(_frozen, "decide", "workers"), 2),
     Kind("SIGSTOP query with all it started", partial(_frozen, "decide", "all"), 2),
-    Kind("SIGSTOP one of three brokers", _broker_frozen, 2),
-    Kind("SIGSTOP all brokers", _brokers_frozen),
-    Kind("Kafka away", _kafka_away),
+    Kind("SIGSTOP one of three brokers", partial(_brokers_frozen, 1), 2),
+    Kind("SIGSTOP all brokers", partial(_brokers_frozen, len(BROKERS))),
+    Kind("Kafka away", partial(_brokers_killed, len(BROKERS))),
     Kind("network cut", partial(_network_fails, "cut"), 6),
     Kind("network half open", partial(_network_fails, "half open"), 6),
     Kind("network slow", partial(_network_fails, "slow"), 6),

@@ -11,6 +11,7 @@ import structlog
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection.read_errors import one_line
 from connectors.foreign_json import UnreadableJsonError, read_json
+from connectors.http.tls import stamps_of
 from policies.errors import UserError
 
 _BATCH = 256
@@ -29,12 +30,12 @@ class AlertmanagerClient:
 
     def __init__(self, settings: AlertmanagerSettings) -> None:
         self._settings = settings
-        self._stamps = settings.tls_stamps()
+        self._stamps = stamps_of(settings.tls)
         self._client = settings.http_client()
 
     def current(self) -> httpx.Client:
         """Return the client; while new files cannot be used, the one with the old files."""
-        if (stamps := self._settings.tls_stamps()) != self._stamps:
+        if (stamps := stamps_of(self._settings.tls)) != self._stamps:
             try:
                 renewed = self._settings.http_client()
             except UserError as error:

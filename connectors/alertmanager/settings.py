@@ -7,8 +7,8 @@ import httpx
 from pydantic import Field, SecretStr
 
 from connectors.http.client import bounded_client
-from connectors.http.tls import FileStamps, Tls
-from connectors.pulsar.connection import BearerAuth
+from connectors.http.tls import Tls
+from connectors.pulsar.connection import BearerAuth, url_problems
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.units import PositiveDuration, parse_duration
 
@@ -33,16 +33,12 @@ class AlertmanagerSettings(RedactedBlock):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield malformed addresses, and settings that contradict each other."""
         for url in self.urls:
-            yield from _url_problems(url)
+            yield from url_problems("urls", url, "http://alertmanager-0:9093", "/api/v2")
         if self.tls is not None and not all(url.lower().startswith("https:") for url in self.urls):
             yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
         if self.token is not None and self.token_file is not None:
             yield "token", "give either token or token_file, not both"
         yield from unreadable_files({"token_file": self.token_file})
-
-    def tls_stamps(self) -> FileStamps:
-        """Return the state of the certificates' files; when it changes, the client must be replaced."""
-        return () if self.tls is None else self.tls.stamps()
 
     def http_client(self) -> httpx.Client:
         """Make a client for all Alertmanagers that sends the token; each request ends within `timeout`.
@@ -53,15 +49,3 @@ class AlertmanagerSettings(RedactedBlock):
         client = bounded_client((self.tls or Tls()).ssl_context(), self.timeout.total_seconds())
         client.auth = BearerAuth(lambda: secret(self.token, self.token_file, "alertmanager.token_file"))
         return client
-
-
-def _url_problems(url: str) -> Iterator[tuple[str, str]]:
-    """Yield the problem of a malformed address, without quoting it, because it may hold a password."""
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo or parsed.query or parsed.fragment:
-        yield ("urls", "is not http(s)://host:port each, such as http://alertmanager-0:9093, without user and query")
-    elif "/api/" in parsed.path:
-        yield "urls", "must end before /api/v2"

@@ -1,21 +1,17 @@
 """The readings from before a collector's start, as far as the collector needs them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from threading import Event
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from policies.observations import Reading
 
-Kind = TypeVar("Kind", bound=Reading, covariant=True)
+Kind = TypeVar("Kind", bound=Reading)
 
 
-class ReadingHistory(Protocol[Kind]):
-    """Returns the last reading of each subject; may block for seconds, and returns early when the event is set."""
-
-    def __call__(self, history: timedelta, stop: Event, /) -> Iterable[Kind]:
-        """Read back as far as `history`."""
-        ...
+ReadingHistory = Callable[[timedelta, Event], Iterable[Kind]]
+"""Returns the last reading of each subject, read back as far as the duration; returns early when the event is set."""
 
 
 def no_history(history: timedelta, stop: Event, /) -> tuple[()]:  # noqa: ARG001 - as at the very first start

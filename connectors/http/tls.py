@@ -27,10 +27,6 @@ class Tls(RedactedBlock):
         """Return the files that the fields name."""
         return {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file", "key_password_file")}
 
-    def stamps(self) -> "FileStamps":
-        """Return the state of the files; when it changes, `ssl_context` is to be made again."""
-        return read_stamps(self.files())
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield files that cannot be read, and settings that need another one."""
         yield from unreadable_files(self.files())
@@ -78,6 +74,11 @@ def ssl_context_for(url: str, tls: Tls | None) -> ssl.SSLContext:
     if tls is None and url.startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return (tls or Tls()).ssl_context()
+
+
+def stamps_of(tls: Tls | None) -> FileStamps:
+    """Return the state of the files; when it changes, `ssl_context` is to be made again."""
+    return () if tls is None else read_stamps(tls.files())
 
 
 def read_stamps(files: Mapping[str, Path | None]) -> FileStamps:

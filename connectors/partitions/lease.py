@@ -20,19 +20,14 @@ CLOCK: Callable[[], float] = time.monotonic if _BOOT_TIME is None else partial(t
 """Seconds that never go backwards; where the system has such a clock, they count while it is suspended, too."""
 
 
-def lease_seconds(session_seconds: float) -> float:
-    """Return how long a lease is valid after a renewal."""
-    return session_seconds * (1 - _MARGIN)
-
-
 class PartitionLease:
     """The work partitions of one process. Safe from any thread.
 
-    `valid_seconds` is the validity after a renewal, and less than the session timeout.
+    `session_seconds` is the session timeout.
     """
 
-    def __init__(self, valid_seconds: float, clock: Callable[[], float] = CLOCK) -> None:
-        self._valid_seconds = valid_seconds
+    def __init__(self, session_seconds: float, clock: Callable[[], float] = CLOCK) -> None:
+        self._valid_seconds = session_seconds * (1 - _MARGIN)
         self._clock = clock
         self._lock = threading.Lock()
         self._held: frozenset[int] = frozenset()

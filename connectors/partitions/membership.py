@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import build_client, rebuild
-from connectors.partitions.lease import CLOCK, PartitionLease, lease_seconds
+from connectors.partitions.lease import CLOCK, PartitionLease
 from connectors.partitions.settings import PartitionSettings
 from policies.errors import UserError
 
@@ -73,7 +73,7 @@ class Membership(AbstractContextManager["Membership"]):
         self._on_change = on_change
         self._clock = clock
         session_seconds = settings.session_timeout.total_seconds()
-        self.lease = PartitionLease(lease_seconds(session_seconds), clock)
+        self.lease = PartitionLease(session_seconds, clock)
         self._renew_seconds = session_seconds / 6
         self._asked_at: float | None = None
         """The time of the pending renewal's request."""

@@ -9,7 +9,7 @@ import httpx
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from connectors.http.client import bounded_client
-from connectors.http.tls import FileStamps, Tls, ssl_context_for
+from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
@@ -115,7 +115,7 @@ class PulsarAdmin(RedactedBlock):
 
     def fingerprint(self) -> FileStamps:
         """Return the state of the certificates' files; when it changes, the client must be replaced."""
-        return () if self.tls is None else self.tls.stamps()
+        return stamps_of(self.tls)
 
 
 class BearerAuth(httpx.Auth):
@@ -144,12 +144,14 @@ def url_of_member(url: MemberUrl, member: str) -> str:
     return url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])
 
 
-def url_problems(field: str, url: str) -> Iterator[tuple[str, str]]:
+def url_problems(
+    field: str, url: str, example: str = "https://pulsar.example.org:8443", api: str = "/admin/v2"
+) -> Iterator[tuple[str, str]]:
     """Yield the problem of a malformed address, without quoting it, because it may hold a password."""
     if not _URL.fullmatch(url) or not _has_host(url):
-        yield field, "is not http(s)://host:port, such as https://pulsar.example.org:8443, without user and query"
-    elif "/admin/v2" in url:
-        yield field, "must end before /admin/v2"
+        yield field, f"is not http(s)://host:port, such as {example}, without user and query"
+    elif api in url:
+        yield field, f"must end before {api}"
 
 
 def _has_host(url: str) -> bool:

@@ -9,6 +9,7 @@ import httpx
 import tenacity
 from pydantic import FailFast, TypeAdapter, ValidationError
 
+from connectors.collection.read_errors import first_problem
 from connectors.http.client import deadline
 from connectors.pulsar.outcomes import AdminError, refusal, request_line, shape_error
 from policies.observations import Outcome
@@ -139,8 +140,4 @@ def _parse(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
     try:
         return shape.validate_json(response.content or b"null")
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    if problem["type"] == "json_invalid":
-        raise shape_error(response, "the answer is no JSON")
-    place = ".".join(str(part) for part in problem["loc"]) or "the answer"
-    raise shape_error(response, f"{place}: {problem['msg']}")
+        raise shape_error(response, first_problem(error)) from None

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
-from connectors.http.tls import FileStamps, Tls
+from connectors.http.tls import FileStamps, Tls, stamps_of
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
     NOT_SERVING,
@@ -55,7 +55,7 @@ class FourLetterWords:
         self._timeout_seconds = timeout_seconds
         self._tls = tls
         self._context: ssl.SSLContext | None = None
-        self._stamps: FileStamps = ()
+        self._stamps: FileStamps | None = None
 
     def role(self) -> ServerRole:
         """Return the server's role, from `srvr`."""
@@ -70,8 +70,9 @@ class FourLetterWords:
         return parse_cons(self._ask("cons"))
 
     def _ask(self, word: str) -> Iterator[str]:
-        if self._tls is not None and (self._context is None or self._tls.stamps() != self._stamps):
-            self._stamps, self._context = self._tls.stamps(), self._tls.ssl_context()
+        if self._tls is not None and (stamps := stamps_of(self._tls)) != self._stamps:
+            self._context = self._tls.ssl_context()
+            self._stamps = stamps
         yield from check_refusal(word, ask(self._server, word, self._timeout_seconds, self._context))
 
     def close(self) -> None:
@@ -177,15 +178,12 @@ def _expiries_ms(lines: Iterator[str]) -> dict[int, int]:
 
 def _millis(date: str) -> int:
     """Parse the server's local time, without its zone: callers only check whether the time has moved."""
-    match = _DATE.fullmatch(date)
-    if match is None or match[1] not in _MONTHS:
-        raise StatusError(Outcome.ERROR, f"its answer to dump has a date that is none: {date!r}")
-    day, hour, minute, second, year = map(int, match.groups()[1:])
+    month, *numbers = match.groups() if (match := _DATE.fullmatch(date)) else ("", *"00000")
+    day, hour, minute, second, year = map(int, numbers)
     try:
-        at = datetime(year, _MONTHS.index(match[1]) + 1, day, hour, minute, second, tzinfo=UTC)
+        return to_millis(datetime(year, _MONTHS.index(month) + 1, day, hour, minute, second, tzinfo=UTC))
     except ValueError:
         raise StatusError(Outcome.ERROR, f"its answer to dump has a date that is none: {date!r}") from None
-    return to_millis(at)
 
 
 def _ephemerals(lines: Iterator[str], keep: KeepPath) -> dict[int, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.client import OversizedAnswerError, bounded_client
-from connectors.http.tls import FileStamps, Tls, ssl_context_for
+from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
 from connectors.zookeeper.server_status import (
     MAX_ANSWER_BYTES,
     NOT_SERVING,
@@ -122,8 +122,7 @@ class AdminServer:
             raise StatusError(outcome, str(error) or type(error).__name__) from None
 
     def _get(self, url: str) -> bytes:
-        stamps = () if self._tls is None else self._tls.stamps()
-        if self._client is not None and stamps != self._stamps:
+        if (stamps := stamps_of(self._tls)) != self._stamps:
             self.close()
         if self._client is None:
             self._stamps = stamps

@@ -100,7 +100,7 @@ def test_a_threshold_of_the_configuration_counts() -> None:
     [
         pytest.param({"bk1/api/v1/config/server_config": 404}, "unsupported", "no such API", id="another server"),
         pytest.param({"bk1/api/v1/bookie/info": {}}, "error", "freeSpace", id="half an answer"),
-        pytest.param({"bk1/api/v1/bookie/info": "{"}, "error", "no JSON", id="no JSON"),
+        pytest.param({"bk1/api/v1/bookie/info": "{"}, "error", "Invalid JSON", id="no JSON"),
         pytest.param({"bk1/api/v1/bookie/info": httpx.ConnectError("refused")}, "unreachable", "refused", id="off"),
         pytest.param({"bk1/api/v1/bookie/info": httpx.ReadTimeout("")}, "timeout", "no answer", id="silence"),
         pytest.param({"bk1/api/v1/bookie/state": 403}, "unauthorized", "403", id="forbidden"),

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.partitions.lease import CLOCK, PartitionLease, lease_seconds
+from connectors.partitions.lease import CLOCK, PartitionLease
 from tests.examples import examples
 
 SESSION = 6.0
-VALID = lease_seconds(SESSION)
+VALID = SESSION * 5 / 6
 
 
 class Time:
@@ -33,7 +33,7 @@ def time() -> Time:
 
 @pytest.fixture
 def lease(time: Time) -> PartitionLease:
-    return PartitionLease(VALID, time)
+    return PartitionLease(SESSION, time)
 
 
 def test_what_is_assigned_is_held_once_it_is_confirmed(lease: PartitionLease, time: Time) -> None:
@@ -120,7 +120,7 @@ class Group:
         self.time = time
         self.random = random
         self.shares = set(range(shares))
-        self.members = [Member(PartitionLease(VALID, time)) for _ in range(members)]
+        self.members = [Member(PartitionLease(SESSION, time)) for _ in range(members)]
 
     def step(self, seconds: float) -> None:
         """Let time pass; members that are awake take what has come, give up what they must, and ask again."""
