@@ -42,22 +42,12 @@ from connectors.switching.registry_content import (
     read_content,
     read_directives,
 )
-from connectors.switching.registry_view import ClusterWrite, DirectiveOutcome, DirectiveWrite, RegistryView, StatusWrite
+from connectors.switching.registry_view import RegistryView
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.readings import RegisteredCluster, SwitchProgress, WrittenDirective
 from policies.switching.state import ClusterStatus
 
-__all__ = [
-    "SWITCH_TARGET",
-    "ClusterWrite",
-    "DirectiveOutcome",
-    "DirectiveWrite",
-    "Registry",
-    "RegistryConflictError",
-    "RegistryError",
-    "RegistryView",
-    "StatusWrite",
-]
+__all__ = ["SWITCH_TARGET", "Registry", "RegistryConflictError", "RegistryError", "RegistryView"]
 
 _log = structlog.get_logger(__name__)
 
@@ -126,7 +116,7 @@ class Registry:
         status: ClusterStatus,
         version: int | None,
         bootstrap: str | None,
-    ) -> ClusterWrite:
+    ) -> None:
         """Create or change an entry.
 
         Args:
@@ -154,19 +144,16 @@ class Registry:
             if named is None and bootstrap is not None:
                 marker = Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=self._now_ms())
                 steps.append(create(f"{self._root}/bootstrap", marker))
-            if found is not None and found.value == wanted:
-                written = found.version
-            else:
+            if found is None or found.value != wanted:
                 _require_version(name, found, version)
                 if status is ClusterStatus.ACTIVE and (others := content.list_other_active(name)):
                     raise RegistryConflictError(f"{name} cannot become active: {others[0]} is")
                 steps.append(create_or_put(path, wanted, found))
-                written = 0 if found is None else found.version + 1
             steps += content.proposed.put(name, uri, status)
             if steps:
                 self._nodes.ensure(f"{self._root}/clusters")
             if not steps or self._nodes.commit(*steps):
-                return ClusterWrite(written, bootstrap if named is None else named.value.cluster)
+                return
         raise RegistryConflictError(f"{path} is changed by others all the time")
 
     def remove_cluster(self, name: str, version: int | None) -> None:
@@ -198,8 +185,11 @@ class Registry:
                 return
         raise RegistryConflictError(f"{self._entry_path(name)} is changed by others all the time")
 
-    def write_directive(self, epoch: int, target: str) -> DirectiveWrite:
+    def write_directive(self, epoch: int, target: str) -> str:
         """Write the directive of an epoch, unless an equal or later one exists.
+
+        Returns:
+            What supersedes it; empty if it is in force, now or since before.
 
         Raises:
             RegistryError: it could not be written, or the result is unknown.
@@ -209,13 +199,11 @@ class Registry:
             found, proposed = read_directives(self._nodes, self._root)
             latest, committed = latest_directive(found, proposed), read_committed(self._nodes, self._root)
             if latest == wanted and found is not None and proposed is not None:
-                return DirectiveWrite(DirectiveOutcome.ALREADY_THERE, wanted)
+                return ""
             if latest is not None and latest != wanted and latest.epoch >= epoch:
-                detail = f"epoch {latest.epoch} directs to {latest.target}"
-                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, latest, detail)
+                return f"epoch {latest.epoch} directs to {latest.target}"
             if committed is not None and committed.value.epoch >= epoch:
-                detail = f"epoch {committed.value.epoch} is committed"
-                return DirectiveWrite(DirectiveOutcome.SUPERSEDED, latest, detail)
+                return f"epoch {committed.value.epoch} is committed"
             if found is None or proposed is None:
                 self._nodes.ensure(self._root)
             plain = DirectiveDocument(epoch=epoch, target=target)
@@ -224,7 +212,7 @@ class Registry:
                 create_or_put(f"{self._root}/directive", plain, found),
                 create_or_put(f"{self._root}/{SWITCH_TARGET}", named, proposed),
             ):
-                return DirectiveWrite(DirectiveOutcome.WRITTEN, wanted)
+                return ""
         raise RegistryConflictError(f"{self._root}/directive is changed by others all the time")
 
     def write_status(
@@ -234,7 +222,7 @@ class Registry:
         expected_version: int | None,
         commit_epoch: int | None = None,
         deprecated: str | None = None,
-    ) -> StatusWrite:
+    ) -> str:
         """Change the status of a cluster. A status that is right already needs no version.
 
         Args:
@@ -245,8 +233,8 @@ class Registry:
             deprecated: a cluster that the same transaction deprecates, so that one is active at every moment.
 
         Returns:
-            Whether it is done. If not, the reason: the entry is missing or has another version, another cluster is
-            active, or a later epoch is committed.
+            Why it is not done: the entry is missing or has another version, another cluster is active, or a later
+            epoch is committed. Empty if it is done.
 
         Raises:
             RegistryError: it could not be written, or the result is unknown.
@@ -255,17 +243,17 @@ class Registry:
             content = self._read_content()
             found = content.entries.get(name)
             if found is None:
-                return StatusWrite(done=False, detail=f"{name} is not registered")
+                return f"{name} is not registered"
             is_committed = commit_epoch is None or content.committed_epoch >= commit_epoch
             left = content.entries.get(deprecated or "")
             is_left = left is None or left.value.status is ClusterStatus.DEPRECATED
             if found.value.status is status and is_committed and is_left:
-                return StatusWrite(done=True)
+                return ""
             if reason := _find_obstacle(content, name, status, expected_version, commit_epoch, deprecated):
-                return StatusWrite(done=False, detail=reason)
+                return reason
             if self._nodes.commit(*self._status_steps(content, name, status, commit_epoch, deprecated)):
-                return StatusWrite(done=True)
-        return StatusWrite(done=False, detail=f"{self._entry_path(name)} is changed by others all the time")
+                return ""
+        return f"{self._entry_path(name)} is changed by others all the time"
 
     def allow_close(self, name: str, epoch: int) -> None:
         """Permit brokers to close their client of a cluster, as of an epoch; a permit of a later epoch stays.

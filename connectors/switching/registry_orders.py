@@ -5,7 +5,7 @@ from collections.abc import Callable
 import structlog
 from kazoo.exceptions import KazooException
 
-from connectors.switching.registry import DirectiveOutcome, Registry, RegistryConflictError, RegistryError
+from connectors.switching.registry import Registry, RegistryConflictError, RegistryError
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -74,9 +74,7 @@ class RegistryOrders:
                 self._registry.remove_cluster(name, _parse_version(order, "version"))
             case SwitchVerdict.WRITE_DIRECTIVE:
                 epoch = int(args["directive_epoch"] or 0)
-                directive = self._registry.write_directive(epoch, str(args["target"]))
-                if directive.outcome is DirectiveOutcome.SUPERSEDED:
-                    detail = directive.detail
+                if detail := self._registry.write_directive(epoch, str(args["target"])):
                     _log.warning("a later directive is in force", cluster=self._cluster, epoch=epoch, detail=detail)
             case SwitchVerdict.WRITE_STATUS:
                 return self._write_status(order, name)
@@ -100,16 +98,16 @@ class RegistryOrders:
         commit = order.epoch if becomes_active else None
         deprecated = str(order.args["deprecated"]) if order.args.get("deprecated") else None
         version = _parse_version(order, "expected_version")
-        written = self._registry.write_status(name, status, version, commit, deprecated)
-        if not written.done:
-            _log.warning("a status cannot be written", cluster=self._cluster, name=name, detail=written.detail)
+        refused = self._registry.write_status(name, status, version, commit, deprecated)
+        if refused:
+            _log.warning("a status cannot be written", cluster=self._cluster, name=name, detail=refused)
         return SwitchStatus(
             cluster=self._cluster,
             outcome=Outcome.OK,
-            detail=written.detail or None,
+            detail=refused or None,
             action=StatusAction.STATUS_NEW if becomes_active else StatusAction.STATUS_OLD,
             op=order.op,
-            written=written.done,
+            written=not refused,
         )
 
 

@@ -1,7 +1,6 @@
-"""The content of a broker cluster's registry, and the outcome of a write to it."""
+"""The content of a broker cluster's registry, for those who only read it."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from policies.observations import Outcome
 from policies.switching.readings import RegisteredCluster, SwitchProgress, SwitchRegistry, WrittenDirective
@@ -46,41 +45,3 @@ class RegistryView:
             active_as_proposed=self.active_as_proposed,
             progress=progress,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterWrite:
-    """The written entry."""
-
-    version: int
-    bootstrap: str | None
-    """The bootstrap cluster in force."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusWrite:
-    """The outcome of a write that may be refused."""
-
-    done: bool
-    """Whether the status is as wanted, now or since before."""
-    detail: str = ""
-    """Why it was refused."""
-
-
-class DirectiveOutcome(StrEnum):
-    """The outcome of writing a directive."""
-
-    WRITTEN = "written"
-    ALREADY_THERE = "already_there"
-    SUPERSEDED = "superseded"
-    """A directive of an equal or later epoch is in force, and stays."""
-
-
-@dataclass(frozen=True, slots=True)
-class DirectiveWrite:
-    """The outcome of writing a directive."""
-
-    outcome: DirectiveOutcome
-    standing: WrittenDirective | None
-    """The directive in force now."""
-    detail: str = ""

@@ -1,4 +1,4 @@
-"""Rate, remaining time and next step of a switch, computed from its records alone."""
+"""Rate and remaining time of a switch, computed from its records alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,40 +66,3 @@ def _measure_rate(record: SwitchRecord, done: int, history: Sequence[SwitchRecor
         return 0.0
     seconds = (record.decided_at - record.stage_since).total_seconds()
     return done / seconds if seconds > 0 else 0.0
-
-
-def next_step(record: SwitchRecord, now: datetime) -> str:
-    """Return the next step of the switch, and what it waits for."""
-    if record.standstill is not None:
-        return f"nothing until that ends: {record.standstill.ends_with}"
-    if record.verdict is SwitchStage.TRIGGERED and record.brokers.acked == record.brokers.live:
-        return "waits until both id generators are read again"
-    if record.verdict is SwitchStage.HOLD:
-        return _describe_hold(record, now)
-    step = _STEPS.get(record.verdict)
-    if step is None:
-        return "an operator starts a switch, after a precheck" if record.registry else "register the clusters"
-    left = sum(record.ledgers.values()) - _count_done(record) if record.verdict in _DONE else 0
-    return step.format(left=left, source=record.source, target=record.target)
-
-
-def _describe_hold(record: SwitchRecord, now: datetime) -> str:
-    ways = ["`rollback`"] if record.rollback_until is not None and now < record.rollback_until else []
-    ways += ["`cleanup`"] if record.cleanup_from is not None and now >= record.cleanup_from else []
-    return f"waits for an operator: {' or '.join([*ways, '`end`'])}"
-
-
-_STEPS: Mapping[SwitchStage, str] = {
-    SwitchStage.TRIGGERED: "waits for the acks of all live brokers",
-    SwitchStage.LIVE_DUAL_READ: "waits for the inventory of all references",
-    SwitchStage.BUILD: "{left} more ledgers are copied, then references are attributed to {target}",
-    SwitchStage.PROMOTE: "{left} more ledgers are attributed to {target}; then it can be taken back for a while",
-    SwitchStage.CLEANUP: "{left} more ledgers are deleted from {source}, then the registry is written",
-    SwitchStage.DONE: "nothing; once no reference names {source}, `close-client` and `unregister` remove it",
-    SwitchStage.DONE_WITH_FAILURES: "waits for an operator: `--failed` lists what stays behind, `start` tries it again",
-    SwitchStage.ROLLBACK: "{left} more ledgers are attributed to {source} again",
-    SwitchStage.ROLLED_BACK: "Headgate's copies are deleted from {target} when the window is over",
-    SwitchStage.ROLLED_BACK_WITH_FAILURES: "waits for an operator: `rollback` tries again what was not taken back",
-    SwitchStage.REJECTED: "nothing; no broker moved",
-    SwitchStage.ABORTED: "nothing; an operator ended it",
-}

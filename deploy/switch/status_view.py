@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.switch.next_commands import next_commands
-from deploy.switch.progress import compute_pace, next_step
+from deploy.switch.progress import compute_pace
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, MOVED, REVERSIBLE, WAY, LedgerStage, SwitchStage
 from policies.units import format_second, human_bytes, human_seconds
@@ -53,7 +53,7 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *_pace(record, history, now),
         *_failed(record),
         *_windows(record, now),
-        Text.assemble(("next", "bold"), f": {next_step(record, now)}"),
+        *(Text.assemble(("next", "bold"), f": {each.verdict} once {each.when}") for each in record.otherwise[:1]),
         *([Text.assemble(("you may", "bold"), f": {', '.join(commands)}")] if commands else []),
         _registry(record),
         Text(f"published {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),

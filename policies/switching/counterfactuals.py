@@ -58,7 +58,9 @@ _NEXT: Mapping[SwitchStage, tuple[tuple[SwitchStage, str], ...]] = {
         (SwitchStage.DONE, "what was promoted is deleted from {source}, and the registry says so"),
         (SwitchStage.DONE_WITH_FAILURES, "some of it stays, or a status is not written"),
     ),
-    SwitchStage.DONE: ((SwitchStage.TRIGGERED, "a person starts another switch"),),
+    SwitchStage.DONE: (
+        (SwitchStage.TRIGGERED, "a person starts another switch; `close-client` and `unregister` let go of {source}"),
+    ),
     SwitchStage.DONE_WITH_FAILURES: ((SwitchStage.BUILD, "a person starts it again, and what failed is tried anew"),),
     SwitchStage.REJECTED: ((SwitchStage.TRIGGERED, "brokers can reach {target}, and a person starts it again"),),
     SwitchStage.ROLLBACK: ((SwitchStage.ROLLED_BACK, "each of {ledgers} names {source} again"),),

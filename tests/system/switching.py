@@ -59,6 +59,7 @@ class Clusters:
         self.folder = folder
         self.zookeeper = ZooKeeper(folder / "zookeeper", jars)
         self.ledgers = LedgerClient(folder / "client", jars)
+        self.bookies: dict[str, Bookie] = {}
         self._jars = jars
         self._stack = ExitStack()
 
@@ -68,9 +69,8 @@ class Clusters:
             for name in (OLD, NEW):
                 init_cluster(self.folder / f"init-{name}", self._jars, self.servers(name))
                 folder = self.folder / name
-                stack.enter_context(
-                    Bookie(folder, self._jars, self.servers(name), session_timeout_ms=_BOOKIE_SESSION_MS)
-                )
+                bookie = Bookie(folder, self._jars, self.servers(name), session_timeout_ms=_BOOKIE_SESSION_MS)
+                self.bookies[name] = stack.enter_context(bookie)
             stack.enter_context(self.ledgers)
             self._stack = stack.pop_all()
         return self
@@ -84,8 +84,12 @@ class Clusters:
 
     def advance_new(self, hob: int) -> None:
         """Set the high half of the new cluster's id generator, as the precheck asks an operator to do."""
-        with self.zookeeper.client(chroot=f"/{NEW}") as client:
-            client.ensure_path(f"/ledgers/idgen-long/{hob_name(hob)}")
+        self.create_hob(NEW, hob_name(hob))
+
+    def create_hob(self, name: str, hob: str) -> None:
+        """Create a `HOB` in a cluster's id generator."""
+        with self.zookeeper.client(chroot=f"/{name}") as client:
+            client.ensure_path(f"/ledgers/idgen-long/{hob}")
 
     def hobs(self, name: str) -> list[str]:
         """The high halves of a cluster's id generator."""

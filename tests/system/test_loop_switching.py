@@ -12,8 +12,20 @@ from tests.system.loop import UNHURRIED
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop, Tree
 from tests.system.waiting import eventually
 
-NAMES = "whole", "brief", "foreign", "back", "deleted", "deleted-later", "refused", "anew", "anew-killed"
-WHOLE, BRIEF, FOREIGN, BACK, DELETED, DELETED_LATER, REFUSED, ANEW, KILLED = NAMES
+NAMES = (
+    "whole",
+    "brief",
+    "foreign",
+    "back",
+    "deleted",
+    "deleted-later",
+    "refused",
+    "anew",
+    "anew-killed",
+    "stall",
+    "lost",
+)
+WHOLE, BRIEF, FOREIGN, BACK, DELETED, DELETED_LATER, REFUSED, ANEW, KILLED, STALL, LOST = NAMES
 
 SLOW = {"copy_concurrency": 8, "max_deletions": 8}
 """So that each stage lasts long enough to be killed in."""
@@ -28,6 +40,14 @@ CLUSTERS = {
     REFUSED: SHARED,
     ANEW: REMAPPED,
     KILLED: REMAPPED,
+    STALL: {**SHARED, "rollback_window": "6h", "cleanup_after": "6h", "ack_timeout": "5s"},
+    LOST: {
+        **SHARED,
+        "rollback_window": "1s",
+        "cleanup_after": "15d",
+        "retries": 1,
+        "strategies": {"schema": "remap", "cursor": "remap"},
+    },
     **{name: {**SHARED, "rollback_window": window, "cleanup_after": window} for name, window in WINDOWS.items()},
 }
 
@@ -291,3 +311,92 @@ def test_schemas_are_remapped_where_foreign_ledgers_have_their_ids(
         assert {i: read(clusters.servers(NEW), there) for i, there in moved.items()} == brokers.ledgers
         assert {i: read(clusters.servers(NEW), i) for i in schemas} == planted
         assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set()
+
+
+# --- two nights by docs/switching-runbook.md
+
+
+def says(loop: SwitchLoop, status: int, *words: str, expected: str) -> str:
+    """Run a command of the runbook; it ends with this status, and its output has this text."""
+    ended, said = loop.cli(*words)
+    said = " ".join(said.split())
+    print(f"$ headgate switch {' '.join(words)}   [{ended}]\n{said}\n")  # noqa: T201
+    assert (ended, expected in said) == (status, True), said
+    return said
+
+
+def await_status(loop: SwitchLoop, cluster: str, expected: str) -> None:
+    def shows() -> bool:
+        return expected in " ".join(loop.cli("status", "--cluster", cluster)[1].split())
+
+    eventually(f"the status of {cluster} shows: {expected}", shows)
+    says(loop, 0, "status", "--cluster", cluster, expected=expected)
+
+
+def test_a_night_in_which_copies_stall_an_agent_is_silent_and_brokers_go_back(
+    clusters: Clusters, loop: SwitchLoop
+) -> None:
+    at = ("--cluster", STALL)
+    with BrokerCluster(clusters, STALL, loop.kafka, loop.prefix) as brokers:
+        clusters.advance_new(9)  # beyond the old one, which earlier ways back advanced
+        brokers.fill(schemas=4, cursors=4)
+        brokers.start_agents()
+        for name in (OLD, NEW):
+            says(loop, 0, "register", *at, "--name", name, expected="write-registry")
+        says(loop, 0, "precheck", *at, "--target", NEW, "--explain", expected="READY")
+        says(loop, 0, "plan", *at, "--target", NEW, expected="ledgers")
+        clusters.bookies[NEW].freeze()
+        says(loop, 0, "start", *at, "--target", NEW, "--yes", expected="begins, epoch 1")
+        await_status(loop, STALL, "[build]")
+        says(loop, 0, "pause", *at, "--yes", expected="paused at build")
+        await_status(loop, STALL, "is paused by an operator")
+        says(loop, 0, "resume", *at, "--yes", expected="goes on at build")
+
+        silent = brokers.brokers[0]
+        brokers.stop_agent(silent)
+        await_status(loop, STALL, f"switch-broker-astray: {silent.name} is not heard of")
+        says(loop, 0, "rollback", *at, "--with-brokers", "--yes", expected="is rolled back")
+        await_status(loop, STALL, f"directive to {OLD}: {silent.name}")
+        clusters.bookies[NEW].thaw()
+        brokers.start_agents(silent)
+        loop.await_stage(STALL, "rolled_back")
+        assert brokers.registry("directive")["target"] == OLD
+        assert brokers.attributions().keys() == brokers.ledgers.keys()
+        assert not any(NEW in owners for owners in brokers.attributions().values())
+        assert clusters.hobs(OLD)[-1] > "HOB-0000000009", "to greater ids only"
+        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set(brokers.ledgers)
+
+
+def test_a_night_in_which_the_new_cluster_is_lost_in_hold_after_its_window(
+    clusters: Clusters, loop: SwitchLoop
+) -> None:
+    """The last test of this file: the new cluster's bookie stays dead."""
+    at = ("--cluster", LOST)
+    with BrokerCluster(clusters, LOST, loop.kafka, loop.prefix) as brokers:
+        clusters.advance_new(20)
+        brokers.fill(schemas=3, cursors=3)
+        brokers.start_agents()
+        for name in (OLD, NEW):
+            says(loop, 0, "register", *at, "--name", name, expected="write-registry")
+        says(loop, 0, "start", *at, "--target", NEW, "--yes", expected="begins, epoch 1")
+        await_status(loop, LOST, "[hold]")
+        await_status(loop, LOST, "rollback: no longer possible")
+        clusters.bookies[NEW].kill()
+
+        says(loop, 1, "abort", *at, "--yes", expected="`end` ends the switch")
+        says(loop, 1, "rollback", *at, "--with-brokers", "--yes", expected="`end` ends the switch")
+        says(loop, 1, "cleanup", *at, "--execute", "--yes", expected="`end` leaves hold at once")
+        says(loop, 1, "start", *at, "--target", OLD, "--yes", expected="`end`")
+        says(loop, 0, "end", *at, "--yes", expected="kept in old")
+        await_status(loop, LOST, "[done]")
+        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set(brokers.ledgers)
+
+        said = says(loop, 1, "precheck", *at, "--target", OLD, "--explain", expected="idgen_behind: Create the znode")
+        clusters.create_hob(OLD, "HOB-" + said.partition("/idgen-long/HOB-")[2][:10])
+        says(loop, 0, "start", *at, "--target", OLD, "--yes", expected="the switch from new to old begins")
+        await_status(loop, LOST, "[hold]")
+        assert brokers.registry("directive")["target"] == OLD, "brokers write to the old cluster again"
+        says(loop, 0, "status", *at, "--failed", expected="build_failed")
+        says(loop, 0, "end", *at, "--yes", expected="are kept in new")
+        await_status(loop, LOST, "[done_with_failures]")
+        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set(brokers.ledgers)

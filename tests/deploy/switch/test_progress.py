@@ -1,12 +1,11 @@
-"""How fast a switch goes on, how long it takes, and what it waits for."""
+"""How fast a switch goes on, and how long it takes."""
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from deploy.switch.progress import compute_pace, next_step
-from policies.switching.decisions import BrokerCounts, SwitchHold
+from deploy.switch.progress import compute_pace
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switch.decisions import NOW, record
 
@@ -66,35 +65,3 @@ def test_what_stands_still_has_no_end() -> None:
     pace = compute_pace(at(25, ledgers=HALF), (at(5, ledgers=HALF),), NOW)
     assert pace is not None
     assert (pace.ledgers_per_second, pace.seconds_left) == (0.0, None)
-
-
-@pytest.mark.parametrize("stage", list(SwitchStage))
-def test_every_stage_says_what_comes_next(stage: SwitchStage) -> None:
-    assert next_step(record(verdict=stage, ledgers=HALF), NOW)
-
-
-HALT = SwitchHold(name="halted", why="halts: INV-2", since=None, alert_from=None, ends_with="`resume`")
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"verdict": S.BUILD, "ledgers": HALF}, "50 more ledgers are copied"),
-        ({"verdict": S.BUILD, "holds": (HALT,)}, "nothing until that ends: `resume`"),
-        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=None, acked=0)}, "the acks of all live brokers"),
-        ({"verdict": S.TRIGGERED, "brokers": BrokerCounts(live=3, acked=3)}, "both id generators"),
-        ({"verdict": S.NONE, "registry": {}}, "register"),
-        (
-            {"verdict": S.HOLD, "rollback_until": NOW + timedelta(hours=1), "cleanup_from": NOW + timedelta(hours=1)},
-            "waits for an operator: `rollback`",
-        ),
-        (
-            {"verdict": S.HOLD, "rollback_until": NOW, "cleanup_from": NOW + timedelta(hours=1)},
-            "waits for an operator: `end`",
-        ),
-        ({"verdict": S.HOLD, "rollback_until": NOW, "cleanup_from": NOW}, "waits for an operator: `cleanup`"),
-        ({"verdict": S.DONE}, "once no reference names old, `close-client` and `unregister`"),
-    ],
-)
-def test_the_next_step_names_what_is_awaited(fields: dict[str, Any], says: str) -> None:
-    assert says in next_step(record(**fields), NOW)

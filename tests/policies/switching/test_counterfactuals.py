@@ -42,7 +42,7 @@ DECISION: SwitchDecision = SwitchDecision.model_validate(
             "cleanup": "a person cleans up, from 2026-12-06T08:00:00.000Z on, or ends it at any hour",
             "rollback": "a person rolls it back until 2026-11-22T08:00:00.000Z",
         }),
-        ("done", {"triggered": "a person starts another switch"}),
+        ("done", {"triggered": "a person starts another switch; `close-client` and `unregister` let go of old"}),
     ],
 )  # fmt: skip
 def test_of_a_switch_each_way_it_may_go_is_named(stage: str, expected: dict[str, str]) -> None:
