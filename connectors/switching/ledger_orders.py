@@ -41,7 +41,8 @@ LEDGER_ORDERS = frozenset(
 )
 
 _NOT_WHOLE = frozenset({CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS})
-_MAX_DETAIL = 500
+MOST_DETAIL = 500
+"""Limit of the characters of a result's detail."""
 _WRITERS = 64
 """Limit of the znodes that are written at the same time."""
 
@@ -90,7 +91,7 @@ class LedgerOrder:
             {
                 "cluster": self.decision.cluster,
                 "outcome": Outcome.OK,
-                "detail": detail[:_MAX_DETAIL] or None,
+                "detail": detail[:MOST_DETAIL] or None,
                 "ledger_id": self.ledger_id,
                 "op": self.decision.op,
                 "result": result,

@@ -19,7 +19,7 @@ import structlog
 
 from connectors.switching.answers import GatheredAnswers
 from connectors.switching.lease import HeldLease, ZooKeeperLease
-from connectors.switching.ledger_orders import LEDGER_ORDERS, LedgerOrder, LedgerOrders
+from connectors.switching.ledger_orders import LEDGER_ORDERS, MOST_DETAIL, LedgerOrder, LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
 from connectors.switching.registry import RegistryError
@@ -367,17 +367,20 @@ class SwitchReconciler:
     def _try_until_done(self, work: _LedgerWork, order: SwitchDecision) -> SwitchLedger | None:
         """Carry out an order about a ledger, and return its last result; None if it is recalled.
 
+        The result has the details of all tries, because a try may have deleted our own copy to make it again.
         The policy orders each try of a deletion of the source's ledger itself, because it cannot be undone.
         """
         is_deletion = order.verdict is SwitchVerdict.DELETE_OLD
         tries = 1 if is_deletion else self._retries
         is_allowed = partial(self._is_allowed, work, order)
+        details: dict[str, None] = {}
         for number in range(tries):
             with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
                 if not is_allowed():
                     return None
                 result = self._dependencies.ledger_orders.carry_out(order, is_allowed)
             self._dependencies.metrics.count_answer(self._cluster, order.verdict, result.result)
+            details |= {result.detail: None} if result.detail else {}
             if result.result not in _TRIED_AGAIN:
                 break
             _log.warning(
@@ -390,7 +393,7 @@ class SwitchReconciler:
             if is_deletion or number + 1 < tries:
                 backoff_seconds = _DELETION_BACKOFF_SECONDS if is_deletion else 2.0**number
                 self._ended.wait(min(_LONGEST_BACKOFF_SECONDS, backoff_seconds))
-        return result
+        return result.model_copy(update={"detail": "; then: ".join(details)[:MOST_DETAIL] or None})
 
     def _is_under_lease(self, order: SwitchDecision) -> bool:
         return self._lease is not None and order.lease_token == self._lease.token

@@ -95,7 +95,12 @@ def _copied(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iter
     if why := guards.copy_is_equal(result.source, target):
         return _fail(replace(task, target_id=target_id), LedgerStage.BUILD_FAILED, SwitchReason.COPY_DIFFERS, why)
     fields: dict[str, object] = {"target_id": target_id, "cleared": True}
-    return _settle(task, LedgerStage.BUILT, SwitchReason.COPIED, "its copy is equal", **fields)
+    return _settle(task, LedgerStage.BUILT, SwitchReason.COPIED, f"its copy is equal{_add_detail(result)}", **fields)
+
+
+def _add_detail(result: LedgerResult) -> str:
+    """Return the executor's detail as a suffix: earlier tries may have deleted our own copy to make it again."""
+    return f" ({result.detail})" if result.detail else ""
 
 
 def _get_copy(task: LedgerTask, result: LedgerResult) -> tuple[Ledger | None, int | None]:
@@ -157,7 +162,7 @@ def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult
 def _promoted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
     if why := guards.only_attribute_differs(task, result.changed):
         return _halt(task, why, f"the switch halts: {why}")
-    sentence = f"it is attributed to {facts.switch.target}"
+    sentence = f"it is attributed to {facts.switch.target}{_add_detail(result)}"
     return _settle(task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted_op=task.op, tries=0)
 
 

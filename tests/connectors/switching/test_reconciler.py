@@ -145,7 +145,9 @@ class FakeLedgerOrders:
         self.done.append((decision.verdict, decision.op))
         self.meanwhile()
         result = self.results.pop(0) if self.results else LedgerOutcome.COPIED
-        return SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=result)
+        return SwitchLedger(
+            cluster="c1", outcome=Outcome.OK, ledger_id=7, op=decision.op, result=result, detail=f"try {len(self.done)}"
+        )
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
@@ -303,7 +305,9 @@ def test_an_order_is_tried_until_it_is_done_and_then_reported_once(
     world.reconcile()
     world.reconcile(order(verdict))
     assert len(world.ledgers.done) == tries
-    assert [json.loads(each)["data"]["result"] for each in world.results] == [last]
+    [answer] = [json.loads(each)["data"] for each in world.results]
+    assert answer["result"] == last
+    assert answer["detail"] == "; then: ".join(f"try {number + 1}" for number in range(tries))
 
 
 @pytest.mark.parametrize("recall", ["a later order", "a later epoch", "another stage"])

@@ -1,4 +1,4 @@
-"""The plan: what is idle comes in the order of ids, however it came in, and a change takes apart what it touches."""
+"""The plan: idle ledgers come in the order of ids, however they came in, and a change takes apart what it touches."""
 
 from itertools import permutations
 

@@ -64,6 +64,14 @@ def test_a_copy_that_differs_is_not_built(difference: dict[str, Any]) -> None:
     assert (world.task("/c1").stage, world.task("/c1").reason) == (L.BUILD_FAILED, "copy_differs")
 
 
+@pytest.mark.parametrize(("stage", "outcome"), [(S.BUILD, LedgerOutcome.COPIED), (S.PROMOTE, LedgerOutcome.PROMOTED)])
+def test_a_decision_names_what_earlier_tries_did(stage: SwitchStage, outcome: LedgerOutcome) -> None:
+    world = World().to(stage)
+    facts = world.facts("old", world.refs["/c1"].ledger_id)
+    said = tell_of(world, "/c1", outcome, source=facts, target=facts, detail="our copy was deleted")
+    assert said[0].sentence.endswith(" (our copy was deleted)")
+
+
 def test_an_unreadable_source_leaves_the_attribution() -> None:
     world = World().to(S.BUILD)
     tell_of(world, "/c1", LedgerOutcome.SOURCE_UNREADABLE)
