@@ -34,7 +34,7 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     members = {name: _drop_claims(member, claimants, facts) for name, member in members.items()}
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
     needed = claimed | {registration_path(name) for name in members}
-    nodes = {p: n for p, n in facts.nodes.items() if p in needed or not is_long_absent(n)}
+    nodes = {p: n for p, n in facts.nodes.items() if n.exists or p in needed or not is_long_absent(n)}
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
@@ -73,7 +73,7 @@ def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) ->
     claims = []
     for claim in facts.claims:
         ruling = published.rulings.get(claim.claim.key)
-        claims.append(claim if ruling is None else replace(claim, claim=update(claim.claim, last_published=ruling)))
+        claims.append(claim if ruling is None else update(claim, claim=update(claim.claim, last_published=ruling)))
     if member.member in published.orders:
         member = update(member, last_published=published.orders[member.member], events=())
     if order is not None and order.verdict is SessionVerdict.GONE:

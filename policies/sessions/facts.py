@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.decisions import Mode
@@ -31,8 +32,7 @@ from policies.units import millis_of
 _NO_RIVALS: Mapping[str, str | None] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimFacts:
+class ClaimFacts(Struct, frozen=True, gc=False):
     """One member's claim to one bundle, with the bundle's node and the other claimants."""
 
     claim: Claim

@@ -1,4 +1,7 @@
-"""The state of the sessions policy for one cluster. Everything is sorted, so equal states have equal bytes."""
+"""The state of the sessions policy for one cluster. Everything is sorted, so equal states have equal bytes.
+
+A frozen struct of plain values is in no cycle, so the garbage collector need not visit it (`gc=False`).
+"""
 
 from msgspec import Struct
 
@@ -21,7 +24,7 @@ SESSIONS = ""
 """The name of the source of all sessions of the cluster."""
 
 
-class SessionTrack(Struct, array_like=True, frozen=True):
+class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
     """The known state of one member's session.
 
     Here and below, `read_ms` (or `at_ms`) is the time of the last reading, and `before_ms` that of the one before it.
@@ -79,7 +82,7 @@ class SessionTrack(Struct, array_like=True, frozen=True):
         return now_ms - self.read_ms <= validity_ms
 
 
-class Health(Struct, array_like=True, frozen=True):
+class Health(Struct, array_like=True, frozen=True, gc=False):
     """The last answers of a member's health endpoint."""
 
     at_ms: InstantMs
@@ -103,7 +106,7 @@ class Health(Struct, array_like=True, frozen=True):
     """When it answered after it had refused connections, within `settle` before the last time."""
 
 
-class LastPublishedOrder(Struct, array_like=True, frozen=True):
+class LastPublishedOrder(Struct, array_like=True, frozen=True, gc=False):
     """The last published order to a member."""
 
     verdict: SessionVerdict
@@ -115,7 +118,7 @@ class LastPublishedOrder(Struct, array_like=True, frozen=True):
     is_shadow: bool = False
 
 
-class Member(Struct, array_like=True, frozen=True):
+class Member(Struct, array_like=True, frozen=True, gc=False):
     """The known state of one member.
 
     `fold.members` writes its session, its health and its reports; `facts` whether its loss is fleet-wide; `effects` the
@@ -165,7 +168,7 @@ class Member(Struct, array_like=True, frozen=True):
         return track.session if track is not None and holds else None
 
 
-class NodeRecord(Struct, array_like=True, frozen=True):
+class NodeRecord(Struct, array_like=True, frozen=True, gc=False):
     """The last good reading of a node."""
 
     path: str
@@ -189,7 +192,7 @@ class NodeRecord(Struct, array_like=True, frozen=True):
     """When a registration came or went, within `settle` before the last time."""
 
 
-class LastPublishedRuling(Struct, array_like=True, frozen=True):
+class LastPublishedRuling(Struct, array_like=True, frozen=True, gc=False):
     """The last published ruling on a claim."""
 
     verdict: OwnershipVerdict
@@ -205,7 +208,7 @@ class LastPublishedRuling(Struct, array_like=True, frozen=True):
         return verdict is not self.verdict and has_changed_often
 
 
-class Claim(Struct, array_like=True, frozen=True):
+class Claim(Struct, array_like=True, frozen=True, gc=False):
     """A bundle that a member owned when it lost its session, or otherwise believes to own."""
 
     path: str
@@ -225,7 +228,7 @@ class Claim(Struct, array_like=True, frozen=True):
         return None if self.last_published is None else self.last_published.verdict
 
 
-class SourceRecord(Struct, array_like=True, frozen=True):
+class SourceRecord(Struct, array_like=True, frozen=True, gc=False):
     """The last reading of a tree, or of all sessions (`SESSIONS`), and the last attempt at one."""
 
     name: str
@@ -262,7 +265,7 @@ class SourceRecord(Struct, array_like=True, frozen=True):
         return 2 * (min(ends_ms, lost_ms) - since_ms) >= lost_ms - since_ms
 
 
-class SpentShutdown(Struct, array_like=True, frozen=True):
+class SpentShutdown(Struct, array_like=True, frozen=True, gc=False):
     """A shutdown or restart that was decided."""
 
     at_ms: InstantMs

@@ -5,8 +5,6 @@ Claims are derived from the other read models, which are only read here.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from msgspec.structs import replace
-
 from policies.observations import Observation
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fold.nodes import OwnershipNodes
@@ -61,10 +59,10 @@ class Claims:
         """If a node names one member but belongs to the session of another, both claim the bundle."""
         holders = {m.session: m.member for m in members.values() if m.session is not None}
         for node in nodes.bundles():
-            holder = holders.get(node.session) if node.exists and node.session else None
-            if holder is None or node.owner is None or node.owner not in members or node.owner == holder:
+            holder, owner = holders.get(node.session or ""), node.owner
+            if holder is None or owner is None or holder == owner or not node.exists or owner not in members:
                 continue
-            for member in (holder, node.owner):
+            for member in (holder, owner):
                 if (node.path, member) not in self.by_key:
                     self._add(Claim(node.path, member, node.read_ms))
 
@@ -76,8 +74,7 @@ class Claims:
         lost_ms = track.lost_ms or 0
         for node in nodes.find_bundles(member):
             if _has_owned(member, node, track.connected_ms):
-                claim = self.by_key.get((node.path, member), Claim(node.path, member, lost_ms))
-                self._add(replace(claim, since_ms=lost_ms, last_published=None))
+                self._add(Claim(node.path, member, lost_ms))
                 if node.exists:
                     self.follow_node(node.path, node.owner, node.read_ms, members)
 

@@ -48,10 +48,10 @@ class OwnershipNodes:
     def fold_tree(self, seen: Observation, reading: Ownerships, expected: Iterable[str]) -> None:
         """Fold in a complete reading of a tree: known and `expected` paths that it does not list are absent."""
         self._forget_derived()
-        listed, at_ms, id_ = set(), seen.at_ms, seen.id  # the time is computed once, not for each of 9,000 nodes
+        at_ms, id_ = seen.at_ms, seen.id  # the time is computed once, not for each of 9,000 nodes
         for node in reading.nodes:
-            listed.add(node.path)
             self._record(node, at_ms, id_)
+        listed = {node.path for node in reading.nodes}
         below = f"{reading.tree.rstrip('/')}/"
         for path in expected:
             if path not in listed and path.startswith(below):

@@ -170,7 +170,7 @@ def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> 
     what = f"has not reconnected in {tried}{describe_attempts(member)}"
     evidence = unique_ids(member.member.attempted[1] if member.has_reported else "", member.member.read_id)
     if facts.unread is not None:
-        what = f"{what}, but ZooKeeper cannot be read ({facts.unread.reason})"
+        what = f"{what}: it is not shut down while ZooKeeper cannot be read ({facts.unread.reason})"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
     if not member.role.may_lose_another:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {explain_losses(member)}", evidence)

@@ -8,7 +8,7 @@ from policies.decisions import Decision
 from policies.isolation import emit_placements
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
-from tests.policies.isolation.scenario import GROUPS, LONG, NAMESPACES, ON, Run, bookies, everything, racks
+from tests.policies.isolation.scenario import GROUPS, LONG, NAMESPACES, ON, Run, affinity, bookies, everything, racks
 
 STRANGERS = " ".join(f"bk{n}" for n in range(100, 150))
 """Fifty bookies in no group."""
@@ -105,6 +105,13 @@ def test_where_the_verdict_stays_a_mass_change_is_one_summary_and_where_it_does_
     run.see(bookies(30, "bk1 bk2")).see(bookies(40, "bk1 bk2")).see(bookies(50, "bk1"))
     assert len(run.placements()) == 2 * len(MANY)
     assert {run.placement(name).verdict for name in MANY} == {"infeasible"}
+
+
+def test_where_every_namespace_has_left_a_summary_counts_none() -> None:
+    run = Run(LONG).see(*everything(0, "bk1 bk2", {"default": "bk1 bk2"}, MANY))
+    run.see(affinity(10, {})).see(affinity(20, {}))
+    (said,) = [d for d in run.published if isinstance(d, PlacementSummary)][-1:]
+    assert said.explanation.startswith("Namespaces of c1: none with affinity; 30 changed: acme/n00, ")
 
 
 def test_what_a_summary_alone_told_of_is_repeated_when_that_is_due() -> None:

@@ -1,6 +1,7 @@
 """Each sentence is true at the moment at which it is published; the values in it are those that decided."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -228,4 +229,54 @@ def test_an_unreadable_node_s_sentence_says_what_could_not_be_read() -> None:
     assert run.bundles[-1].explanation == (
         "b1 must wait and read it again after 100 ms: bundle t/ns/0x00000000_0x40000000 has a node whose owner or "
         "session cannot be read: its node names an unknown member, session 0xnew."
+    )
+
+
+def test_a_member_that_cannot_reconnect_is_not_shut_down_while_zookeeper_cannot_be_read() -> None:
+    world = World(*TEN, reconnect_deadline="1m", zombie_after="10h").until(20).lose("b1").until(70)
+    world.failing = {"brokers", "namespaces"}
+    (said,) = explained(world.until(100).run, "fleet_wide")
+    assert said.endswith("not reconnected in 60 s: it is not shut down while ZooKeeper cannot be read (timeout).")
+
+
+def test_missing_load_data_is_not_said_to_be_published_when_the_session_is_lost_again() -> None:
+    world = World("b1", "b2", "b3", load_data_after="10s").own("b1", BUNDLE).until(20).lose("b1").until(30)
+    world.back("b1", registered=False).until(35).own("b1", BUNDLE).until(120)
+    assert world.fires("load-data-missing", "b1")
+    (ended,) = alerted(world.lose("b1").until(130).run, "load-data-missing", "resolved")
+    assert ended.summary == "load-data-missing of messaging/b1 ends: it has lost its session again"
+
+
+def test_a_shutdown_that_waits_for_a_fresh_reading_ends_the_alert_that_none_was_ordered() -> None:
+    """The window of the budget ends while no collector reads."""
+    settings: dict[str, Any] = {"on_session_lost": "shutdown", "shutdown_window": "4m", "reconnect_deadline": "1m"}
+    world = World(*TEN, **settings, zombie_after="10h").until(20).lose("b1").until(60).back("b1").until(70)
+    world.lose("b2").until(250)
+    assert world.fires("reconnect-exhausted", "b2")
+    world.silent = {"session", "brokers", "namespaces", "health"}
+    (ended,) = alerted(world.until(300).run, "reconnect-exhausted", "resolved")
+    assert ended.summary == "reconnect-exhausted of messaging/b2 ends: its shutdown waits for a fresh reading"
+
+
+def test_a_loss_that_has_become_flapping_within_a_batch_is_not_said_to_be_over() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
+    run.see(session(10, "b1", "expired", "0xb1"))
+    states = ("connected", "expired") * 3
+    run.together(*(session(11 + n, "b1", state, f"0xb1-{n // 2}") for n, state in enumerate(states)))
+    (ended,) = alerted(run, "session-lost", "resolved")
+    assert ended.summary == "session-lost of messaging/b1 is part of session-flapping of messaging/b1 now"
+
+
+def test_a_bundle_claimed_twice_whose_node_s_session_is_not_known_belongs_to_an_unknown_session() -> None:
+    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
+    run.see(owned(1, "b1", "0xb1"), owned(2, "b2", None), recovery(3, "b1", "re-own", path=BUNDLE))
+    (alert,) = alerted(run, "double-ownership")
+    assert alert.summary.endswith("is claimed by b1 and b2; its node belongs to an unknown session")
+
+
+def test_a_node_that_outlives_sessions_and_names_nobody_names_no_member() -> None:
+    run = Run().together(session(0, "b1", "connected", "0xb1"), owned(0, None, None, ephemeral=False))
+    (alert,) = alerted(run, "bundle-not-ephemeral")
+    assert alert.summary.endswith(
+        "has a node that is not ephemeral, so the end of a session does not free it (it names no member)"
     )
