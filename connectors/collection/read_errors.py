@@ -38,9 +38,14 @@ class ReadErrors:
         return {"outcome": self.outcome_of(error), "detail": self.detail_of(error)}
 
 
+def whole_line(text: str) -> str:
+    """Return a text as one line, without secrets that a server has quoted."""
+    return printable_line(" ".join(without_secrets(text).split()))
+
+
 def one_line(text: str) -> str:
-    """Make a reading's detail: one line of at most `DETAIL_LENGTH`, without secrets that a server has quoted."""
-    line = printable_line(" ".join(without_secrets(text).split()))
+    """Make a reading's detail: `whole_line`, of at most `DETAIL_LENGTH`."""
+    line = whole_line(text)
     return line if len(line) <= DETAIL_LENGTH else f"{line[: DETAIL_LENGTH - 1]}…"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from confluent_kafka import KafkaException
 
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.collection.read_errors import one_line
+from connectors.collection.read_errors import whole_line
 from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.rights import Grant, Resource, acl_command, missing_rights, quote_principal, rights_of
@@ -79,7 +79,7 @@ class _Loop:
                 except UserError as error:
                     is_refused = "refuses the login" in str(error)
                     outcome = Outcome.UNAUTHORIZED if is_refused else Outcome.UNREACHABLE
-                    self._reached = ProbeResult(outcome, one_line(str(error)))
+                    self._reached = ProbeResult(outcome, whole_line(str(error)))
             return self._reached
 
     def topics(self) -> ProbeResult:
@@ -90,7 +90,7 @@ class _Loop:
             report = check_topics(self._connection, self._topics, timeout_seconds=TIMEOUT_SECONDS)
         except UserError as error:
             outcome = Outcome.UNAUTHORIZED if "may not do that" in str(error) else Outcome.TIMEOUT
-            return ProbeResult(outcome, one_line(str(error)))
+            return ProbeResult(outcome, whole_line(str(error)))
         allowed = self._allowed() if report.missing else {}
         if hidden := [name for name in report.missing if allowed.get(name) == frozenset()]:
             principal = principal_of(self._connection)

@@ -8,7 +8,7 @@ from threading import Event
 
 import connectors.kafka.log_dirs
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.collection.read_errors import one_line
+from connectors.collection.read_errors import whole_line
 from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
@@ -161,7 +161,7 @@ def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:
     try:
         lacking = [each for each in _QUOTA_RIGHTS if each not in cluster_operations(kafka)]
     except (UserError, TimeoutError) as error:
-        return ProbeResult(Outcome.UNREACHABLE, one_line(str(error)))
+        return ProbeResult(Outcome.UNREACHABLE, whole_line(str(error)))
     if lacking:
         who = f"{principal_of(kafka)} may not set quotas ({', '.join(lacking)})"
         return ProbeResult(Outcome.UNAUTHORIZED, who, (cluster_acl(kafka, *lacking),))

@@ -144,7 +144,7 @@ Next:
   headgate up            the same loop on a Kafka it starts, watching your disks
   headgate check FILE    check the settings for your own clusters
   headgate run -s FILE   the loop on your clusters
-  headgate status        the decisions in force; `headgate explain SUBJECT`: the reason
+  headgate status        what is in force; `headgate explain SUBJECT` says why
 
 A first FILE, for a loop that decides but sets no quota yet (shadow):
 

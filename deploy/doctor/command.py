@@ -11,7 +11,7 @@ from rich.status import Status
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.collection.read_errors import one_line
+from connectors.collection.read_errors import whole_line
 from connectors.kafka.probes import loop_probes
 from connectors.kafka.rights import rights, rights_of
 from deploy.commands.console import SafeConsole
@@ -83,7 +83,7 @@ def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult
         with settings.http_client() as client:
             said = client.get(f"{url.rstrip('/')}/api/v2/status")
     except (httpx.HTTPError, UserError) as error:
-        return ProbeResult(Outcome.UNREACHABLE, one_line(str(error) or type(error).__name__))
+        return ProbeResult(Outcome.UNREACHABLE, whole_line(str(error) or type(error).__name__))
     if said.status_code in (401, 403):
         remedy = "alertmanager.token_file: a token that its proxy accepts"
         return ProbeResult(Outcome.UNAUTHORIZED, f"status {said.status_code}", (remedy,))
@@ -91,4 +91,4 @@ def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult
         remedy = "alertmanager.urls: the base of an Alertmanager 0.16 or newer, without /api/v2"
         return ProbeResult(Outcome.ERROR, f"status {said.status_code}, and no API v2", (remedy,))
     version = said.json().get("versionInfo", {}).get("version", "?")
-    return ProbeResult(Outcome.OK, one_line(f"version {version}"))
+    return ProbeResult(Outcome.OK, whole_line(f"version {version}"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.collection.read_errors import one_line
+from connectors.collection.read_errors import whole_line
 from connectors.registration import acts_on, connectors_of
 from deploy.java.jars import missing_jars, spark_group
 from deploy.java.jvm import find_java
@@ -64,7 +64,7 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
     try:
         require_fitting(found.plan, settings.stream.shuffle_partitions, settings.topics.prefix)
     except UserError as error:
-        return ProbeResult(Outcome.ERROR, one_line(str(error)))
+        return ProbeResult(Outcome.ERROR, whole_line(str(error)))
     return ProbeResult(Outcome.OK, str(found.folder))
 
 

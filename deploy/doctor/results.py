@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from connectors.collection.probe import Probe, ProbeResult
-from connectors.collection.read_errors import one_line
+from connectors.collection.read_errors import whole_line
 from policies.closed_enum import ClosedEnum
 from policies.observations import Outcome
 
@@ -85,5 +85,5 @@ def _ask(number: int, probe: Probe, answers: "SimpleQueue[tuple[int, Result]]") 
     try:
         answer = probe.ask()
     except Exception as error:  # any exception is the result of the check
-        answer = ProbeResult(Outcome.ERROR, one_line(str(error) or type(error).__name__))
+        answer = ProbeResult(Outcome.ERROR, whole_line(str(error) or type(error).__name__))
     answers.put((number, result_of(probe.system, probe.asks, answer, time.monotonic() - started)))

@@ -26,7 +26,7 @@ _STYLES = {
 def doctor_view(results: Sequence[Result]) -> RenderableType:
     """Return one line for each result, by system, and the number of results with something to fix."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("asked", ratio=None, overflow="fold", max_width=24)
+    table.add_column("checked", ratio=None, overflow="fold", max_width=24)
     table.add_column("", no_wrap=True)
     table.add_column("ms", justify="right", no_wrap=True)
     table.add_column("detail", overflow="fold")
@@ -52,5 +52,5 @@ def _in_all(results: Sequence[Result]) -> Text:
     slow = sum(each.verdict is Verdict.SLOW for each in results)
     also = f", {slow} slow" if slow else ""
     if not bad:
-        return Text(f"all of {counted(len(results), 'answer')} good{also}", style="green")
-    return Text(f"{bad} of {counted(len(results), 'answer')} not good{also}", style="bold red")
+        return Text(f"all of {counted(len(results), 'check')} good{also}", style="green")
+    return Text(f"{bad} of {counted(len(results), 'check')} not good{also}", style="bold red")

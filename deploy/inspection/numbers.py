@@ -5,7 +5,6 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table
 
 from policies.units import human_bytes, human_seconds
@@ -24,13 +23,13 @@ def number_tables(numbers: Mapping[str, Any]) -> Iterator[RenderableType]:
         else:
             single[name] = value
     if single:
-        yield _indent(_make_table(("name", "value"), [(name, _show(name, value)) for name, value in single.items()]))
+        yield _make_table(("name", "value"), [(name, _show(name, value)) for name, value in single.items()])
     for name, rows in lists.items():
         columns = list(dict.fromkeys(key for row in rows for key in row))
         cells = [tuple(_show(key, row.get(key)) for key in columns) for row in rows[:_MOST_ROWS]]
         more = f" (the first {_MOST_ROWS} of {len(rows)})" if len(rows) > _MOST_ROWS else ""
-        yield f"  {escape(name)}{more}"
-        yield _indent(_make_table(columns, cells))
+        yield f"{escape(name)}{more}"
+        yield _make_table(columns, cells)
 
 
 def summarize(data: Mapping[str, Any]) -> str:
@@ -77,7 +76,3 @@ def _make_table(columns: tuple[str, ...] | list[str], rows: list[tuple[str, ...]
     for row in rows:
         table.add_row(*map(escape, row))
     return table
-
-
-def _indent(table: Table) -> RenderableType:
-    return Padding(table, (0, 0, 0, 2))

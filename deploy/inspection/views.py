@@ -1,13 +1,14 @@
 """Formats decisions, alerts and explanations as tables and sentences for a terminal of any width."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +24,6 @@ from policies.units import human_seconds
 
 _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
 """Fields of a report that are shown without their names."""
-_NONE = Text("  none recorded")
 
 
 def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
@@ -93,23 +93,29 @@ def explanation_view(explained: Explanation) -> RenderableType:
              f"settings {decision['settings_hash']}, id {decision['decision_id']}", "dim"),
         *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
     ]  # fmt: skip
-    lines += _runbook(decision)
-    lines += ["", Text("numbers", "dim"), *(number_tables(explained.numbers) if explained.numbers else [_NONE])]
-    otherwise = [Text.assemble("  ", (str(o["verdict"]), "bold"), f" once {o['when']}") for o in explained.otherwise]
-    lines += ["", Text("otherwise", "dim"), *(otherwise or [_NONE])]
-    lines += ["", Text("rests on", "dim"), *_observations(explained)]
-    lines += ["", Text("carried out", "dim"), *_reports(explained)]
+    otherwise = (Text.assemble((str(o["verdict"]), "bold"), f" once {o['when']}") for o in explained.otherwise)
+    sections: dict[str, Iterable[RenderableType]] = {
+        "what to do": _runbook(decision),
+        "numbers": number_tables(explained.numbers),
+        "otherwise": otherwise,
+        "rests on": _observations(explained),
+        "carried out": _reports(explained),
+    }
+    for title, found_there in sections.items():
+        body = list(found_there) or ([] if title == "what to do" else ["none recorded"])
+        if body:
+            lines += ["", Text(title, "dim"), Padding.indent(Group(*body), 2)]
     return Group(*lines)
 
 
 def _runbook(decision: dict[str, Any]) -> Iterator[RenderableType]:
-    """Yield what to do about an alert that fires."""
+    """Yield what to do about an alert, if it fires."""
     kind = alert_kind(decision["policy"], decision.get("alert", ""))
     if kind is None or not kind.remedy or decision.get("status") != AlertStatus.FIRING:
         return
     command = kind.command(decision["cluster"], decision["subject"])
-    yield from ("", Text("what to do", "dim"), Text(f"  means: {kind.meaning}"), Text(f"  verify: {command}"))
-    yield from (Text(f"  do: {kind.remedy}"), Text(f"  ends: {kind.ends}"))
+    yield from (Text(f"means: {kind.meaning}"), Text(f"verify: {command}"))
+    yield from (Text(f"do: {kind.remedy}"), Text(f"ends: {kind.ends}"))
 
 
 def _table(*columns: str) -> Table:
@@ -150,19 +156,19 @@ def _meanings(explained: Explanation) -> Iterator[tuple[str, str]]:
 
 def _observations(explained: Explanation) -> Iterator[str]:
     for event in explained.observations:
-        yield f"  {event.get('time')}  {escape(str(event.get('subject')))}  {escape(summarize(event['data']))}"
+        yield f"{event.get('time')}  {escape(str(event.get('subject')))}  {escape(summarize(event['data']))}"
     if explained.missing:
-        yield f"  {len(explained.missing)} readings that the topics no longer contain: {', '.join(explained.missing)}"
+        yield f"{len(explained.missing)} readings that the topics no longer contain: {', '.join(explained.missing)}"
     elif not explained.observations:
-        yield "  it names no readings"
+        yield "it names no readings"
 
 
 def _reports(explained: Explanation) -> Iterator[str]:
     if not explained.reports and explained.earlier_reports:
-        yield "  this decision changed nothing that is set; the last report is on an earlier one:"
+        yield "this decision changed nothing that is set; the last report is on an earlier one:"
     for report in explained.reports or explained.earlier_reports:
         said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in _TOLD_OTHERWISE)
         sentence = f"; {report['explanation']}" if "explanation" in report else ""
-        yield f"  {report['time']}  {escape(str(report['source']))}: {escape(said + sentence)}"
+        yield f"{report['time']}  {escape(str(report['source']))}: {escape(said + sentence)}"
     if not explained.reports and not explained.earlier_reports:
-        yield "  no actuator has reported on it in the day before"
+        yield "no actuator has reported on it in the day before"

@@ -13,7 +13,7 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from deploy.commands.console import journal_priority, shown_error
+from deploy.commands.console import indent_body, journal_priority, shown_error
 from deploy.commands.times import local_clock, show_local
 from policies.printable import printable_line
 
@@ -85,15 +85,18 @@ def _show_value(value: Any) -> str:
 
 
 class _WrappingHandler(logging.StreamHandler[TextIO]):
-    """Writes to a terminal and wraps lines between words."""
+    """Writes to a terminal: wraps a sentence between words, and indents what follows to its first word."""
 
     terminator = ""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a line, or the lines of a traceback, for the terminal's present width."""
         console = Console(file=self.stream, force_terminal=True, highlight=False)
+        line, *traceback = super().format(record).split("\n", 1)
+        clock, gap, sentence = line.partition("  ")
         with console.capture() as capture:
-            console.print(Text.from_ansi(super().format(record)))
+            console.print(indent_body(console, Text.from_ansi(f"{clock}{gap}"), Text.from_ansi(sentence)))
+            console.print(*map(Text.from_ansi, traceback), end="")
         return capture.get()
 
 

@@ -104,7 +104,7 @@ def test_it_fits_eighty_columns_and_remedies_are_whole_lines() -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert "[bold]" in " ".join(lines)
-    assert "1 of 2 answers not good" in lines
+    assert "1 of 2 checks not good" in lines
     assert list(remedies(results)) == [("payments: Kafka, rights on quotas", (long,))]
 
 
