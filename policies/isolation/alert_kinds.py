@@ -4,7 +4,7 @@ from policies.decisions import Severity
 from policies.policy import AlertKind
 
 _EXPLAIN = "headgate explain {subject}"
-_PLACEMENT = "headgate placement {cluster}"
+_PLACEMENT = "headgate placement --cluster {cluster}"
 _DOCTOR = "headgate doctor --part collect-isolation"
 
 ALERTS = (

@@ -15,6 +15,7 @@ from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.errors import UserError
+from policies.registry import POLICIES
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.system.test_try_it import PLAYS
 
@@ -34,7 +35,16 @@ def commands(name: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("line", commands("headgate"))
+VERIFYING = [
+    pytest.param(command, id=f"{kind.name} {alert.name}")
+    for kind in POLICIES.values()
+    for alert in kind.alerts
+    if (command := alert.command("messaging", "messaging/a b")).startswith("headgate ")
+]
+"""The commands that alerts name, to be pasted by whoever is on call."""
+
+
+@pytest.mark.parametrize("line", [*commands("headgate"), *VERIFYING])
 def test_a_command_of_headgate_is_one_with_these_options(line: str) -> None:
     words = shlex.split(line.split(" > ")[0].rstrip("&"))
     words = words[next(i for i, word in enumerate(words) if word.endswith("headgate")) + 1 :]
