@@ -10,13 +10,12 @@ import argparse
 import fcntl
 import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -105,9 +104,8 @@ def ensure_jars(
 ) -> tuple[Path, ...]:
     """Return the jars of a group, sorted by name, and fetch the missing and damaged ones first.
 
-    A file is hashed when it is fetched, and again when its size or time of change differs from the last check.
-    Otherwise this call takes about a millisecond. A complete cache may be read-only. Two processes never fetch at the
-    same time.
+    Each call hashes the group's files, which takes a millisecond per MB. A complete cache may be read-only. Two
+    processes never fetch at the same time.
 
     Raises UserError when jars are missing and cannot be fetched, or when a fetched one has another checksum than
     `manifest` lists, and ValueError for an unknown group.
@@ -116,17 +114,16 @@ def ensure_jars(
     if sums is None:
         raise ValueError(f"there is no group of jars named {group}")
     cache_dir = cache_dir.absolute()  # each server has its own working directory
-    if not _is_complete(cache_dir, group, sums):
+    if _unusable_files(cache_dir / group, sums):
         with _locked(cache_dir, progress):
-            if not _is_complete(cache_dir, group, sums):  # another process may have fetched them meanwhile
+            if _unusable_files(cache_dir / group, sums):  # another process may have fetched them meanwhile
                 _fetch(cache_dir, group, sums, progress)
     return tuple(cache_dir / group / file for file in sums)
 
 
 def missing_jars(group: str, cache_dir: Path) -> tuple[str, ...]:
     """Return the jars of a group that are missing in the cache or damaged; fetches nothing."""
-    sums = _read_manifest(_MANIFEST)[group]
-    return tuple(file for file in sums if not _is_right(cache_dir / group / file, sums))
+    return _unusable_files(cache_dir / group, _read_manifest(_MANIFEST)[group])
 
 
 def write_manifest(cache_dir: Path, *, progress: OnLine = _ignore, manifest: Path = _MANIFEST) -> None:
@@ -182,49 +179,15 @@ def _read_manifest(manifest: Path) -> dict[str, dict[str, str]]:
     return {group: dict(sorted(sums.items())) for group, sums in by_group.items()}
 
 
-def _is_complete(cache_dir: Path, group: str, sums: Mapping[str, str]) -> bool:
-    """Return whether all files of the group have the right checksum, and remember that in a stamp file."""
-    # The digest in the stamp's name separates versions of Headgate that share a cache.
-    digest = hashlib.sha256(json.dumps(sums).encode()).hexdigest()
-    stamp = cache_dir / f"{group}.{digest[:16]}.stamp"
-    seen = _sizes_and_times(cache_dir / group, sums)
-    if seen is None:
-        return False
-    if _read_stamp(stamp) == seen:
-        return True
-    if _wrong_files(cache_dir / group, sums):
-        return False
-    with suppress(OSError):  # a read-only cache, for example in an image, is hashed at each start instead
-        beside = stamp.with_name(f"{stamp.name}.{os.getpid()}")  # readers see the old text or the new one, never a part
-        beside.write_text(json.dumps(seen))
-        beside.replace(stamp)
-    return True
-
-
-def _sizes_and_times(folder: Path, files: Mapping[str, str]) -> dict[str, list[int]] | None:
-    """Return {file: [bytes, epoch seconds of its last change]}, or None when a file is missing."""
-    try:
-        stats = {file: (folder / file).stat() for file in files}
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    # Whole seconds, because copies and image layers round a file's time.
-    return {file: [stat.st_size, int(stat.st_mtime)] for file, stat in stats.items()}
-
-
-def _read_stamp(stamp: Path) -> object:
-    with suppress(OSError, ValueError):
-        return json.loads(stamp.read_text())
-    return None
-
-
 def _wrong_files(folder: Path, sums: Mapping[str, str]) -> dict[str, str]:
     """Return {file: its checksum} of existing files whose checksum is not that of the manifest."""
     found = {file: _sha256(folder / file) for file in sums if (folder / file).exists()}
     return {file: found_sum for file, found_sum in found.items() if found_sum != sums[file]}
 
 
-def _is_right(path: Path, sums: Mapping[str, str]) -> bool:
-    return path.exists() and _sha256(path) == sums[path.name]
+def _unusable_files(folder: Path, sums: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the files of the manifest that are missing in a folder or have another checksum."""
+    return tuple(file for file in sums if not (folder / file).exists() or _sha256(folder / file) != sums[file])
 
 
 def _sha256(file: Path) -> str:
@@ -263,10 +226,8 @@ def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: OnLin
             for path in (path for file in wrong for path in (cache_dir / "ivy").rglob(file)):
                 path.unlink()
             raise UserError(_mismatch_message(sums, wrong))
-        missing = [file for file in sums if not _is_right(cache_dir / group / file, sums)]
-        if missing:
+        if missing := _unusable_files(cache_dir / group, sums):
             raise UserError(_missing_message(cache_dir, group, missing, log))
-    _is_complete(cache_dir, group, sums)
 
 
 @contextmanager
