@@ -172,7 +172,7 @@ class DecisionsInForce:
         decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
         for decision in self.decisions():
             decisions[decision.policy, decision.cluster].append(decision)
-        about = {*decisions, *self._reports.book.known(), *self._heartbeats}
+        about = {*decisions, *self._reports.book.reported(), *self._heartbeats}
         found = (
             judge_in_force(
                 policy,

@@ -33,7 +33,7 @@ Vanished = Callable[[Set[str], Set[str]], bool]
 """Whether most of the confirmed members (first argument) vanished, by those that are missing (second argument)."""
 
 
-class Doubt(Struct, array_like=True, frozen=True):
+class PendingDifferences(Struct, array_like=True, frozen=True):
     """The differences between a believed set and the confirmed one, and the last contradiction between collectors."""
 
     missing: tuple[tuple[str, InstantMs], ...] = ()
@@ -62,8 +62,8 @@ class Doubt(Struct, array_like=True, frozen=True):
         """The new members."""
         return frozenset(name for name, _ in self.new)
 
-    def limit_to(self, names: Set[str]) -> "Doubt":
-        """Return the doubt about these members only."""
+    def limit_to(self, names: Set[str]) -> "PendingDifferences":
+        """Return the differences in these members only."""
         if self.is_empty:
             return self
         missing, new = (tuple(pair for pair in pairs if pair[0] in names) for pairs in (self.missing, self.new))
@@ -102,7 +102,7 @@ class Confirmation:
     """The result of one reading."""
 
     believed: frozenset[str]
-    doubt: Doubt
+    pending: PendingDifferences
     is_held: bool
     """Whether the reading is not believed as a whole yet: the confirmed members are believed in its place. If not, all
     but its unstable members are believed."""
@@ -115,7 +115,7 @@ def most_vanished(confirmed: Set[str], missing: Set[str]) -> bool:
 
 def confirm(
     believed: frozenset[str] | None,
-    doubt: Doubt,
+    pending: PendingDifferences,
     reading: SetReading,
     *,
     confirm_ms: int,
@@ -126,30 +126,30 @@ def confirm(
 
     Args:
         believed: the believed set before; None before the first reading, which is believed as it is.
-        doubt: its doubt.
+        pending: its differences from the confirmed one.
         reading: the reading; it must be newer than those before.
         confirm_ms: how long after the first reading with a difference a second one confirms it.
         validity_ms: how long a contradiction between collectors counts.
         has_vanished: whether the missing members are most of the confirmed ones.
     """
     if believed is None:
-        return Confirmation(reading.members, doubt, is_held=False)
-    at_ms, before = reading.at_ms, doubt.confirmed(believed)
-    if doubt.is_empty and believed == reading.members:
-        if doubt.changes and not _changes_since(doubt, at_ms - validity_ms):
-            doubt = replace(doubt, changes=())
-        return Confirmation(reading.members, doubt, is_held=False)
-    missing, confirmed_missing = _split(before - reading.members, doubt.missing, at_ms, confirm_ms)
-    new, confirmed_new = _split(reading.members - before, doubt.new, at_ms, confirm_ms)
+        return Confirmation(reading.members, pending, is_held=False)
+    at_ms, before = reading.at_ms, pending.confirmed(believed)
+    if pending.is_empty and believed == reading.members:
+        if pending.changes and not _changes_since(pending, at_ms - validity_ms):
+            pending = replace(pending, changes=())
+        return Confirmation(reading.members, pending, is_held=False)
+    missing, confirmed_missing = _split(before - reading.members, pending.missing, at_ms, confirm_ms)
+    new, confirmed_new = _split(reading.members - before, pending.new, at_ms, confirm_ms)
     after = replace(
-        doubt,
+        pending,
         missing=tuple(sorted(missing.items())),
         new=tuple(sorted(new.items())),
-        source=reading.source if missing or new else doubt.source,
-        changes=_add_changes(doubt, before, reading, at_ms - validity_ms),
+        source=reading.source if missing or new else pending.source,
+        changes=_add_changes(pending, before, reading, at_ms - validity_ms),
     )
-    if _is_contradicted(doubt, reading):
-        after = replace(after, disputed_ms=at_ms, disputed_by=tuple(sorted((doubt.source, reading.source))))
+    if _is_contradicted(pending, reading):
+        after = replace(after, disputed_ms=at_ms, disputed_by=tuple(sorted((pending.source, reading.source))))
     confirmed, unstable = before - confirmed_missing | confirmed_new, after.unstable_names(at_ms, validity_ms)
     is_doubtful = has_vanished(confirmed, missing.keys() - unstable) or after.is_disputed(at_ms, validity_ms)
     if is_doubtful and reading.members != confirmed:
@@ -167,19 +167,19 @@ def _split(
     return {name: ms for name, ms in first.items() if name not in confirmed}, confirmed
 
 
-def _is_contradicted(doubt: Doubt, reading: SetReading) -> bool:
+def _is_contradicted(pending: PendingDifferences, reading: SetReading) -> bool:
     """Whether another collector's reading shows a missing member, or lacks a new one."""
-    if not doubt.source or not reading.source or doubt.source == reading.source:
+    if not pending.source or not reading.source or pending.source == reading.source:
         return False
-    return not (doubt.missing_names().isdisjoint(reading.members) and doubt.new_names() <= reading.members)
+    return not (pending.missing_names().isdisjoint(reading.members) and pending.new_names() <= reading.members)
 
 
 def _add_changes(
-    doubt: Doubt, before: frozenset[str], reading: SetReading, oldest_ms: int
+    pending: PendingDifferences, before: frozenset[str], reading: SetReading, oldest_ms: int
 ) -> tuple[tuple[str, int, int], ...]:
     """Return the changes after `oldest_ms`, with those between the reading before and this one."""
-    last = before - doubt.missing_names() | doubt.new_names()
-    found = _changes_since(doubt, oldest_ms)
+    last = before - pending.missing_names() | pending.new_names()
+    found = _changes_since(pending, oldest_ms)
     for name in last ^ reading.members:
         times, _ = found.get(name, (0, NEVER))
         found[name] = (times + 1, reading.at_ms)
@@ -189,5 +189,5 @@ def _add_changes(
     return tuple(sorted(each))
 
 
-def _changes_since(doubt: Doubt, oldest_ms: int) -> dict[str, tuple[int, int]]:
-    return {name: (times, ms) for name, times, ms in doubt.changes if ms > oldest_ms}
+def _changes_since(pending: PendingDifferences, oldest_ms: int) -> dict[str, tuple[int, int]]:
+    return {name: (times, ms) for name, times, ms in pending.changes if ms > oldest_ms}

@@ -92,7 +92,7 @@ class EffectBook:
         if not by_target:
             del self._reports[report.policy, report.cluster]
 
-    def known(self) -> Iterable[tuple[str, str]]:
+    def reported(self) -> Iterable[tuple[str, str]]:
         """Return each policy and cluster with a report."""
         return self._reports.keys()
 

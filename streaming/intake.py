@@ -58,8 +58,8 @@ class Intake:
         self.left_out = 0
         """Readings for which there was no room."""
 
-    def take(self, records: Iterable[ObservedRecord]) -> Iterator[Output]:
-        """Take records in any order, and return the dead letters."""
+    def accept(self, records: Iterable[ObservedRecord]) -> Iterator[Output]:
+        """Accept records in any order, and return the dead letters."""
         windows: dict[tuple[str, int], _Window] = {}
         for record in records:
             try:

@@ -78,7 +78,7 @@ class Replay:
 
     def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
         """Yield the decisions in order; with `until`, the clock runs on to that time after the last event."""
-        for at, instant in groupby(self._take(records), key=lambda each: each.observation.at):
+        for at, instant in groupby(self._read_all(records), key=lambda each: each.observation.at):
             yield from self._wake_before(at)
             self._now = max(self._now, at)
             for key, steps in sorted(_cut_steps(instant).items()):
@@ -87,7 +87,7 @@ class Replay:
         if until is not None:
             yield from self._wake_before(until, including=True)
 
-    def _take(self, records: Iterable[Recorded]) -> Iterator[Taken]:
+    def _read_all(self, records: Iterable[Recorded]) -> Iterator[Taken]:
         for record in records:
             try:
                 observation = self._read(record)
@@ -191,7 +191,7 @@ class BatchReplay:
         """By the driver's clock, without later corrections."""
         self._ahead_ms = 0
 
-    def take(self, batch: RecordedBatch) -> Iterator[KeyTransition]:
+    def step_batch(self, batch: RecordedBatch) -> Iterator[KeyTransition]:
         """Step the keys in the query's order: first the keys with records, then those whose timers are due.
 
         After the clock was set back, the next batch has a tick for each key, which sets its timer again.
@@ -225,7 +225,7 @@ def replay_batches(
     """The transitions of all batches of a run, in order."""
     replay = BatchReplay(host, prefix, signatures)
     for batch in batches:
-        yield from replay.take(batch)
+        yield from replay.step_batch(batch)
 
 
 def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> Iterator[tuple[str, str]]:

@@ -74,7 +74,7 @@ def reconcile(
     limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
     order = _order(previous, now_ms, signatures)
     intake = Intake(host, prefix, key, limiter, order)
-    outputs = [*limiter.counted(), *intake.take(records)]
+    outputs = [*limiter.counted(), *intake.accept(records)]
     taken = intake.observed()
     readings = [(observation.at, observation.reading) for _, observation in taken]
     pause = commanded(previous.pause, [(at, each) for at, each in readings if isinstance(each, PauseCommand)])

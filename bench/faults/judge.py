@@ -136,7 +136,7 @@ class Judge:
             self._expect(RecordedBatch(at_ms, list(self._take_batch(batch)), begins, batch.clock_ahead_ms))
 
     def _expect(self, batch: RecordedBatch) -> None:
-        for turn in self._replay.take(batch):
+        for turn in self._replay.step_batch(batch):
             for topic, _, value in turn.outputs:
                 id_ = f"{topic}/{json.loads(value)['id']}"
                 if self._expected.setdefault(id_, value) != value:

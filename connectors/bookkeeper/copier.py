@@ -235,7 +235,7 @@ class LedgerCopier:
             return self._copy_under_new_id(ledger_id, progress)
         if (
             self._journal.came_from_target(ledger_id)
-            and self._look(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
+            and self._find_state(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
         ):
             detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
             return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
@@ -272,9 +272,9 @@ class LedgerCopier:
         return CopyResult(result.ledger_id, CopyOutcome.TARGET_FAILED, source=result.source, detail=detail)
 
     def _exists(self, record: CopyRecord) -> bool:
-        return self._look(record.ledger_id, identify(record)) == "own"
+        return self._find_state(record.ledger_id, identify(record)) == "own"
 
-    def _look(self, ledger_id: int, identity: Mapping[str, object]) -> str:
+    def _find_state(self, ledger_id: int, identity: Mapping[str, object]) -> str:
         """Return the state of an id in the target: `own`, `foreign`, or `missing`."""
         answer = self._run(ledger_id, {"kind": "look", **identity})
         if answer.status not in ("own", "foreign", "missing"):

@@ -123,7 +123,7 @@ class LogDirsCollector:
             self._read(client, brokers)
         self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
-    def look(self, numbers: Collection[int]) -> None:
+    def read_brokers(self, numbers: Collection[int]) -> None:
         """Read the log dirs of some brokers between two polls, and publish the answers."""
         self._read(self._current_client(), tuple(self._brokers[number] for number in numbers))
 
@@ -134,7 +134,7 @@ class LogDirsCollector:
             if stop.wait(max(0.0, due[0][0] - time.monotonic())):
                 return True
             now = time.monotonic()
-            if not self._metrics.run_poll(self._cluster, partial(self.look, [n for at, n in due if at <= now])):
+            if not self._metrics.run_poll(self._cluster, partial(self.read_brokers, [n for at, n in due if at <= now])):
                 self.close()
         return stop.wait(max(0.0, end - time.monotonic()))
 

@@ -28,7 +28,7 @@ MAX_PART_BYTES = 256 * 1024
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartBuilder:
     """The content of the next part."""
 
     references: list[ReferenceReading] = field(default_factory=list)
@@ -107,21 +107,21 @@ def make_inventory(
     )
 
 
-def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]) -> Iterator[_Part]:
+def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]) -> Iterator[_PartBuilder]:
     """Yield at least one part."""
-    part, left = _Part(), dict(existing)
+    part, left = _PartBuilder(), dict(existing)
     for reference in references:
         part.add_reference(reference)
         if (ledger := left.pop(reference.ledger_id, None)) is not None:
             part.add_ledger(ledger)
         if part.is_full:
             yield part
-            part = _Part()
+            part = _PartBuilder()
     for ledger in left.values():
         part.add_ledger(ledger)
         if part.is_full:
             yield part
-            part = _Part()
+            part = _PartBuilder()
     yield part
 
 

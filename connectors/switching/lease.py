@@ -69,7 +69,7 @@ class ZooKeeperLease:
         for _ in range(_TRIES):
             token, holder = self._read()
             if holder is None:
-                if (held := self._take(token)) is not None:
+                if (held := self._acquire(token)) is not None:
                     return held
             elif not self._is_ours(holder):
                 return None
@@ -96,7 +96,7 @@ class ZooKeeperLease:
     def _is_ours(self, holder: Node[_Holder]) -> bool:
         return holder.ephemeral_owner == self._nodes.session_id()
 
-    def _take(self, found: Node[_Token] | None) -> HeldLease | None:
+    def _acquire(self, found: Node[_Token] | None) -> HeldLease | None:
         """Write both znodes in one transaction. Returns None if one of them has changed since it was read."""
         if found is None:
             self._nodes.ensure(self._path.rpartition("/")[0])

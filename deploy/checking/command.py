@@ -54,8 +54,8 @@ def _load_checked(read: ReadFile) -> Settings:
     return settings
 
 
-def _line(wording: Wording, doubt: SettingsWarning) -> str:
-    return f"{wording.locate(doubt.place)}: {doubt.sentence}"
+def _line(wording: Wording, warning: SettingsWarning) -> str:
+    return f"{wording.locate(warning.place)}: {warning.sentence}"
 
 
 def _environment_lines(settings: Settings | None) -> Iterator[str]:

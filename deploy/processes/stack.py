@@ -129,7 +129,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
                 on_ready=terminal.ready,
                 on_stop=lambda: terminal.step("stopping; a running query first decides on the last readings"),
             )
-    return reload.take()
+    return reload.pop_settings()
 
 
 def _shared_components(

@@ -45,7 +45,7 @@ class SettingsReload:
 
         return run
 
-    def take(self) -> Settings | None:
+    def pop_settings(self) -> Settings | None:
         """Return the new settings, once; None if the run ended for another reason."""
         fresh, self._fresh = self._fresh, None
         return fresh

@@ -57,7 +57,7 @@ class DiskAlertContext:
         """Name the dir and its free space."""
         return f"{name_dir(*each.key)} of {self.cluster} has {human_bytes(each.state.usable_bytes)} free"
 
-    def make(
+    def make_condition(
         self, alert: str, severity: Severity, reason: str, bookie: BookieVerdict, summary: str, each: DirVerdict | None
     ) -> Condition:
         """Make the condition of an alert about a dir, or about a bookie."""
@@ -99,7 +99,7 @@ def _find_bookie_conditions(context: DiskAlertContext, bookie: BookieVerdict) ->
         if each.is_unreadable(bookie.facts):
             unread_for = format_duration(context.settings.validity)
             summary = f"{name} answers, but has not read {each.key[1]} for {unread_for}"
-            yield context.make(UNREAD, Severity.WARNING, "unreadable", bookie, summary, each)
+            yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", bookie, summary, each)
         if each.freshness is Freshness.NEVER_READ:
             continue
         yield from _find_limits_reached(context, bookie, each)
@@ -107,11 +107,11 @@ def _find_bookie_conditions(context: DiskAlertContext, bookie: BookieVerdict) ->
         yield from _find_suspended(context, bookie, each)
     if state.is_read_only:
         summary = f"{name} is read-only and takes no new data"
-        yield context.make(READ_ONLY, Severity.WARNING, "read_only", bookie, summary, None)
+        yield context.make_condition(READ_ONLY, Severity.WARNING, "read_only", bookie, summary, None)
     if bookie.facts.is_unread:
         why = state.outcome if state.outcome not in ("", "ok") else "silence"
         summary = f"the disks of {name} are unread for {format_duration(context.settings.validity)} ({why})"
-        yield context.make(UNREAD, Severity.WARNING, why, bookie, summary, None)
+        yield context.make_condition(UNREAD, Severity.WARNING, why, bookie, summary, None)
 
 
 def _find_limits_reached(context: DiskAlertContext, bookie: BookieVerdict, each: DirVerdict) -> Iterator[Condition]:
@@ -119,10 +119,10 @@ def _find_limits_reached(context: DiskAlertContext, bookie: BookieVerdict, each:
     free = context.describe_free(each)
     if hard and _is_below(context, BELOW_HARD, each, hard):
         summary = f"{free}, hard limit {human_bytes(hard.in_bytes(total))}"
-        yield context.make(BELOW_HARD, Severity.CRITICAL, "hard_limit", bookie, summary, each)
+        yield context.make_condition(BELOW_HARD, Severity.CRITICAL, "hard_limit", bookie, summary, each)
     if soft and _is_below(context, BELOW_SOFT, each, soft):
         summary = f"{free}, soft limit {human_bytes(soft.in_bytes(total))}"
-        yield context.make(BELOW_SOFT, Severity.WARNING, "soft_limit", bookie, summary, each)
+        yield context.make_condition(BELOW_SOFT, Severity.WARNING, "soft_limit", bookie, summary, each)
 
 
 def _is_below(context: DiskAlertContext, alert: str, each: DirVerdict, limit: Limit) -> bool:
@@ -139,7 +139,7 @@ def _find_full_soon(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
         return
     if is_full_soon(seconds, context.settings, is_firing=context.is_firing(FILLS_SOON, each)):
         summary = f"{context.describe_free(each)} and is full in {human_seconds(seconds)} at its present rate"
-        yield context.make(FILLS_SOON, Severity.WARNING, "trend", bookie, summary, each)
+        yield context.make_condition(FILLS_SOON, Severity.WARNING, "trend", bookie, summary, each)
 
 
 def _find_suspended(context: DiskAlertContext, bookie: BookieVerdict, each: DirVerdict) -> Iterator[Condition]:
@@ -153,7 +153,7 @@ def _find_suspended(context: DiskAlertContext, bookie: BookieVerdict, each: DirV
             f"{context.describe_free(each)}: {used:.0%} are used, and from {share:.0%} on the bookie suspends "
             "compaction, so deleting data may free no space"
         )
-        yield context.make(SUSPENDED, Severity.CRITICAL, "compaction", bookie, summary, each)
+        yield context.make_condition(SUSPENDED, Severity.CRITICAL, "compaction", bookie, summary, each)
 
 
 def _find_group_conditions(context: DiskAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:

@@ -109,7 +109,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         notable=tuple(b for b in known.bookies if not (b.assigned and b.takes_data and b.joined_in_place_ms is None)),
         stale=stale,
         disputed={
-            name: doubt.disputed_by for name, doubt in known.disputes() if doubt.is_disputed(now_ms, validity_ms)
+            name: pending.disputed_by for name, pending in known.disputes() if pending.is_disputed(now_ms, validity_ms)
         },
         evidence=tuple(dict.fromkeys(status.read_id for status in newest if status.read_id))[:EVIDENCE_LIMIT],
     )
@@ -117,20 +117,20 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
 
 def _join_pictures(known: BookieClusterState, read: Picture) -> tuple[Picture, Picture]:
     """Return the cluster with what only one reading lacks so far, and the cluster by confirmed readings."""
-    if all(doubt.is_empty for _, doubt in known.disputes()):
+    if all(pending.is_empty for _, pending in known.disputes()):
         return read, read
     writable, registered, members = read.membership.writable, known.registered(), known.group_members()
     missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
     # A bookie in a group is no stranger: a fleet that comes back is believed at once.
-    strange = registered - known.bookies_doubt.keep_missing(registered) - read.membership.grouped()
+    strange = registered - known.bookies_pending.keep_missing(registered) - read.membership.grouped()
     # By confirmed readings, a bookie whose mode has just changed is still read-only.
-    new = known.bookies_doubt.new_names() | known.modes_doubt.missing_names()
+    new = known.bookies_pending.new_names() | known.modes_pending.missing_names()
     kept_cohorts = confirmed_cohorts = read.cohorts
-    if not known.affinity_doubt.is_empty:
+    if not known.affinity_pending.is_empty:
         affinities = known.affinities()
         kept_cohorts = collect_cohorts(_keep_affinities(known, affinities))
-        confirmed_cohorts = collect_cohorts(known.affinity_doubt.confirmed(affinities))
-    kept_groups, confirmed_groups = known.groups_doubt.keep_missing(members), known.groups_doubt.confirmed(members)
+        confirmed_cohorts = collect_cohorts(known.affinity_pending.confirmed(affinities))
+    kept_groups, confirmed_groups = known.groups_pending.keep_missing(members), known.groups_pending.confirmed(members)
     return (
         Picture(BookieMembership(writable - strange | missing, _list_groups(known, kept_groups)), kept_cohorts),
         Picture(BookieMembership(writable - new | missing, _list_groups(known, confirmed_groups)), confirmed_cohorts),
@@ -139,15 +139,15 @@ def _join_pictures(known: BookieClusterState, read: Picture) -> tuple[Picture, P
 
 def _keep_affinities(known: BookieClusterState, affinities: frozenset[str]) -> frozenset[str]:
     """Return each namespace once: with its confirmed affinity if the last reading has none or another one."""
-    missing = known.affinity_doubt.missing_names()
+    missing = known.affinity_pending.missing_names()
     names = frozenset(map(affinity_namespace, missing))
-    new = frozenset(key for key in known.affinity_doubt.new_names() if affinity_namespace(key) not in names)
+    new = frozenset(key for key in known.affinity_pending.new_names() if affinity_namespace(key) not in names)
     others = frozenset(key for key in affinities if affinity_namespace(key) not in names)
     return missing | (others - new if 2 * len(new) > len(affinities) else others)
 
 
 def _list_groups(known: BookieClusterState, members: frozenset[str]) -> Mapping[str, frozenset[str]] | None:
     """Return these members by group, and the groups that were read without any member."""
-    if known.groups is None and known.groups_doubt.is_empty:
+    if known.groups is None and known.groups_pending.is_empty:
         return None
     return {group: frozenset[str]() for group, _ in known.groups or ()} | collect_groups(members)

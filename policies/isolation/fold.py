@@ -5,7 +5,7 @@ last attempt changes nothing. A failed reading changes only the status of its ki
 
 A single reading proves no absence. The collector lists writable and read-only bookies one after the other, so a bookie
 that changes its mode in between is in neither list. A reading from which most entries vanished may be one of another
-cluster. `policies.confirmation` compares each reading with the confirmed members, and keeps the doubt.
+cluster. `policies.confirmation` compares each reading with the confirmed members, and keeps the pending differences.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from policies.bookie_readings import (
     BrokerGroups,
     NamespaceAffinity,
 )
-from policies.confirmation import Confirmation, Doubt, SetReading, Vanished, confirm, most_vanished
+from policies.confirmation import Confirmation, PendingDifferences, SetReading, Vanished, confirm, most_vanished
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
@@ -122,37 +122,37 @@ def _fold_registrations(
     if _is_unchanged(before, reading):
         return before, False
     names = frozenset(r.bookie for r in (*reading.writable, *reading.read_only))
-    is_first, doubt = before.bookies_status.read_ms == NEVER, _find_registration_doubt(before)
-    found = _confirm(None if is_first else before.registered(), doubt, names, seen, settings)
+    is_first, pending = before.bookies_status.read_ms == NEVER, _find_pending_registrations(before)
+    found = _confirm(None if is_first else before.registered(), pending, names, seen, settings)
     cookies = frozenset(b.bookie for b in before.bookies if b.has_cookie)
-    kept = _confirm(None if is_first else cookies, before.cookies_doubt, frozenset(reading.known), seen, settings)
+    kept = _confirm(None if is_first else cookies, before.cookies_pending, frozenset(reading.known), seen, settings)
     listed = _list_registrations(reading)
     modes = _confirm_modes(before, listed, seen, settings)
-    if modes.is_held or modes.doubt.changes or found.believed != names:
+    if modes.is_held or modes.pending.changes or found.believed != names:
         believed = ((name, each) for name, (each, _) in listed.items() if name in found.believed)
         listed = {name: (each, _find_mode(name, modes.believed)) for name, each in believed}
     bookies = _update_bookies(
         before,
         {} if found.is_held else listed,
         found,
-        doubt,
+        pending,
         kept.believed,
         seen.at_ms,
         millis_of(settings.confirm_after),
     )
     if len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies)):
         bookies = before.bookies
-    doubts = {"bookies_doubt": found.doubt, "cookies_doubt": kept.doubt, "modes_doubt": modes.doubt}
-    return replace(before, bookies=bookies, **doubts), found.is_held
+    fields = {"bookies_pending": found.pending, "cookies_pending": kept.pending, "modes_pending": modes.pending}
+    return replace(before, bookies=bookies, **fields), found.is_held
 
 
 def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
-    """Return whether the reading lists only known registrations and nothing is in doubt.
+    """Return whether the reading lists only known registrations and no difference is pending.
 
     Most readings do, so this comparison is cheap.
     """
-    doubts = (before.bookies_doubt, before.cookies_doubt, before.modes_doubt)
-    if before.bookies_status.read_ms == NEVER or not all(d.is_empty and not d.changes for d in doubts):
+    pending = (before.bookies_pending, before.cookies_pending, before.modes_pending)
+    if before.bookies_status.read_ms == NEVER or not all(d.is_empty and not d.changes for d in pending):
         return False
     for mode, registrations in ((Presence.WRITABLE, reading.writable), (Presence.READ_ONLY, reading.read_only)):
         known = {(b.bookie, b.session, b.czxid, b.missing_ms) for b in before.bookies if b.presence is mode}
@@ -161,25 +161,26 @@ def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
     return {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
 
 
-def _find_registration_doubt(cluster: BookieClusterState) -> Doubt:
-    """Return the doubt about registrations; states of older versions have only the missing bookies."""
-    missing = ((b.bookie, b.missing_ms) for b in cluster.bookies if b.missing_ms is not None)
-    return cluster.bookies_doubt if cluster.bookies_doubt != Doubt() else Doubt(missing=tuple(missing))
+def _find_pending_registrations(cluster: BookieClusterState) -> PendingDifferences:
+    """Return the pending differences of the registrations; states of older versions have only the missing bookies."""
+    if cluster.bookies_pending != PendingDifferences():
+        return cluster.bookies_pending
+    return PendingDifferences(tuple((b.bookie, b.missing_ms) for b in cluster.bookies if b.missing_ms is not None))
 
 
 def _update_bookies(
     before: BookieClusterState,
     listed: _Listed,
     found: Confirmation,
-    doubt: Doubt,
+    pending: PendingDifferences,
     cookies: frozenset[str],
     at_ms: int,
     confirm_ms: int,
 ) -> tuple[BookieState, ...]:
     """Return each bookie after a reading; `_assign_bookies` updates the assignments."""
     known = {b.bookie: b for b in before.bookies}
-    missing, missed = dict(found.doubt.missing), dict(doubt.missing)
-    unconfirmed = known.keys() - doubt.confirmed(before.registered())
+    missing, missed = dict(found.pending.missing), dict(pending.missing)
+    unconfirmed = known.keys() - pending.confirmed(before.registered())
     bookies: list[BookieState] = []
     for name in sorted(known.keys() | found.believed | cookies):
         bookie = known.get(name) or BookieState(name, Presence.OFFLINE, at_ms)
@@ -206,7 +207,7 @@ def _update_bookies(
 
 def _confirm(
     believed: frozenset[str] | None,
-    doubt: Doubt,
+    pending: PendingDifferences,
     members: frozenset[str],
     seen: Observation,
     settings: IsolationSettings,
@@ -214,7 +215,7 @@ def _confirm(
 ) -> Confirmation:
     return confirm(
         believed,
-        doubt,
+        pending,
         SetReading(members, seen.at_ms, seen.source),
         confirm_ms=millis_of(settings.confirm_after),
         validity_ms=millis_of(settings.validity),
@@ -230,7 +231,7 @@ def _confirm_modes(
     now = frozenset(name for name, (_, mode) in listed.items() if mode is Presence.READ_ONLY)
     # The mode of a bookie that was not registered before contradicts nothing.
     believed = frozenset(name for name in listed if known.get(name, listed[name][1]) is Presence.READ_ONLY)
-    return _confirm(believed, before.modes_doubt.limit_to(listed.keys()), now, seen, settings, lambda _, __: False)
+    return _confirm(believed, before.modes_pending.limit_to(listed.keys()), now, seen, settings, lambda _, __: False)
 
 
 def _find_mode(bookie: str, read_only: Set[str]) -> Presence:
@@ -279,17 +280,17 @@ def _fold_groups(
     groups, is_first = None, before.racks_status.read_ms == NEVER
     if reading.groups is not None and reading.outcome is Outcome.OK:
         groups = tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in reading.groups.items()))
-    if groups == before.groups and before.groups_doubt.is_empty and not is_first:
+    if groups == before.groups and before.groups_pending.is_empty and not is_first:
         return before, False
     after = replace(before, groups=groups)
     members, believed = after.group_members(), before.group_members()
     vanished = partial(_has_group_vanished, frozenset(bookie for _, bookie in map(split_group_member, members)))
-    found = _confirm(None if is_first else believed, before.groups_doubt, members, seen, settings, vanished)
+    found = _confirm(None if is_first else believed, before.groups_pending, members, seen, settings, vanished)
     if found.is_held:
         groups = None if before.groups is None else _list_groups(before.groups, found.believed)
     elif found.believed != members:
         groups = _list_groups(groups, found.believed)
-    return replace(before, groups=groups, groups_doubt=found.doubt), found.is_held
+    return replace(before, groups=groups, groups_pending=found.pending), found.is_held
 
 
 def _list_groups(
@@ -335,18 +336,18 @@ def _fold_affinity(
     before: BookieClusterState, seen: Observation, reading: BookieAffinity, settings: IsolationSettings
 ) -> _Folded:
     cohorts, is_first = _collect_alike(reading, before.cohorts), before.affinity_status.read_ms == NEVER
-    if cohorts == before.cohorts and before.affinity_doubt.is_empty and not is_first:
+    if cohorts == before.cohorts and before.affinity_pending.is_empty and not is_first:
         return before, False
     read, believed = replace(before, cohorts=cohorts).affinities(), before.affinities()
     vanished = partial(_have_namespaces_vanished, frozenset(map(affinity_namespace, read)))
-    found = _confirm(None if is_first else believed, before.affinity_doubt, read, seen, settings, vanished)
+    found = _confirm(None if is_first else believed, before.affinity_pending, read, seen, settings, vanished)
     if found.is_held:
         cohorts = collect_cohorts(found.believed)
     elif found.believed != read:
         kept = frozenset(map(affinity_namespace, found.believed - read))
         others = (key for key in found.believed & read if affinity_namespace(key) not in kept)
         cohorts = collect_cohorts((found.believed - read).union(others))
-    return replace(before, cohorts=cohorts, affinity_doubt=found.doubt), found.is_held
+    return replace(before, cohorts=cohorts, affinity_pending=found.pending), found.is_held
 
 
 def _collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:

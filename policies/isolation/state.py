@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook
-from policies.confirmation import Doubt
+from policies.confirmation import PendingDifferences
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.membership import AffinityGroups, BookieMembership
@@ -115,18 +115,18 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """Unused fields have the place of counts in states of older versions."""
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
-    bookies_doubt: Doubt = Doubt()
+    bookies_pending: PendingDifferences = PendingDifferences()
     """The registrations, by bookie."""
-    cookies_doubt: Doubt = Doubt()
+    cookies_pending: PendingDifferences = PendingDifferences()
     """The cookies, by bookie."""
-    groups_doubt: Doubt = Doubt()
+    groups_pending: PendingDifferences = PendingDifferences()
     """The memberships of bookies in groups, each by its `group_member_key`."""
-    affinity_doubt: Doubt = Doubt()
+    affinity_pending: PendingDifferences = PendingDifferences()
     """The namespaces with their affinity, each by its `encode_affinity`."""
     affinity_vanished_ms: InstantMs | None = None
     """Since when readings of the affinity wait for confirmation."""
     unused_3: int = 0
-    modes_doubt: Doubt = Doubt()
+    modes_pending: PendingDifferences = PendingDifferences()
     """By bookie: whether it is read-only."""
 
     @property
@@ -135,13 +135,13 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
         return {"bookies": self.bookies_status, "racks": self.racks_status, "affinity": self.affinity_status}
 
     @property
-    def doubts(self) -> Mapping[str, Doubt]:
-        """The doubts about the three kinds of readings, by name."""
-        return {"bookies": self.bookies_doubt, "racks": self.groups_doubt, "affinity": self.affinity_doubt}
+    def pending(self) -> Mapping[str, PendingDifferences]:
+        """The pending differences of the three kinds of readings, by name."""
+        return {"bookies": self.bookies_pending, "racks": self.groups_pending, "affinity": self.affinity_pending}
 
-    def disputes(self) -> tuple[tuple[str, Doubt], ...]:
+    def disputes(self) -> tuple[tuple[str, PendingDifferences], ...]:
         """Everything that collectors may contradict each other about, by the kind of reading."""
-        return (("bookies", self.modes_doubt), *self.doubts.items())
+        return (("bookies", self.modes_pending), *self.pending.items())
 
     def registered(self) -> frozenset[str]:
         """The bookies that the last believed reading lists."""
@@ -166,7 +166,7 @@ _SEPARATOR = "\0"
 
 
 def group_member_key(group: str, bookie: str) -> str:
-    """The name of one membership, as doubts store it."""
+    """The name of one membership, as pending differences store it."""
     return f"{group}{_SEPARATOR}{bookie}"
 
 
@@ -186,7 +186,7 @@ def collect_groups(keys: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 def encode_affinity(cohort: Cohort, namespace: str) -> str:
-    """The name of one namespace with its affinity, as doubts store it."""
+    """The name of one namespace with its affinity, as pending differences store it."""
     content = (namespace, (cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size))
     return msgspec.json.encode(content).decode()
 

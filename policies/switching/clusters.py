@@ -56,7 +56,7 @@ class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
     lower one. -1: no later ``HOB`` was made since the cluster was first read."""
 
 
-def are_one(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
+def are_same_cluster(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
     """Whether two snapshots have the same identity: instance id and root, not the name."""
     return (
         one.instance_id is not None

@@ -170,13 +170,13 @@ def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[Decision
     """Take events one after the other, and return the decisions in their order."""
     drafts: list[DecisionDraft] = []
     for index, event in enumerate(events):
-        _take(transition, event)
+        _process(transition, event)
         drafts += (dataclasses.replace(draft, cause=index) for draft in transition.drafts)
         transition.drafts = []
     return tuple(drafts)
 
 
-def _take(transition: Transition, event: Event) -> None:
+def _process(transition: Transition, event: Event) -> None:
     state, folded = (None, None) if _is_outdated(transition, event) else fold(transition.state, event)
     if state is None:
         transition.apply([Count("repeated")])

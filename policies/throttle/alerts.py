@@ -46,7 +46,9 @@ class _Context:
         growth = describe_growth(find_usage(self.broker, volume.key[1], self.now_ms, validity_ms))
         return f"; {growth}" if growth else ""
 
-    def make(self, alert: str, severity: Severity, reason: str, volume: VolumeFacts, summary: str) -> Condition:
+    def make_condition(
+        self, alert: str, severity: Severity, reason: str, volume: VolumeFacts, summary: str
+    ) -> Condition:
         """Make the condition of an alert about a volume."""
         evidence = (volume.read_id,) if volume.read_id else ()
         return _make_condition(self.cluster, alert, severity, reason, volume.key, summary, evidence)
@@ -80,7 +82,7 @@ def find_broker_conditions(
         if volume.freshness is Freshness.STALE and broker.freshness is Freshness.FRESH:
             unread_for = format_duration(settings.validity)
             summary = f"broker {number} of {cluster} answers, but cannot read {volume.key[1]} for {unread_for}"
-            yield context.make(UNREAD, Severity.WARNING, "unreadable", volume, summary)
+            yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
     if broker.freshness is Freshness.FRESH:
         yield from _find_never_read(context, broker)
     if broker.is_unread:
@@ -138,7 +140,7 @@ def _find_limits_reached(context: _Context, volume: VolumeVerdict) -> Iterator[C
         if limit and _is_below(context, alert, volume, limit):
             level = f"{hit.value} limit {human_bytes(limit.in_bytes(total))}"
             summary = f"{context.describe_free(volume)}, {level}{context.describe_growth(volume)}"
-            yield context.make(alert, severity, f"{hit.value}_limit", volume, summary)
+            yield context.make_condition(alert, severity, f"{hit.value}_limit", volume, summary)
     if hard and soft and soft.crosses(hard, total):
         begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
         if begins or context.is_firing(LIMITS_CROSS, volume):
@@ -146,7 +148,7 @@ def _find_limits_reached(context: _Context, volume: VolumeVerdict) -> Iterator[C
                 f"the soft limit is not above the hard limit on {name_volume(volume.key)} of {context.cluster}: "
                 "producers would be stopped there without being slowed first"
             )
-            yield context.make(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
+            yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
 
 
 def _is_below(context: _Context, alert: str, volume: VolumeVerdict, limit: Limit) -> bool:
@@ -164,7 +166,7 @@ def _find_never_read(context: _Context, broker: BrokerFacts) -> Iterator[Conditi
             summary = (
                 f"broker {broker.state.broker} of {context.cluster} answers, but {volume.key[1]} was never readable"
             )
-            yield context.make(UNREAD, Severity.WARNING, "unreadable", volume, summary)
+            yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
 
 
 def _find_full_soon(context: _Context, volume: VolumeVerdict) -> Iterator[Condition]:
@@ -174,7 +176,7 @@ def _find_full_soon(context: _Context, volume: VolumeVerdict) -> Iterator[Condit
     if is_full_soon(seconds, context.settings, is_firing=context.is_firing(FILLS_SOON, volume)):
         when = f"is full in {human_seconds(seconds)} at its present rate"
         summary = f"{context.describe_free(volume)} and {when}{context.describe_growth(volume)}"
-        yield context.make(FILLS_SOON, Severity.WARNING, "trend", volume, summary)
+        yield context.make_condition(FILLS_SOON, Severity.WARNING, "trend", volume, summary)
 
 
 def _make_condition(

@@ -46,4 +46,4 @@ def test_a_deleted_report_leaves_nothing_behind() -> None:
     reader = ReportReader(lambda _: True)
     for record in (first := applied(ALICE, 1, 0), applied(ALICE, 2, 1), deleted(first)):
         reader.fold(record)
-    assert list(reader.book.known()) == []
+    assert list(reader.book.reported()) == []

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.confirmation import Confirmation, Doubt, SetReading, confirm
+from policies.confirmation import Confirmation, PendingDifferences, SetReading, confirm
 
 CONFIRM_MS, VALIDITY_MS = 10, 100
 TEN, STRANGERS = (frozenset(f"{kind}{n}" for n in range(10)) for kind in "ms")
-START = Confirmation(TEN, Doubt(), is_held=False)
+START = Confirmation(TEN, PendingDifferences(), is_held=False)
 
 members = st.frozensets(st.sampled_from("abcdefgh"), min_size=0, max_size=8)
 gaps = st.integers(1, 20)
@@ -19,7 +19,7 @@ histories = st.lists(st.tuples(gaps, members), max_size=12)
 
 def read(before: Confirmation, at_ms: int, names: frozenset[str], source: str = "zk") -> Confirmation:
     reading = SetReading(names, at_ms, source)
-    return confirm(before.believed, before.doubt, reading, confirm_ms=CONFIRM_MS, validity_ms=VALIDITY_MS)
+    return confirm(before.believed, before.pending, reading, confirm_ms=CONFIRM_MS, validity_ms=VALIDITY_MS)
 
 
 def read_all(start: Confirmation, history: list[tuple[int, frozenset[str]]]) -> tuple[Confirmation, int]:
@@ -31,11 +31,11 @@ def read_all(start: Confirmation, history: list[tuple[int, frozenset[str]]]) -> 
 
 
 def confirmed(found: Confirmation) -> frozenset[str]:
-    return found.doubt.confirmed(found.believed)
+    return found.pending.confirmed(found.believed)
 
 
 def test_the_first_reading_is_believed() -> None:
-    first = confirm(None, Doubt(), SetReading(TEN, 5), confirm_ms=CONFIRM_MS, validity_ms=VALIDITY_MS)
+    first = confirm(None, PendingDifferences(), SetReading(TEN, 5), confirm_ms=CONFIRM_MS, validity_ms=VALIDITY_MS)
     assert first == START
 
 
@@ -60,20 +60,25 @@ def test_two_readings_that_agree_only_on_what_is_missing_confirm_no_stranger() -
 def test_half_of_the_members_may_be_missing_at_once_and_are_kept_until_that_is_confirmed() -> None:
     half = frozenset(sorted(TEN)[:5])
     found = read(START, 100, half)
-    assert (found.is_held, found.believed, confirmed(found), found.doubt.keep_missing(half)) == (False, half, TEN, TEN)
+    assert (found.is_held, found.believed, confirmed(found), found.pending.keep_missing(half)) == (
+        False,
+        half,
+        TEN,
+        TEN,
+    )
 
 
 def test_one_new_member_counts_for_alerts_at_once_and_for_orders_when_it_is_confirmed() -> None:
     more = TEN | {"new"}
     found = read(START, 100, more)
-    assert (found.believed, found.doubt.keep_missing(more), confirmed(found)) == (more, more, TEN)
+    assert (found.believed, found.pending.keep_missing(more), confirmed(found)) == (more, more, TEN)
     assert confirmed(read(found, 110, more)) == more
 
 
 def test_strangers_that_are_most_of_a_reading_count_for_no_alert_until_they_are_confirmed() -> None:
     more = TEN | STRANGERS | {"one more"}
     found = read(START, 100, more)
-    assert (found.believed, found.doubt.keep_missing(more)) == (more, TEN)
+    assert (found.believed, found.pending.keep_missing(more)) == (more, TEN)
 
 
 def test_collectors_that_contradict_each_other_are_named_and_the_confirmed_set_stands() -> None:
@@ -82,14 +87,14 @@ def test_collectors_that_contradict_each_other_are_named_and_the_confirmed_set_s
     for at_ms in range(100, 300, 10):
         found = read(found, at_ms, theirs if at_ms % 20 else ours, "b" if at_ms % 20 else "a")
         assert (found.believed, confirmed(found)) == (TEN, TEN)
-    assert found.doubt.disputed_by == ("a", "b")
-    assert found.doubt.is_disputed(299, VALIDITY_MS)
-    assert not found.doubt.is_disputed(500, VALIDITY_MS)
+    assert found.pending.disputed_by == ("a", "b")
+    assert found.pending.is_disputed(299, VALIDITY_MS)
+    assert not found.pending.is_disputed(500, VALIDITY_MS)
 
 
 def test_two_collectors_that_agree_in_the_end_dispute_nothing() -> None:
     found = read(read(START, 100, STRANGERS, "a"), 105, STRANGERS, "b")
-    assert found.doubt.disputed_by == ()
+    assert found.pending.disputed_by == ()
     assert read(found, 110, STRANGERS, "a").believed == STRANGERS
 
 
@@ -103,11 +108,11 @@ def test_members_that_come_and_go_within_one_collector_s_readings_change_nothing
         found = read(found, at_ms, other if at_ms % 8 else TEN, source)
         believed.append(found.believed)
     assert set(believed[5:]) == {TEN}
-    assert found.doubt.unstable_names(at_ms, VALIDITY_MS) == other ^ TEN
+    assert found.pending.unstable_names(at_ms, VALIDITY_MS) == other ^ TEN
     for at_ms in (200, 210):
         found = read(found, at_ms, other, source)
     assert found.believed == confirmed(found) == other, "two readings that agree confirm it"
-    assert read(found, 400, other).doubt.changes == ()
+    assert read(found, 400, other).pending.changes == ()
 
 
 def test_an_unstable_member_holds_up_no_other() -> None:
@@ -152,7 +157,7 @@ def test_the_confirmed_set_is_never_further_from_the_believed_one_than_the_doubt
     history: list[tuple[int, frozenset[str]]],
 ) -> None:
     found, _ = read_all(START, history)
-    doubt = found.doubt
-    assert confirmed(found) ^ found.believed <= doubt.missing_names() | doubt.new_names()
-    assert doubt.missing_names() <= confirmed(found)
-    assert doubt.new_names().isdisjoint(confirmed(found))
+    pending = found.pending
+    assert confirmed(found) ^ found.believed <= pending.missing_names() | pending.new_names()
+    assert pending.missing_names() <= confirmed(found)
+    assert pending.new_names().isdisjoint(confirmed(found))

@@ -122,13 +122,13 @@ def mortal(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[Bookie
 
 @dataclass
 class Meddled:
-    """A store beside which something else happens, once each time, between looking and writing."""
+    """A store beside which something else happens, once each time, between reading and writing."""
 
     store: RackStore
     meddle: list[Callable[[], None]] = field(default_factory=list)
 
-    def look(self, bookie: str) -> RacksSnapshot:
-        snapshot = self.store.look(bookie)
+    def read_groups(self, bookie: str) -> RacksSnapshot:
+        snapshot = self.store.read_groups(bookie)
         if self.meddle:
             self.meddle.pop(0)()
         return snapshot
@@ -320,7 +320,7 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
     assert conflicts > rounds / 20, "they hardly met: the test shows nothing"
 
 
-def test_an_operators_assignment_between_look_and_write_wins(bookies: Bookies) -> None:
+def test_an_operators_assignment_between_read_and_write_wins(bookies: Bookies) -> None:
     bookies.register("bk11:3181")
     with acting(bookies, meddle=[lambda: bookies.assign("bk11:3181", "shared")]) as actor:
         actor.decide("bk11:3181")
@@ -343,7 +343,7 @@ def test_a_bookie_moved_out_of_quarantine_by_hand_stays_where_it_was_put(bookies
 # --- failures
 
 
-def test_our_session_expires_between_look_and_write(mortal: Bookies) -> None:
+def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
     mortal.register("bk11:3181", "bk12:3181")
     store = ZooKeeperRacks(CLUSTER, mortal.connection)
 

@@ -42,7 +42,7 @@ class AdminRacks:
         self._bookies = bookies
         self._clock = clock
 
-    def look(self, bookie: str) -> RacksSnapshot:
+    def read_groups(self, bookie: str) -> RacksSnapshot:
         """Read the groups, and whether a bookie is registered.
 
         An absent znode `/bookies` looks like one without groups.
@@ -59,7 +59,7 @@ class AdminRacks:
         return RacksSnapshot(groups, registration, self._clock(), partial(self._write, bookie))
 
     def close(self) -> None:
-        """Close the connection to the bookies; the next `look` opens a new one."""
+        """Close the connection to the bookies; the next `read_groups` opens a new one."""
         self._bookies.close()
 
     def _write(self, bookie: str, group: str, rack: str) -> datetime:

@@ -56,7 +56,7 @@ class RacksSnapshot:
 class RackStore(Protocol):
     """The stored groups of one cluster's bookies. Used from one thread."""
 
-    def look(self, bookie: str) -> RacksSnapshot:
+    def read_groups(self, bookie: str) -> RacksSnapshot:
         """Read the present groups, and a bookie's registration.
 
         Raises:
@@ -64,7 +64,7 @@ class RackStore(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connection; the next `look` opens a new one."""
+        """Close the connection; the next `read_groups` opens a new one."""
 
 
 class MalformedRacksError(Exception):

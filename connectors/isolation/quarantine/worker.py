@@ -52,7 +52,7 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
         self._watched.store.close()
 
     def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - never waits
-        snapshot = self._watched.store.look(decision.bookie)
+        snapshot = self._watched.store.read_groups(decision.bookie)
         refused = find_refusal(decision, snapshot, self._watched.max_quarantined)
         if refused is None:
             if self._is_held(decision):

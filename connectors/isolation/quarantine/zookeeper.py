@@ -68,7 +68,7 @@ class ZooKeeperRacks:
         self._ledgers_root = ledgers_root
         self._session: ZooKeeperSession | None = None
 
-    def look(self, bookie: str) -> RacksSnapshot:
+    def read_groups(self, bookie: str) -> RacksSnapshot:
         """Read the groups and a bookie's registration from the leader.
 
         Raises:

@@ -31,8 +31,8 @@ class MemberDecisions:
         """The decision about each bundle, by its path, and under None the one about the member itself."""
         self._carried_out: set[str] = set()
 
-    def take(self, record: bytes, appended_at: datetime) -> bool:
-        """Process one record of the topic.
+    def fold(self, record: bytes, appended_at: datetime) -> bool:
+        """Fold one record of the topic.
 
         Args:
             record: its value.

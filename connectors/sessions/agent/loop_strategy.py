@@ -131,7 +131,7 @@ class DecisionSource:
         with tail:
             while not self._stop.is_set():
                 new = [
-                    decisions.take(record.value, from_millis(record.appended_ms))
+                    decisions.fold(record.value, from_millis(record.appended_ms))
                     for record in tail.poll(_POLL_SECONDS)
                     if record.value is not None
                 ]

@@ -49,7 +49,7 @@ class _ReadingKind(NamedTuple):
     noun: str
     """One of them."""
     list_keys: Callable[[BookieClusterState], frozenset[str]]
-    """Returns the confirmed entries while a reading waits, by the keys of its doubt."""
+    """Returns the confirmed entries while a reading waits, by the keys of its pending differences."""
     name_of: Callable[[str], str]
     """Returns the bookie or namespace of a key."""
 
@@ -114,10 +114,10 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     statuses = context.facts.known.statuses.values()
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
     disputes = context.facts.known.disputes()
-    for _, doubt in disputes:
-        if doubt.disputed_ms != NEVER:
-            yield doubt.disputed_ms + validity_ms
-        yield from (ms + validity_ms for _, times, ms in doubt.changes if times > MOST_CHANGES)
+    for _, pending in disputes:
+        if pending.disputed_ms != NEVER:
+            yield pending.disputed_ms + validity_ms
+        yield from (ms + validity_ms for _, times, ms in pending.changes if times > MOST_CHANGES)
     yield from bookies.due_ms(context)
 
 
@@ -174,7 +174,7 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
 
 def _describe_vanished(known: BookieClusterState, kind: str) -> tuple[str, str]:
     """Describe the reading that waits, and return its id, too."""
-    status, new = known.statuses[kind], len(known.doubts[kind].new)
+    status, new = known.statuses[kind], len(known.pending[kind].new)
     if status.read_ms == NEVER:
         return f"there is no node with {_READINGS[kind].things}", status.tried_id
     strangers = f", and {counted(new, 'unknown one')} came" if new else ""
@@ -183,8 +183,8 @@ def _describe_vanished(known: BookieClusterState, kind: str) -> tuple[str, str]:
 
 def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
     """Yield the things that come and go from reading to reading, in words, with the id of the last reading."""
-    for kind, doubt in facts.known.disputes():
-        keys = doubt.unstable_names(facts.now_ms, millis_of(facts.settings.validity))
+    for kind, pending in facts.known.disputes():
+        keys = pending.unstable_names(facts.now_ms, millis_of(facts.settings.validity))
         if keys and kind not in facts.disputed:
             names = sorted({_READINGS[kind].name_of(key) for key in keys})
             listed = list_names(names, len(names))
@@ -197,10 +197,10 @@ def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
 def _count_left(known: BookieClusterState, kind: str) -> str:
     """Count the confirmed entries that the last reading still has: ``1 of 3 members of its group vip is``."""
     _, noun, list_keys, name_of = _READINGS[kind]
-    doubt, keys = known.doubts[kind], list_keys(known)
+    pending, keys = known.pending[kind], list_keys(known)
     # A bookie that is in another group, and a namespace with another affinity, is not missing.
-    others = set(map(name_of, keys - doubt.missing_names() | doubt.new_names()))
-    missing = frozenset(key for key in doubt.missing_names() if name_of(key) not in others)
+    others = set(map(name_of, keys - pending.missing_names() | pending.new_names()))
+    missing = frozenset(key for key in pending.missing_names() if name_of(key) not in others)
     where = ""
     if kind == "racks":
         before, gone = (Counter(split_group_member(key)[0] for key in part) for part in (keys, missing))

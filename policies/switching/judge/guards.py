@@ -155,7 +155,7 @@ def identities_differ(facts: SwitchFacts, source: str, target: str) -> Refusal:
             return f"the identity of {name} is unknown"
         if seen.layout is None:
             return f"the layout of {name} is unknown"
-    same = source == target or (one is not None and other is not None and clusters.are_one(one, other))
+    same = source == target or (one is not None and other is not None and clusters.are_same_cluster(one, other))
     return f"{source} and {target} are one cluster" if same else None
 
 

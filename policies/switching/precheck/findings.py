@@ -6,7 +6,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from policies.closed_enum import ClosedEnum
-from policies.switching.clusters import are_one
+from policies.switching.clusters import are_same_cluster
 from policies.switching.id_generators import MAX_HOB, hob_beyond, hob_name
 from policies.switching.ledger_paths import Layout
 from policies.switching.ledgers import HitClass
@@ -123,7 +123,7 @@ def _stale(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Iterato
 
 def _identity(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
     source, target = seen.source, seen.target
-    if source.name == target.name or are_one(source, target):
+    if source.name == target.name or are_same_cluster(source, target):
         yield PrecheckFinding(
             FindingReason.ALIAS, f"{source.name} and {target.name} are one cluster: {source.instance_id}{source.root}"
         )

@@ -72,23 +72,23 @@ def good() -> Settings:
 def test_without_a_signal_nothing_is_read_again() -> None:
     world = World()
     world._run(EndsAfter(1))
-    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 1, None)
+    assert (world.end_run.is_set(), world.successful(), world.reload.pop_settings()) == (False, 1, None)
 
 
 def test_good_settings_end_the_run_and_are_what_the_next_one_begins_with() -> None:
     world = World()
     world.asked(good)
     assert world.end_run.is_set()
-    taken = world.reload.take()
+    taken = world.reload.pop_settings()
     assert taken is not None
     assert taken.http.port == 7777
-    assert world.reload.take() is None, "once"
+    assert world.reload.pop_settings() is None, "once"
 
 
 def test_bad_settings_change_nothing_and_a_metric_says_so() -> None:
     world = World()
     world.asked(bad)
-    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 0, None)
+    assert (world.end_run.is_set(), world.successful(), world.reload.pop_settings()) == (False, 0, None)
 
 
 def nested(tmp_path: Path) -> Callable[[], Settings]:
@@ -107,7 +107,7 @@ def test_settings_that_cannot_be_read_at_all_end_nothing(
 ) -> None:
     world = World()
     world.asked(load(tmp_path))
-    assert (world.end_run.is_set(), world.successful(), world.reload.take()) == (False, 0, None)
+    assert (world.end_run.is_set(), world.successful(), world.reload.pop_settings()) == (False, 0, None)
 
 
 def test_good_ones_after_bad_ones_count() -> None:
@@ -115,4 +115,4 @@ def test_good_ones_after_bad_ones_count() -> None:
     world.asked(bad)
     world.asked(good)
     assert world.end_run.is_set()
-    assert world.reload.take() is not None
+    assert world.reload.pop_settings() is not None

@@ -55,7 +55,7 @@ def store(broker: Broker) -> AdminRacks:
 
 
 def test_groups_are_read_before_and_after(broker: Broker) -> None:
-    snapshot = store(broker).look(BOOKIE)
+    snapshot = store(broker).read_groups(BOOKIE)
     assert snapshot.groups.keys() == {"default"}
     assert snapshot.write("quarantine", "/quarantine") == NOW
     assert broker.groups["quarantine"] == {BOOKIE: {"rack": "/quarantine", "hostname": "bk11"}}
@@ -68,7 +68,7 @@ def test_groups_are_read_before_and_after(broker: Broker) -> None:
 def test_who_is_registered_is_asked_of_a_bookie(
     broker: Broker, bookie: str, registration: StoredRegistration | None
 ) -> None:
-    assert store(broker).look(bookie).registration == registration
+    assert store(broker).read_groups(bookie).registration == registration
 
 
 def fails(error: type[httpx.RequestError]) -> Callable[[httpx.Request], httpx.Response]:
@@ -95,7 +95,7 @@ def test_what_an_answer_to_a_write_means(
     broker: Broker, post: Callable[[httpx.Request], httpx.Response], kind: type[Exception]
 ) -> None:
     broker.post = post
-    snapshot = store(broker).look(BOOKIE)
+    snapshot = store(broker).read_groups(BOOKIE)
     with pytest.raises(ActionError) as raised:
         snapshot.write("quarantine", "/quarantine")
     assert type(raised.value) is kind
@@ -109,5 +109,5 @@ def test_an_operator_right_after_the_write_is_seen(broker: Broker) -> None:
     broker.post = moved_on
     racks = store(broker)
     with pytest.raises(ConflictError):
-        racks.look(BOOKIE).write("quarantine", "/quarantine")
-    assert BOOKIE in racks.look(BOOKIE).groups["shared"]
+        racks.read_groups(BOOKIE).write("quarantine", "/quarantine")
+    assert BOOKIE in racks.read_groups(BOOKIE).groups["shared"]

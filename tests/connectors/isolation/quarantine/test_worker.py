@@ -36,7 +36,7 @@ class Racks:
     looks: int = 0
     version: int = 0
 
-    def look(self, bookie: str) -> RacksSnapshot:
+    def read_groups(self, bookie: str) -> RacksSnapshot:
         self.looks += 1
         _next(self.before_look)
         groups = {group: dict(members) for group, members in self.groups.items()}

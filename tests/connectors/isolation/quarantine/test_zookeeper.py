@@ -93,7 +93,7 @@ def racks(sessions: Sessions) -> ZooKeeperRacks:
 def test_the_registration_is_read_after_the_groups_and_the_write_counts_on_their_version(
     racks: ZooKeeperRacks, sessions: Sessions
 ) -> None:
-    snapshot = racks.look("bk11:3181")
+    snapshot = racks.read_groups("bk11:3181")
     assert snapshot.write("g", "/g").timestamp() == 2.0
     exists = ("exists", "/bk/ledgers/available/bk11:3181")
     assert sessions.only.asked == [("sync", "/bookies"), ("get", "/bookies"), exists, ("set", "/bookies", 7)]
@@ -110,7 +110,7 @@ def test_the_registration_is_read_after_the_groups_and_the_write_counts_on_their
 )
 def test_what_no_session_owns_is_no_registration(racks: ZooKeeperRacks, sessions: Sessions, stat: Any) -> None:
     sessions.only.registration = stat
-    assert racks.look("readonly").registration is None
+    assert racks.read_groups("readonly").registration is None
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_what_no_session_owns_is_no_registration(racks: ZooKeeperRacks, sessions
 def test_what_an_answer_to_a_write_means(
     racks: ZooKeeperRacks, sessions: Sessions, error: Exception, kind: type[Exception], is_closed: bool
 ) -> None:
-    snapshot = racks.look("bk11:3181")
+    snapshot = racks.read_groups("bk11:3181")
     sessions.only.written = error
     with pytest.raises(ActionError) as raised:
         snapshot.write("g", "/g")
     assert type(raised.value) is kind
     # A request that still waits to be sent must not be sent later.
     assert sessions.closed == is_closed
-    racks.look("bk11:3181")
+    racks.read_groups("bk11:3181")
     assert sessions.opened == 1 + is_closed
 
 
@@ -159,7 +159,7 @@ def test_why_a_look_fails_is_said(
 ) -> None:
     harm(sessions)
     with pytest.raises(ActionError, match=why):
-        racks.look("bk11:3181")
+        racks.read_groups("bk11:3181")
     assert sessions.closed == is_closed
 
 
@@ -170,7 +170,7 @@ def test_no_more_is_written_than_a_znode_may_have(
     frame, entry = b'{"a":{"b":{"x":""}}}', b',"g":{"c:1":{"rack":"/g","hostname":"c"}}'
     filling = b"y" * (MAX_RACKS_BYTES - len(frame) - len(entry) - room)
     sessions.only.content = (frame.replace(b'""', b'"' + filling + b'"'), sessions.only.content[1])
-    write = racks.look("c:1").write
+    write = racks.read_groups("c:1").write
     if fits:
         write("g", "/g")
     else:

@@ -22,7 +22,7 @@ REPLACE = {"owner": MEMBER, "node_session": "0xa", "delete_first": True, "expect
 def decisions(*given: Any) -> MemberDecisions:
     taken = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
-        taken.take(decision_event(decision), NOON)
+        taken.fold(decision_event(decision), NOON)
     return taken
 
 
@@ -85,10 +85,10 @@ def test_after_a_lost_sequence_an_expired_decision_gives_way_to_a_valid_one() ->
     minute = timedelta(minutes=1)
     expired = ownership_decision(PATH, "unload", "other_owner", sequence=9, valid_until=NOON - minute)
     taken = MemberDecisions(CLUSTER, MEMBER)
-    assert taken.take(decision_event(expired), NOON - 2 * minute)
+    assert taken.fold(decision_event(expired), NOON - 2 * minute)
     anew = decision_event(ownership_decision(PATH, "re-own", "absent", sequence=4))
-    assert not taken.take(anew, NOON - 2 * minute), "the one in force had not expired yet"
-    assert taken.take(anew, NOON)
+    assert not taken.fold(anew, NOON - 2 * minute), "the one in force had not expired yet"
+    assert taken.fold(anew, NOON)
     assert verdict(taken) is OwnershipVerdict.RE_OWN
 
 
@@ -105,13 +105,13 @@ def test_nobody_who_forges_a_number_or_an_end_fences_later_decisions_out() -> No
 def test_one_in_shadow_takes_the_place_of_an_active_one_and_is_no_news() -> None:
     taken = decisions(ownership_decision(PATH, "re-own", "absent"))
     shadow = ownership_decision(PATH, "re-own", "absent", sequence=2, mode="shadow")
-    assert not taken.take(decision_event(shadow), NOON)
+    assert not taken.fold(decision_event(shadow), NOON)
     assert verdict(taken) is None
 
 
 def test_what_is_no_decision_is_passed_over() -> None:
-    assert not decisions().take(b"{}", NOON)
-    assert not decisions().take(b"\xff", NOON)
+    assert not decisions().fold(b"{}", NOON)
+    assert not decisions().fold(b"\xff", NOON)
 
 
 def test_the_rest_of_a_wait_counts_from_when_it_was_decided() -> None:

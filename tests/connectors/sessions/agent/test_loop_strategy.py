@@ -33,7 +33,7 @@ def outage(attempts: int, session: str = SESSION) -> Outage:
 def strategy(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.PIP57) -> LoopStrategy:
     decisions = MemberDecisions(CLUSTER, MEMBER)
     for decision in given:
-        decisions.take(decision_event(decision), NOON)
+        decisions.fold(decision_event(decision), NOON)
     return LoopStrategy(decisions, fallback=local(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON)
 
 
@@ -70,7 +70,7 @@ def test_with_shutdown_the_local_guide_orders_one_after_enough_failed_attempts_o
 def test_while_the_loop_speaks_of_the_session_its_word_counts_alone(said: str | None, goes: bool) -> None:
     decisions = MemberDecisions(CLUSTER, MEMBER)
     if said is not None:
-        decisions.take(decision_event(session_decision(said, "session_lost", status="session_lost")), NOON)
+        decisions.fold(decision_event(session_decision(said, "session_lost", status="session_lost")), NOON)
     looped = LoopStrategy(decisions, fallback=LocalStrategy(SHUTDOWN), clock=lambda: NOON)
     assert (looped.shutdown(SESSION, outage(3)) is not None) is goes
 
@@ -117,7 +117,7 @@ def test_a_decision_for_another_session_leaves_it_to_the_rules_in_time() -> None
 def test_the_loops_plan_comes_before_the_one_at_hand() -> None:
     plan = (RecoveryStep.INVALIDATE_CACHES, RecoveryStep.RE_OWN)
     decisions = MemberDecisions(CLUSTER, MEMBER)
-    decisions.take(decision_event(session_decision("recover", "session_reestablished", plan=plan)), NOON)
+    decisions.fold(decision_event(session_decision("recover", "session_reestablished", plan=plan)), NOON)
     looped = LoopStrategy(decisions, clock=lambda: NOON)
     assert looped.plan(SESSION) == plan
     assert looped.plan("0xc") == SessionsSettings().recovery_order
