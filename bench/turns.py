@@ -104,7 +104,10 @@ def table(columns: Mapping[str, Figures]) -> str:
 
 def machine() -> str:
     """Return commit, processors and their load in a line."""
-    commit = _git("rev-parse", "--short", "HEAD") + ("" if not _git("status", "--porcelain") else " with changes")
+    try:
+        commit = _git("rev-parse", "--short", "HEAD") + ("" if not _git("status", "--porcelain") else " with changes")
+    except subprocess.CalledProcessError:  # a source archive
+        commit = "unknown"
     cpu = next(
         (line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")), platform.machine()
     )

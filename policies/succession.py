@@ -66,10 +66,10 @@ def succeeds(
         return False
     if in_force is None or new.sequence > in_force.sequence or not is_credible(in_force, appended_at):
         return True
-    if new.sequence == in_force.sequence:
-        return False
-    is_made_after = yields_since is not None and new.decided_at > yields_since
-    return is_made_after or (has_expired(in_force, now) and not has_expired(new, now))
+    # Of the same sequence, a record that was made later is no repetition: a forged one has used up its number.
+    is_made_after = yields_since is not None and yields_since < new.decided_at != in_force.decided_at
+    is_older = new.sequence < in_force.sequence
+    return is_made_after or (is_older and has_expired(in_force, now) and not has_expired(new, now))
 
 
 def has_expired(decision: Successive, now: datetime) -> bool:

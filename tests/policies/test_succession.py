@@ -59,7 +59,8 @@ def test_what_passes_the_fence(new: Decision, in_force: Decision | None, passes:
     [
         pytest.param(Decision(1, decided_at=minutes(1)), True, id="made after the append"),
         pytest.param(Decision(1, decided_at=minutes(0)), False, id="made before it: the repetition of an older record"),
-        pytest.param(Decision(9, decided_at=minutes(1)), False, id="the same one, dated later"),
+        pytest.param(Decision(9, decided_at=minutes(1)), True, id="the same sequence, which a forged one has used up"),
+        pytest.param(Decision(9, decided_at=NOON), False, id="a repetition"),
         pytest.param(Decision(10**18, decided_at=minutes(1)), False, id="a sequence from the far future"),
     ],
 )
@@ -67,6 +68,11 @@ def test_what_yields_to_later_ones_fences_none_of_them_out(new: Decision, passes
     at = minutes(1)
     assert succeeds(new, Decision(9), now=at, appended_at=at, yields_since=NOON) is passes
     assert not succeeds(Decision(1, decided_at=at), Decision(9), now=at, appended_at=at), "what does not yield"
+
+
+def test_a_repetition_succeeds_nothing_by_a_clock_ahead_of_kafkas_either() -> None:
+    ahead = Decision(9, decided_at=minutes(0.5))
+    assert not succeeds(ahead, ahead, now=NOON, appended_at=NOON, yields_since=NOON)
 
 
 def test_what_is_too_far_ahead_counts_from_when_its_record_was_appended() -> None:

@@ -34,6 +34,17 @@ def test_alerts_go_out_in_batches_with_the_token() -> None:
     assert {request.headers["Authorization"] for request in seen} == {"Bearer s3cret-token"}
 
 
+def test_a_changed_token_file_counts_at_the_next_request(tmp_path: Path) -> None:
+    file, sent = tmp_path / "token", []
+    file.write_text("first-token")
+    with AlertmanagerSettings(urls=("http://a:9093",), token_file=file).http_client() as client:
+        for token in ("first-token", "second-token"):
+            file.write_text(token)
+            assert client.auth is not None
+            sent += [each.headers["Authorization"] for each in client.auth.auth_flow(httpx.Request("GET", URL))]
+    assert sent == ["Bearer first-token", "Bearer second-token"]
+
+
 def test_with_nothing_to_tell_nothing_is_sent() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         raise AssertionError(request)

@@ -1,0 +1,62 @@
+"""Each setting that names a file of a secret or certificate has a test that changes the file while it is in use."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from deploy.settings.application import Settings
+
+TESTS = Path(__file__).parents[2]
+CHANGED = {
+    "HttpAccess.token_file": ("connectors/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),
+    "HttpAccess.cert_file": ("connectors/exporter/test_http.py", "a_renewed_certificate_is_used_without_a_restart"),
+    "HttpAccess.key_file": ("connectors/exporter/test_http.py", "a_renewed_certificate_is_used_without_a_restart"),
+    "Tls.ca_file": ("connectors/zookeeper/test_server_status.py", "an_authority_that_is_trusted_no_longer"),
+    "Tls.cert_file": ("connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
+    "Tls.key_file": ("connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
+    "Tls.key_password_file": ("connectors/kafka/test_connection.py", "fingerprint_follows_the_content_of_every_file"),
+    "Sasl.password_file": ("connectors/kafka/test_publisher.py", "a_changed_password_makes_a_new_client"),
+    "Sasl.client_secret_file": ("connectors/kafka/test_connection.py", "fingerprint_follows_the_content_of_every_file"),
+    "Signing.observed_keys": ("system/test_signing.py", "keys_change_while_the_loop_runs"),
+    "Signing.decided_keys": ("system/test_signing.py", "keys_change_while_the_loop_runs"),
+    "Signing.command_keys": ("connectors/kafka/test_signing.py", "a_changed_key_file_is_a_change_of_the_connection"),
+    "AlertmanagerSettings.token_file": ("connectors/alertmanager/test_client.py", "a_changed_token_file_counts"),
+    "ZooKeeperConnection.password_file": ("system/test_bookie_collector.py", "what_an_acl_hides_is_unauthorized_until"),
+    "PulsarAdmin.token_file": ("connectors/pulsar/test_connection.py", "a_changed_token_file_counts_at_once"),
+    "SwitchExecution.ledger_password_file": (
+        "connectors/switching/test_ledger_copiers.py", "a_password_that_is_changed_later",
+    ),
+}  # fmt: skip
+"""By block and field: the test file, and a part of the test's name."""
+
+
+def models(kind: Any, seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    """Every block of settings, once."""
+    if get_origin(kind) in (Union, UnionType) or get_args(kind):
+        for part in get_args(kind):
+            yield from models(part, seen)
+    elif isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+        seen.add(kind)
+        yield kind
+        for field in kind.model_fields.values():
+            yield from models(field.annotation, seen)
+
+
+def test_every_file_of_the_settings_is_changed_in_a_test() -> None:
+    found = {
+        f"{model.__name__}.{name}"
+        for model in models(Settings, set())
+        for name, field in model.model_fields.items()
+        if name.endswith(("_file", "_keys")) and "Path" in str(field.annotation)
+    }
+    assert found == CHANGED.keys()
+
+
+def test_those_tests_exist() -> None:
+    tests = {place: (TESTS / place).read_text(encoding="utf-8") for place, _ in CHANGED.values()}
+    missing = [(p, n) for p, n in CHANGED.values() if not re.search(rf"^def test_\w*{n}", tests[p], re.MULTILINE)]
+    assert missing == []
