@@ -72,9 +72,8 @@ def _measure(connection: ZooKeeperConnection, helpers: int) -> str:
     session = ZooKeeperSession("bench", connection)
     began, own, others = time.perf_counter(), _seconds(resource.RUSAGE_SELF), _seconds(resource.RUSAGE_CHILDREN)
     try:
-        found: Inventory = read_references(
-            session.reader(lambda: LIMIT_SECONDS), (), TopicReaders(connection, (), helpers) if helpers else None
-        )
+        elsewhere = TopicReaders(connection, (), helpers).read if helpers else None
+        found: Inventory = read_references(session.reader(lambda: LIMIT_SECONDS), (), elsewhere)
     finally:
         session.close()
     own, others = _seconds(resource.RUSAGE_SELF) - own, _seconds(resource.RUSAGE_CHILDREN) - others

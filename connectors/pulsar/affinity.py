@@ -8,7 +8,7 @@ from typing import TypeVar
 from connectors.http.client import MAX_CONNECTIONS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
-from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument, broker_isolations
+from connectors.zookeeper.affinity import AffinityDocument, broker_isolations, namespace_affinity, split_groups
 from policies.bookie_readings import BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
@@ -26,10 +26,8 @@ def read_broker_groups(admin: AdminApi) -> BrokerGroups | None:
 
 def parse_broker_groups(configuration: Mapping[str, str | None]) -> BrokerGroups:
     """Return the groups for namespaces without affinity, by a broker's settings."""
-    primary, secondary = (
-        tuple(dict.fromkeys(group for group in (configuration.get(name) or "").split(",") if group))
-        for name in ("bookkeeperClientIsolationGroups", "bookkeeperClientSecondaryIsolationGroups")
-    )
+    names = ("bookkeeperClientIsolationGroups", "bookkeeperClientSecondaryIsolationGroups")
+    primary, secondary = (split_groups(configuration.get(name)) for name in names)
     return BrokerGroups(primary=primary, secondary=secondary)
 
 
@@ -91,5 +89,4 @@ class AffinityReader:
         affinity = self._admin.affinity(name) or (AffinityDocument() if is_listed else None)
         if affinity is None:
             return None
-        persistence = self._admin.persistence(name) or PersistenceDocument()
-        return NamespaceAffinity(**affinity.model_dump(), **persistence.model_dump())
+        return namespace_affinity(affinity, self._admin.persistence(name))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from connectors.http.client import bounded_client
 from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
-from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, remember_secret, secret, unreadable_files
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
 
@@ -128,6 +128,7 @@ class BearerAuth(httpx.Auth):
         """Add the header."""
         token = self._token()
         if token is not None:
+            remember_secret(token)  # a server may quote the request
             request.headers["Authorization"] = f"Bearer {token}"
         yield request
 

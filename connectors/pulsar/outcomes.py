@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 
 from connectors.collection.read_errors import ReadErrors, one_line
+from connectors.redaction import without_secrets
 from policies.errors import UserError
 from policies.observations import Outcome
 
-_SHORTEST_SECRET = 4
 _NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
 
 _OUTCOMES: dict[int, Outcome] = {
@@ -127,11 +127,7 @@ def _reason(response: httpx.Response) -> str | None:
     except ValueError:
         return None
     reason = document.get("reason") if isinstance(document, dict) else None
-    if not isinstance(reason, str):
-        return None
-    # The server may quote the request.
-    token = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return reason.replace(token, "***") if len(token) >= _SHORTEST_SECRET else reason
+    return without_secrets(reason) if isinstance(reason, str) else None  # the server may quote the request
 
 
 READ_ERRORS = ReadErrors((AdminError, httpx.RequestError, UserError), outcome_of, detail_of)

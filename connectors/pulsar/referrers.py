@@ -7,7 +7,7 @@ Only the settings can exclude a path, by its name; the inventory then lists it.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 from connectors.pulsar.metadata import (
     MANAGED_LEDGERS,
@@ -116,15 +116,13 @@ def _merge(into: _Tally, more: _Tally) -> None:
     into.samples = [*into.samples, *more.samples][:SAMPLES]
 
 
-class Helpers(Protocol):
-    """Reads topics in other processes, see `topic_readers.TopicReaders`."""
-
-    def read(self, pieces: Iterable[list[str]], left_seconds: Callable[[], float]) -> Iterator[Inventory]:
-        """Yield the inventory of each piece, in order. Raises UnreadError."""
-        ...
+ReadElsewhere = Callable[[Iterable[list[str]], Callable[[], float]], Iterator[Inventory]]
+"""Reads topics in other processes, see `topic_readers.TopicReaders.read`."""
 
 
-def read_references(reader: Reader, leave_out: Collection[str] = (), helpers: Helpers | None = None) -> Inventory:
+def read_references(
+    reader: Reader, leave_out: Collection[str] = (), read_elsewhere: ReadElsewhere | None = None
+) -> Inventory:
     """Read all references to ledgers.
 
     It costs one request for each schema and namespace, two for each topic and one for each cursor. Nodes that disappear
@@ -133,7 +131,7 @@ def read_references(reader: Reader, leave_out: Collection[str] = (), helpers: He
     Raises:
         UnreadError: a znode cannot be read, so there is no inventory.
     """
-    return _Walk(reader, leave_out, helpers).read()
+    return _Walk(reader, leave_out, read_elsewhere).read()
 
 
 def read_topics(reader: Reader, topics: list[str], leave_out: Collection[str]) -> Inventory:
@@ -142,10 +140,10 @@ def read_topics(reader: Reader, topics: list[str], leave_out: Collection[str]) -
 
 
 class _Walk:
-    def __init__(self, reader: Reader, leave_out: Collection[str], helpers: Helpers | None = None) -> None:
+    def __init__(self, reader: Reader, leave_out: Collection[str], read_elsewhere: ReadElsewhere | None = None) -> None:
         self._reader = reader
         self._leave_out = frozenset(leave_out)
-        self._helpers = helpers
+        self._read_elsewhere = read_elsewhere
         self._found = Inventory()
 
     def read(self) -> Inventory:
@@ -176,8 +174,8 @@ class _Walk:
         topics = self._children(self._domains())
         first = list(islice(topics, SHARED_FROM))
         left = chain(first, topics)
-        if self._helpers is not None and len(first) == SHARED_FROM:
-            for found in self._helpers.read(_pieces(left, _TOPICS_A_PIECE), self._reader.left_seconds):
+        if self._read_elsewhere is not None and len(first) == SHARED_FROM:
+            for found in self._read_elsewhere(_pieces(left, _TOPICS_A_PIECE), self._reader.left_seconds):
                 self._found.add(found)
         else:
             for some in _pieces(left, _TOPICS_AT_ONCE):

@@ -112,8 +112,8 @@ class ClusterReader:
     def _read_references(self) -> Inventory:
         reader = self._sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
         reader.read(reader.client.sync_async, "/")
-        helpers = TopicReaders(self._sessions.brokers.connection, self._sessions.leave_out)
-        found = read_references(reader, self._sessions.leave_out, helpers)
+        topic_readers = TopicReaders(self._sessions.brokers.connection, self._sessions.leave_out)
+        found = read_references(reader, self._sessions.leave_out, topic_readers.read)
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         return found

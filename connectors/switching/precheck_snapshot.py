@@ -89,8 +89,8 @@ class _SnapshotReader:
         rules: PrecheckRules,
     ) -> SnapshotResult:
         references_ms = _now_ms()
-        helpers = TopicReaders(brokers.connection, self._leave_out)
-        inventory = self._try_read(brokers, lambda reader: read_references(reader, self._leave_out, helpers))
+        topic_readers = TopicReaders(brokers.connection, self._leave_out)
+        inventory = self._try_read(brokers, lambda reader: read_references(reader, self._leave_out, topic_readers.read))
         source_seen, target_seen = self._read_cluster(source), self._read_cluster(target)
         known = inventory or Inventory()
         self._problems += known.problems

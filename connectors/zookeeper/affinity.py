@@ -20,16 +20,14 @@ CLUSTERS = "/admin/clusters"
 ISOLATION_POLICIES = "namespaceIsolationPolicies"
 
 
-def _split_groups(value: object) -> object:
-    """Split a comma-separated text, without empty entries and repetitions.
+def split_groups(value: object) -> Any:
+    """Split a comma-separated text, without empty entries and repetitions; anything else but None stays as it is.
 
     Blanks are part of a name, as for brokers: in `a, b` they see the group ` b`, which does not exist and must show.
     """
-    if value is None:
-        return ()
-    if not isinstance(value, str):
-        return value
-    return tuple(dict.fromkeys(group for group in value.split(",") if group))
+    if value is None or isinstance(value, str):
+        return tuple(dict.fromkeys(group for group in (value or "").split(",") if group))
+    return value
 
 
 def _parse_number(value: object) -> object:
@@ -38,7 +36,7 @@ def _parse_number(value: object) -> object:
     return value
 
 
-_Groups = Annotated[tuple[str, ...], BeforeValidator(_split_groups)]
+_Groups = Annotated[tuple[str, ...], BeforeValidator(split_groups)]
 # Pulsar writes 0 if its brokers' default applies.
 _Count = Annotated[
     int | None,
@@ -153,7 +151,7 @@ class AffinityTree:
         persistences = self._persistences.refresh(reader, [f"{POLICIES}/{name}" for name in names])
         self._persistences.keep_only(persistences)
         namespaces = {
-            name: _namespace(affinity, persistences.get(f"{POLICIES}/{name}"))
+            name: namespace_affinity(affinity, node.value if (node := persistences.get(f"{POLICIES}/{name}")) else None)
             for name, affinity in sorted(isolated.items())
             if affinity is not None
         }
@@ -211,16 +209,9 @@ def _children(reader: Reader, paths: Iterable[str]) -> list[str]:
     return [f"{path}/{name}" for path, names in answers for name in names or ()]
 
 
-def _namespace(affinity: AffinityDocument, policies: ParsedNode[PersistenceDocument] | None) -> NamespaceAffinity:
-    persistence = (policies.value if policies is not None else None) or PersistenceDocument()
-    return NamespaceAffinity(
-        primary=affinity.primary,
-        secondary=affinity.secondary,
-        strict=affinity.strict,
-        ensemble_size=persistence.ensemble_size,
-        write_quorum=persistence.write_quorum,
-        ack_quorum=persistence.ack_quorum,
-    )
+def namespace_affinity(affinity: AffinityDocument, persistence: PersistenceDocument | None) -> NamespaceAffinity:
+    """Return a namespace's part of the reading."""
+    return NamespaceAffinity(**affinity.model_dump(), **(persistence or PersistenceDocument()).model_dump())
 
 
 def _problems(nodes: Mapping[str, ParsedNode[AffinityDocument] | ParsedNode[PersistenceDocument]]) -> str | None:

@@ -62,7 +62,7 @@ def test_several_processes_find_what_one_finds(connection: ZooKeeperConnection) 
     left_out = [f"{TOPICS}/topic-7", f"{TOPICS}/topic-8/s1"]
     with reader_of(connection) as reader:
         alone, asked = read_references(reader, left_out), reader.requests
-        shared = read_references(reader, left_out, TopicReaders(connection, left_out, 2))
+        shared = read_references(reader, left_out, TopicReaders(connection, left_out, 2).read)
     assert sorted_references(shared) == sorted_references(alone)
     assert len(shared.references) == 17
     assert sorted(shared.problems) == sorted(alone.problems)
@@ -77,7 +77,7 @@ def test_several_processes_find_what_one_finds(connection: ZooKeeperConnection) 
 def test_what_one_cannot_read_is_unread(connection: ZooKeeperConnection) -> None:
     nowhere = ZooKeeperConnection(servers="127.0.0.1:1", timeout="1s")
     with reader_of(connection) as reader, pytest.raises(UnreadError) as raised:
-        read_references(reader, (), TopicReaders(nowhere, (), 2))
+        read_references(reader, (), TopicReaders(nowhere, (), 2).read)
     assert outcome_of(raised.value) in (Outcome.UNREACHABLE, Outcome.TIMEOUT)
     assert "127.0.0.1:1" in str(raised.value.cause)
     assert helpers_running() == 0
@@ -86,5 +86,5 @@ def test_what_one_cannot_read_is_unread(connection: ZooKeeperConnection) -> None
 def test_one_that_dies_ends_the_reading(connection: ZooKeeperConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.pulsar.topic_readers._MODULE", "no.such.module")
     with reader_of(connection) as reader, pytest.raises(UnreadError, match="topics"):
-        read_references(reader, (), TopicReaders(connection, (), 2))
+        read_references(reader, (), TopicReaders(connection, (), 2).read)
     eventually("all have ended", lambda: helpers_running() == 0 or None)
