@@ -46,6 +46,9 @@ def emit_heartbeat(
     """Make the heartbeat for the next minutes; it names the pause or maintenance window `quiet`, if one is open."""
     sequence = next_sequence(before.sequence, now_ms, is_first=before.sequence == 0)
     now, subject = from_millis(now_ms), f"{issuer.policy}/{issuer.cluster}"
+    paused: dict[str, Any] = {}
+    if quiet is not None and quiet.actor is not None:
+        paused = {"paused_by": quiet.actor, "pause_reason": quiet.reason, "pause_keeps": quiet.keeps}
     heartbeat = Standing(
         **issuer.header(subject, sequence, now, about=("standing",)),
         verdict=StandingVerdict.STANDS,
@@ -57,11 +60,7 @@ def emit_heartbeat(
         ),
         valid_until=now + VALIDITY,
         quiet_until=None if quiet is None else from_millis(quiet.until_ms),
-        **({} if quiet is None or quiet.actor is None else _describe_pause(quiet)),
+        **paused,
     )
     after = LastHeartbeat(now_ms, sequence, None if quiet is None else quiet.until_ms, quiet)
     return after, Output(Standing.topic, heartbeat.record_key(), decision_event(heartbeat))
-
-
-def _describe_pause(pause: Quiet) -> dict[str, Any]:
-    return {"paused_by": pause.actor, "pause_reason": pause.reason, "pause_keeps": pause.keeps}

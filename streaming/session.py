@@ -136,7 +136,9 @@ def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
     conf = SparkConf(_jvm=gateway.jvm)  # with all properties of the JVM, also the launcher's
     given = {**dict(conf.getAll()), **settings.spark}
     master = _master(settings, given)
-    os.environ["PYSPARK_PYTHON"] = _python(master, given)
+    # The workers' Python is ours, or on other machines the configured one.
+    configured = None if is_local(master) else given.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = configured or sys.executable
     conf.setAll([*settings.spark.items(), *session_properties(settings, master, given, scratch).items()]).setMaster(
         master
     )
@@ -226,7 +228,8 @@ def is_alive(session: SparkSession) -> bool:
 def _inherited_environment(folder: Path) -> Iterator[None]:
     """Set the environment that the JVM and its Python workers inherit: temporary files here, and no settings."""
     mine = {"TMPDIR": str(folder), "SPARK_LAUNCHER_OPTS": NO_PERF_DATA}
-    if sys.getfilesystemencoding() == "utf-8" and not _UTF8.search(os.environ.get("LC_ALL") or _locale()):
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
+    if sys.getfilesystemencoding() == "utf-8" and not _UTF8.search(locale):
         mine["LC_ALL"] = "C.UTF-8"  # Java would not find files with names beyond ASCII
     settings = os.environ.keys() - without_settings(os.environ).keys()
     before, tempdir = {name: os.environ.get(name) for name in (*mine, *settings)}, tempfile.tempdir
@@ -240,10 +243,6 @@ def _inherited_environment(folder: Path) -> Iterator[None]:
         tempfile.tempdir = tempdir
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-def _locale() -> str:
-    return os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
 
 
 def require_startable(settings: StreamSettings) -> None:
@@ -287,9 +286,3 @@ def _require_connector(session: SparkSession) -> None:
             "spark-submit was given no jars of the Kafka connector: take the line that `headgate decide "
             "--print-submit` prints"
         )
-
-
-def _python(master: str, given: Mapping[str, str]) -> str:
-    """The workers' Python: ours, or on other machines the configured one."""
-    ours = sys.executable
-    return ours if is_local(master) else given.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or ours

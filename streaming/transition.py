@@ -83,7 +83,8 @@ def reconcile(
     after = previous
     decisions: tuple[Decision, ...] = ()
     is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
-    if observed or is_due or _has_quiet_changed(host, key, previous, quiet):
+    has_quiet_changed = previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet
+    if observed or is_due or has_quiet_changed:
         stepped_before = before if previous.has_stepped else None
         why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
         result, refused = step_apart(
@@ -126,11 +127,6 @@ def _watches(policy: str, prefix: str, order: Order) -> bool:
     """Whether a policy has got a reading of its own, or takes none of others."""
     own = {f"{prefix}.{topic}" for topic in POLICIES[policy].observed}
     return not POLICIES[policy].shares or any(position.topic in own for position in order.positions())
-
-
-def _has_quiet_changed(host: PolicyHost, key: tuple[str, str], previous: KeyState, quiet: Quiet | None) -> bool:
-    """Whether a pause or a maintenance window has begun, changed or ended since the last step."""
-    return previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet
 
 
 def _quiet(host: PolicyHost, key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> Quiet | None:

@@ -21,10 +21,6 @@ from policies.decisions import Alert, Decision, Standing
 from policies.registry import REPORTS
 
 
-def _ignore(decision: Decision, caught_up: bool) -> None:
-    """The default callback: there is no terminal."""
-
-
 class Exporting(NamedTuple):
     """The exporter's components, and the status page that its HTTP server shows."""
 
@@ -36,7 +32,7 @@ def exporting(
     settings: Settings,
     registry: CollectorRegistry,
     publisher: Publisher | None,
-    on_decision: Callable[[Decision, bool], None] = _ignore,
+    on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
 ) -> Exporting:
     """Make the components of the exporter: metrics, the status page, and the canary if the settings have it.
 

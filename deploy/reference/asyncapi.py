@@ -85,14 +85,12 @@ def _topic_binding(planned: TopicPlan) -> dict[str, Any]:
     return {
         "partitions": planned.partitions,
         "topicConfiguration": {
-            name: _config(name, planned.config[name]) for name in _CONFIGS if name in planned.config
+            name: [planned.config[name]] if name in _LISTS else int(planned.config[name])
+            for name in _CONFIGS
+            if name in planned.config
         },
         "bindingVersion": _BINDING,
     }
-
-
-def _config(name: str, value: str) -> Any:
-    return [value] if name in _LISTS else int(value)
 
 
 def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -126,11 +124,10 @@ def _message(kind: EventKind, example: Example) -> dict[str, Any]:
         "headers": {"type": "object", "properties": {"content-type": {"const": CONTENT_TYPE}}},
         "payload": {"$ref": f"./schemas/{kind.schema_file}"},
         "bindings": {
-            "kafka": {"key": {"type": "string", "description": _sentence(kind.key)}, "bindingVersion": _BINDING}
+            "kafka": {
+                "key": {"type": "string", "description": f"{kind.key[:1].upper()}{kind.key[1:]}."},
+                "bindingVersion": _BINDING,
+            }
         },
         "examples": [{"payload": example.event}],
     }
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

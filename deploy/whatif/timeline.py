@@ -110,11 +110,6 @@ def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
     return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
 
 
-def _show_length(length: timedelta) -> str:
-    """Format a length for people."""
-    return human_seconds(length.total_seconds())
-
-
 def label_of(decision: Decision) -> str:
     """Describe a decision in a few words."""
     if isinstance(decision, Alert):
@@ -158,7 +153,7 @@ def timeline_view(found: Sequence[Lane]) -> RenderableType:
 def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
     head = Text(f"{lane.cluster} · {lane.policy} · {lane.about}", style="bold")
     if is_compared:
-        head.append(f"   differs for {_show_length(lane.differs)}", style="bold yellow")
+        head.append(f"   differs for {human_seconds(lane.differs.total_seconds())}", style="bold yellow")
     yield head
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in ("from", "for", "what"):
@@ -168,6 +163,6 @@ def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
         if not is_compared:
             what.stylize(_STYLES[min(3, round(3 * span.level))])
             what.append(f"  {escape(span.sentence)}", "dim")
-        table.add_row(f"  {span.start:%Y-%m-%d %H:%M:%S} UTC", _show_length(span.length), what)
+        table.add_row(f"  {span.start:%Y-%m-%d %H:%M:%S} UTC", human_seconds(span.length.total_seconds()), what)
     yield table
     yield ""
