@@ -6,6 +6,7 @@ from shlex import quote
 
 from connectors.collection.probe import ProbeResult
 from connectors.kafka.cluster_client import ClusterClient
+from connectors.kafka.cordons import CORDONED_KEY
 from connectors.kafka.log_dirs import WatchedKafka, log_dirs_reading
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.quotas import FAILURES
@@ -14,8 +15,6 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.state import name_volume
 from policies.units import counted
-
-CONFIG_KEY = "cordoned.log.dirs"
 
 
 def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) -> ProbeResult:
@@ -52,7 +51,7 @@ def judge_cordons(servers: str, readings: Mapping[int, LogDirs], limit: Limit | 
         wanted = ",".join(sorted({*cordoned, *(log_dir for number, log_dir in open_ if number == broker)}))
         remedies.append(
             f"kafka-configs.sh --bootstrap-server {servers} --alter --entity-type brokers --entity-name {broker} "
-            f"--add-config {quote(f'{CONFIG_KEY}=[{wanted}]')} (Kafka 4.3 or newer)"
+            f"--add-config {quote(f'{CORDONED_KEY}=[{wanted}]')} (Kafka 4.3 or newer)"
         )
     more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
     return ProbeResult(

@@ -9,26 +9,13 @@ from msgspec import Struct
 
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey, PlacedNamespaces
-from policies.free_space.volumes import NEVER, Freshness, VolumeState, judge_freshness
+from policies.free_space.verdicts import VolumeFacts, find_facts
+from policies.free_space.volumes import NEVER, Freshness, judge_freshness
 
 ALL_BOOKIES = "default"
 """The name of the group of all bookies."""
 ALL_BOOKIES_BESIDE_DEFAULT = "*"
 """Its name where the cluster has a group of bookies with the usual one."""
-
-
-class DirFacts(Struct, frozen=True, gc=False):
-    """One dir at one moment. A struct and not a dataclass, because a large cluster has thousands."""
-
-    key: DirKey
-    state: VolumeState
-    freshness: Freshness
-    departed_ms: int | None
-    """When its bookie no longer reported it; None while it is there."""
-    full_ms: float | None
-    """When it is full at its present rate; None if that is not known."""
-    overdue_ms: int | None
-    """From when on a dir that was never readable counts as the fallback; None if it was read."""
 
 
 class BookieFacts(Struct, frozen=True, gc=False):
@@ -38,7 +25,7 @@ class BookieFacts(Struct, frozen=True, gc=False):
     freshness: Freshness
     is_unread: bool
     """Whether it has been known for `validity` without a good reading."""
-    dirs: tuple[DirFacts, ...]
+    dirs: tuple[VolumeFacts[DirKey], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +55,11 @@ def facts(bookie: BookieDiskState, now_ms: int, validity_ms: int) -> BookieFacts
     if bookie.read_ms != NEVER:
         freshness = judge_freshness(bookie.read_ms, None, now_ms, validity_ms)
     is_overdue = max(bookie.read_ms, bookie.seen_ms) + validity_ms <= now_ms
-    dirs = tuple(_find_dir_facts(bookie.bookie, volume, now_ms, validity_ms) for volume in bookie.dirs)
-    return BookieFacts(bookie, freshness, freshness is not Freshness.FRESH and is_overdue, dirs)
-
-
-def _find_dir_facts(bookie: str, volume: VolumeState, now_ms: int, validity_ms: int) -> DirFacts:
-    freshness = Freshness.NEVER_READ
-    if volume.read_ms != NEVER:
-        freshness = judge_freshness(volume.read_ms, volume.missing_ms, now_ms, validity_ms)
-    rate, full_ms = volume.fill_bytes_per_second, None
-    if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
-        full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate
-    overdue_ms = volume.seen_ms + validity_ms if volume.read_ms == NEVER else None
-    return DirFacts((bookie, volume.log_dir), volume, freshness, volume.missing_ms, full_ms, overdue_ms)
+    dirs = (
+        find_facts((bookie.bookie, d.log_dir), bookie.read_id, d, d.missing_ms, bookie.seen_ms, now_ms, validity_ms)
+        for d in bookie.dirs
+    )
+    return BookieFacts(bookie, freshness, freshness is not Freshness.FRESH and is_overdue, tuple(dirs))
 
 
 def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> tuple[PlacementGroup, ...]:

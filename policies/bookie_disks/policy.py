@@ -10,7 +10,7 @@ from weakref import ref
 from msgspec.structs import replace
 
 from policies.alerts import Sender, review
-from policies.bookie_disks.alerts import DiskAlertContext, find_conditions
+from policies.bookie_disks.alerts import NAMES, find_conditions
 from policies.bookie_disks.bounds import keep_groups_within_bounds, keep_within_bounds
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.effect import find_effect_conditions, follow_dirs
@@ -22,6 +22,7 @@ from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
 from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDisksState, GroupState, encode_state
+from policies.free_space.alerts import SpaceAlertContext
 from policies.free_space.effect import follow_actuator
 from policies.free_space.repeats import repeat_schedule
 from policies.observations import Observation
@@ -79,7 +80,7 @@ class BookieDisksPolicy:
         named = {each.group.name for each in verdicts}
         ended = [emit_end(group, now, self._sender.issuer) for group in before.groups if group.name not in named]
         forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
-        context = DiskAlertContext(self._cluster, now_ms, settings, before.alerts.keys())
+        context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, before.alerts.keys())
         growths = [follow_dirs(each, groups.get(each.group.name), publishing) for each in verdicts]
         of_effect = find_effect_conditions(self._cluster, zip(verdicts, growths, strict=True), publishing)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)

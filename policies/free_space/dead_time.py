@@ -2,10 +2,8 @@
 
 from typing import NamedTuple
 
-from policies.free_space.limits import LimitHit, assess
 from policies.free_space.settings import FreeSpaceSettings
-from policies.free_space.volumes import Freshness, VolumeState
-from policies.units import millis_of
+from policies.free_space.volumes import VolumeState
 
 _BATCH_SECONDS = 1.0
 """From a reading to the limits that it causes."""
@@ -42,35 +40,3 @@ def project(
     interval_seconds = min((interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
     seconds = interval_seconds + _BATCH_SECONDS + settings.stop_time.total_seconds()
     return Projection(max(0, int(state.usable_bytes - state.fill_bytes_per_second * seconds)), seconds)
-
-
-class SpaceVerdict(NamedTuple):
-    """The factor that the free space of a volume allows."""
-
-    hit: LimitHit
-    factor: float
-    """At most the fallback for a stale volume."""
-    ahead: Projection | None
-    """The free space by which it was judged, if that is not what it has."""
-
-
-def judge_space(
-    state: VolumeState,
-    freshness: Freshness,
-    departed_ms: int | None,
-    full_ms: float | None,
-    interval_ms: int | None,
-    settings: FreeSpaceSettings,
-) -> SpaceVerdict:
-    """Judge a volume that was read by its free space. Silence never opens a gate that a reading closed.
-
-    A volume that left (`departed_ms`) while it was stale goes on counting as a stale one. The other arguments are those
-    of `project`.
-    """
-    ahead = project(state, full_ms, interval_ms, settings)
-    usable_bytes = ahead.usable_bytes if ahead else state.usable_bytes
-    hit, factor = assess(usable_bytes, state.total_bytes, settings.hard, settings.soft)
-    left_stale = departed_ms is not None and departed_ms >= state.read_ms + millis_of(settings.validity)
-    if freshness is Freshness.STALE or left_stale:
-        factor = min(settings.fallback, factor)
-    return SpaceVerdict(hit, factor, ahead)

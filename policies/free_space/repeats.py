@@ -19,8 +19,6 @@ _MISLEADING = 2
 """A published time to full that is wrong by more than this factor is replaced."""
 _INSTANT_MS = 5000
 """A shorter time makes no difference."""
-_STILL_SOON = 1.25
-"""The alert of a volume that is full soon ends when it has a quarter more time than the setting."""
 
 
 def repeat_schedule(settings: FreeSpaceSettings) -> RepeatSchedule:
@@ -39,12 +37,6 @@ def is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, se
     if published is None or left is None or not (was_soon and is_soon):
         return was_soon != is_soon
     return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
-
-
-def is_full_soon(seconds: float, settings: FreeSpaceSettings, *, is_firing: bool) -> bool:
-    """Return whether a volume that is full in some seconds is an alert; one that fires ends by a margin only."""
-    margin = _STILL_SOON if is_firing else 1.0
-    return seconds < settings.time_to_full_alert.total_seconds() * margin
 
 
 class LastPublished(Struct, Generic[Key], array_like=True, frozen=True):

@@ -10,9 +10,10 @@ from policies.comparison import Comparison, Relation
 from policies.decisions import Otherwise
 from policies.free_space.gate import FactorVerdict, earliest_rise_ms, lowering, raising
 from policies.free_space.limits import factor_line
+from policies.free_space.verdicts import hold_ends_ms
 from policies.free_space.volumes import Freshness
 from policies.throttle.judge.cluster import ClusterVerdict
-from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms
+from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import name_volume
 from policies.units import format_duration, format_instant, from_millis, human_bytes

@@ -5,25 +5,9 @@ This is the only place where readings of log dirs and of the membership meet. No
 
 from msgspec import Struct
 
+from policies.free_space.verdicts import VolumeFacts, find_facts
 from policies.free_space.volumes import NEVER, Freshness, VolumeState, judge_freshness
 from policies.throttle.state import BrokerState, VolumeKey
-
-
-class VolumeFacts(Struct, frozen=True, gc=False):
-    """One volume at one moment. A struct and not a dataclass, because a large cluster has thousands."""
-
-    key: VolumeKey
-    read_id: str
-    """The id of its broker's last good reading; empty if there is none."""
-    state: VolumeState
-    freshness: Freshness
-    departed_ms: int | None
-    """When its broker left or no longer reported it; None while it is there."""
-    full_ms: float | None
-    """When it is full at its present rate. None if it does not fill, if its trend is not reliable, or if the last
-    reading is not fresh."""
-    overdue_ms: int | None
-    """If it was never read: from when it counts as the fallback, `validity` after it was first reported."""
 
 
 class BrokerFacts(Struct, frozen=True, gc=False):
@@ -33,7 +17,7 @@ class BrokerFacts(Struct, frozen=True, gc=False):
     freshness: Freshness
     is_unread: bool
     """Whether it has been a member for `validity` without a good reading."""
-    volumes: tuple[VolumeFacts, ...]
+    volumes: tuple[VolumeFacts[VolumeKey], ...]
     """Sorted by log dir."""
 
 
@@ -51,27 +35,17 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
     return BrokerFacts(broker, freshness, freshness is Freshness.STALE and is_overdue, tuple(volumes))
 
 
-def stand_in(broker: BrokerState, validity_ms: int) -> VolumeFacts | None:
+def stand_in(broker: BrokerState, now_ms: int, validity_ms: int) -> VolumeFacts[VolumeKey] | None:
     """Return a volume without a name for a member that was never read: its log dirs are not known. None for others."""
     if broker.read_ms != NEVER or broker.left_ms is not None:
         return None
-    return _make_never_read(broker, VolumeState("", -1, -1, NEVER), None, broker.seen_ms + validity_ms)
+    return _find_volume_facts(broker, VolumeState("", -1, -1, NEVER), now_ms, validity_ms)
 
 
-def _find_volume_facts(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> VolumeFacts:
-    departed_ms = volume.missing_ms if broker.left_ms is None else broker.left_ms
-    if broker.left_ms is not None and volume.missing_ms is not None:
-        departed_ms = min(broker.left_ms, volume.missing_ms)
-    if volume.read_ms == NEVER:
-        overdue_ms = max(volume.seen_ms, broker.seen_ms) + validity_ms
-        return _make_never_read(broker, volume, departed_ms, overdue_ms)
-    freshness = judge_freshness(volume.read_ms, departed_ms, now_ms, validity_ms)
-    rate, full_ms = volume.fill_bytes_per_second, None
-    if freshness is Freshness.FRESH and rate is not None and volume.fill_confidence is not None:
-        full_ms = volume.read_ms + 1000 * volume.usable_bytes / rate
-    return VolumeFacts((broker.broker, volume.log_dir), broker.read_id, volume, freshness, departed_ms, full_ms, None)
-
-
-def _make_never_read(broker: BrokerState, volume: VolumeState, departed_ms: int | None, overdue_ms: int) -> VolumeFacts:
-    key, read_id = (broker.broker, volume.log_dir), broker.read_id or broker.tried_id
-    return VolumeFacts(key, read_id, volume, Freshness.NEVER_READ, departed_ms, None, overdue_ms)
+def _find_volume_facts(
+    broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int
+) -> VolumeFacts[VolumeKey]:
+    departed_ms = min((ms for ms in (broker.left_ms, volume.missing_ms) if ms is not None), default=None)
+    read_id = broker.read_id if volume.read_ms != NEVER else broker.read_id or broker.tried_id
+    key = (broker.broker, volume.log_dir)
+    return find_facts(key, read_id, volume, departed_ms, broker.seen_ms, now_ms, validity_ms)

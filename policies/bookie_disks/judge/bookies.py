@@ -11,11 +11,11 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
-from policies.bookie_disks.facts import BookieFacts, DirFacts, facts
+from policies.bookie_disks.facts import BookieFacts, facts
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey, ForgottenDir
-from policies.free_space.dead_time import Projection, judge_space
 from policies.free_space.limits import LimitHit
+from policies.free_space.verdicts import SpaceVerdict, find_expiries, hold_ends_ms, judge_volume
 from policies.free_space.volumes import Freshness
 from policies.units import millis_of
 
@@ -23,19 +23,8 @@ _NEVER_FULL_MS = float("inf")
 _NONE: frozenset[DirKey] = frozenset()
 
 
-class DirVerdict(DirFacts, frozen=True, gc=False):
+class DirVerdict(SpaceVerdict[DirKey], frozen=True, gc=False):
     """A dir that counts, and the factor that it allows."""
-
-    hit: LimitHit
-    factor: float
-    """At most the fallback for a stale dir; the fallback for one that was never readable."""
-    ahead: Projection | None = None
-    """The free space by which it was judged, if that is not what it has."""
-
-    @property
-    def judged_bytes(self) -> int:
-        """The free space by which it was judged."""
-        return self.ahead.usable_bytes if self.ahead else self.state.usable_bytes
 
     @property
     def tightness(self) -> tuple[float, float, DirKey]:
@@ -122,11 +111,6 @@ def judge_bookies(
     return verdicts
 
 
-def hold_ends_ms(departed_ms: int, settings: BookieDisksSettings) -> int:
-    """Return until when a departed dir counts, if it limited its bookie."""
-    return departed_ms + millis_of(settings.departed_hold)
-
-
 def update_forgotten(
     before: Iterable[ForgottenDir], bookies: Mapping[str, BookieVerdict], settings: BookieDisksSettings, now_ms: int
 ) -> tuple[ForgottenDir, ...]:
@@ -141,13 +125,9 @@ def _judge(
     state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
 ) -> BookieVerdict:
     bookie = facts(state, now_ms, millis_of(settings.validity))
-    dirs = [
-        verdict
-        for each in bookie.dirs
-        if (verdict := _judge_dir(each, state.interval_ms, settings, now_ms)) is not None
-    ]
+    judged = (judge_volume(DirVerdict, each, state.interval_ms, now_ms, settings) for each in bookie.dirs)
     # A departed dir counts for a while, if it limited its bookie.
-    dirs = [d for d in dirs if d.departed_ms is None or d.factor < 1.0 or d.key in stopped_by]
+    dirs = [d for d in judged if d is not None and (d.departed_ms is None or d.factor < 1.0 or d.key in stopped_by)]
     ended = {d.key for d in dirs if d.departed_ms is not None and now_ms >= hold_ends_ms(d.departed_ms, settings)}
     dirs = [d for d in dirs if d.key not in ended]
     forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
@@ -171,7 +151,7 @@ def _judge(
         tightest=tightest,
         factor=factor,
         is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
-        is_clear=takes_data and not any(_is_within_margin(d, settings) for d in dirs),
+        is_clear=takes_data and not any(d.is_within_margin(settings) for d in dirs),
         is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
         is_calm=takes_data
         and not bookie.is_unread
@@ -186,21 +166,8 @@ def _judge(
             -(tightest.tightness[1] if tightest else 0.0),
             state.bookie,
         ),
-        next_ms=min((ms for ms in _find_expiries(bookie, dirs, settings) if ms > now_ms), default=None),
+        next_ms=min((ms for ms in _list_expiries(bookie, dirs, settings) if ms > now_ms), default=None),
     )
-
-
-def _judge_dir(
-    each: DirFacts, interval_ms: int | None, settings: BookieDisksSettings, now_ms: int
-) -> DirVerdict | None:
-    state = each.state
-    if each.overdue_ms is not None:
-        # Never read is not absent: a disk that failed before the start may be full.
-        is_counting = each.departed_ms is None and now_ms >= each.overdue_ms
-        known = (each.key, state, each.freshness, None, None, each.overdue_ms)
-        return DirVerdict(*known, LimitHit.NONE, settings.fallback) if is_counting else None
-    space = judge_space(state, each.freshness, each.departed_ms, each.full_ms, interval_ms, settings)
-    return DirVerdict(each.key, state, each.freshness, each.departed_ms, each.full_ms, None, *space)
 
 
 def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
@@ -214,22 +181,9 @@ def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisks
     return is_suspended or any(limit.reached(usable, total, margin=settings.recovery_margin) for limit in limits)
 
 
-def _is_within_margin(verdict: DirVerdict, settings: BookieDisksSettings) -> bool:
-    if settings.hard is None or verdict.freshness is Freshness.NEVER_READ:
-        return False
-    return settings.hard.reached(verdict.judged_bytes, verdict.state.total_bytes, margin=settings.recovery_margin)
-
-
-def _find_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
-    """Find each instant at which time alone changes the verdict on a bookie; some may have passed."""
+def _list_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
+    """List each instant at which time alone changes the verdict on a bookie; some may have passed."""
     validity_ms = millis_of(settings.validity)
     yield bookie.state.read_ms + validity_ms
     yield bookie.state.seen_ms + validity_ms
-    yield from (each.overdue_ms for each in bookie.dirs if each.overdue_ms is not None)
-    for each in dirs:
-        if each.departed_ms is not None:
-            yield hold_ends_ms(each.departed_ms, settings)
-        elif each.freshness is Freshness.FRESH:
-            yield each.state.read_ms + validity_ms
-        if each.full_ms is not None:
-            yield int(each.full_ms) - millis_of(settings.time_to_full_alert) + 1
+    yield from find_expiries(bookie.dirs, dirs, settings)

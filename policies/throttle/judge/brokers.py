@@ -18,11 +18,13 @@ from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from policies.alerts import Condition
+from policies.free_space.alerts import AlertKey
+from policies.free_space.verdicts import find_expiries
 from policies.free_space.volumes import Freshness
 from policies.throttle.alert_kinds import FILLS_SOON
-from policies.throttle.alerts import AlertKey, find_broker_conditions
+from policies.throttle.alerts import find_broker_conditions
 from policies.throttle.facts import BrokerFacts, facts
-from policies.throttle.judge.volumes import VolumeVerdict, hold_ends_ms, judge_volumes
+from policies.throttle.judge.volumes import VolumeVerdict, judge_volumes
 from policies.throttle.readings import VolumeUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey
@@ -228,7 +230,7 @@ def _judge(
         soonest_full=min((v for v in counting if v.full_ms is not None), key=_order_filling, default=None),
         fullest=min(fresh, key=_order_by_share, default=None),
         nearest=min(fresh, key=partial(_order_by_room, settings), default=None),
-        next_ms=min((ms for ms in _find_expiries(broker, counting, settings) if ms > now_ms), default=None),
+        next_ms=min((ms for ms in _list_expiries(broker, counting, settings) if ms > now_ms), default=None),
         is_momentary=is_momentary,
     )
 
@@ -259,19 +261,12 @@ def _find_droppable(counting: Sequence[VolumeVerdict], count: int) -> set[Volume
     return {v.key for v in departed[:count]}
 
 
-def _find_expiries(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settings: ThrottleSettings) -> Iterator[int]:
-    """Find each instant at which time alone changes the verdict on a broker; some may have passed."""
-    validity_ms, soon_ms = millis_of(settings.validity), millis_of(settings.time_to_full_alert)
+def _list_expiries(broker: BrokerFacts, volumes: Iterable[VolumeVerdict], settings: ThrottleSettings) -> Iterator[int]:
+    """List each instant at which time alone changes the verdict on a broker; some may have passed."""
+    validity_ms = millis_of(settings.validity)
     # A reading ages from when it was read. The broker is missed from when it became a member, if that is later.
     yield broker.state.read_ms + validity_ms
     yield broker.state.seen_ms + validity_ms
     if broker.state.usage is not None:
         yield broker.state.usage.at_ms + validity_ms
-    yield from (volume.overdue_ms for volume in broker.volumes if volume.overdue_ms is not None)
-    for volume in volumes:
-        if volume.departed_ms is not None:
-            yield hold_ends_ms(volume.departed_ms, settings)
-        elif volume.freshness is Freshness.FRESH:
-            yield volume.state.read_ms + validity_ms
-        if volume.full_ms is not None:
-            yield int(volume.full_ms) - soon_ms + 1
+    yield from find_expiries(broker.volumes, volumes, settings)

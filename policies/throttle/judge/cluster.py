@@ -129,17 +129,11 @@ def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> Gat
     if before.last_published is not None:
         stopped_by = set(before.gate.stopped_by)
         counting = brokers.pick_volumes(stopped_by)
-        recovered = {key for key in stopped_by if not _is_within_margin(counting.get(key), settings)}
+        recovered = stopped_by - {v.key for v in counting.values() if v.is_within_margin(settings)}
         return move(before.gate, raw.factor, at_hard, recovered, brokers.now, settings)
     if raw.reason is ThrottleReason.INITIAL:
         return GateMove(Gate(raw.factor), FactorVerdict.INITIAL)
     return first_move(before.gate, raw.factor, at_hard, brokers.now)
-
-
-def _is_within_margin(volume: VolumeVerdict | None, settings: ThrottleSettings) -> bool:
-    if settings.hard is None or volume is None:
-        return False
-    return settings.hard.reached(volume.judged_bytes, volume.state.total_bytes, margin=settings.recovery_margin)
 
 
 def _update_forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]) -> tuple[ForgottenVolume, ...]:
