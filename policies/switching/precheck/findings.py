@@ -199,9 +199,9 @@ def least(ids: Set[int]) -> tuple[int, ...]:
 
 _REMEDIES = {
     FindingReason.FOREIGN_ID: (
-        "Take another target, or delete these ledgers from it if nobody needs them. For a target with other users set "
-        "`policies.switching.target_policy` to `shared`, and for kinds whose ids are taken "
-        "`policies.switching.strategies.<kind>` to `remap`."
+        "For a target with other users, or one that an earlier switch left, set `policies.switching.target_policy` to "
+        "`shared`, and for kinds whose ids are taken `policies.switching.strategies.<kind>` to `remap`. Or take "
+        "another target. Delete no ledger that an earlier switch kept: it may be the last copy."
     ),
     FindingReason.DELETED_ID: (
         "Set `policies.switching.strategies.<kind>` to `remap`, so that they get new ids: bookies may still hold "
