@@ -6,12 +6,13 @@ A policy keeps in its state the content, the number and the time of the last pub
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from policies.succession import LONGEST_VALIDITY, ends_at, next_sequence
 from policies.units import millis_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RepeatSchedule:
     """When a decision that does not change is repeated, and how long it is valid.
 
@@ -23,6 +24,10 @@ class RepeatSchedule:
     interval: timedelta
     valid_for: int
 
+    @cached_property
+    def _interval_ms(self) -> int:
+        return max(1, millis_of(min(self.interval, LONGEST_VALIDITY / self.valid_for)))
+
     def due_ms(self, published_ms: int, repeat_at_ms: int | None = None) -> int:
         """Return when a decision is due to be repeated.
 
@@ -30,7 +35,7 @@ class RepeatSchedule:
             published_ms: when it was published.
             repeat_at_ms: the due time by the settings of that time, if it was stored. Later settings never postpone it.
         """
-        due_ms = published_ms + max(1, millis_of(min(self.interval, LONGEST_VALIDITY / self.valid_for)))
+        due_ms = published_ms + self._interval_ms
         return due_ms if repeat_at_ms is None else min(due_ms, repeat_at_ms)
 
     def ends_at(self, now: datetime) -> datetime:

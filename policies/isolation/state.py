@@ -23,7 +23,7 @@ VANISHED = "vanished"
 """The outcome of a good reading from which most entries vanished, until a second reading confirms it."""
 
 
-class ReadingStatus(Struct, array_like=True, frozen=True):
+class ReadingStatus(Struct, array_like=True, frozen=True, gc=False):
     """The last good reading of one kind (`read_*`) and the last attempt at one (`tried_*`)."""
 
     read_ms: InstantMs = NEVER
@@ -42,7 +42,7 @@ class Presence(StrEnum):
     """Not registered, but it has a cookie or is in a group."""
 
 
-class BookieState(Struct, array_like=True, frozen=True):
+class BookieState(Struct, array_like=True, frozen=True, gc=False):
     """The last known state of one bookie."""
 
     bookie: str
@@ -72,7 +72,7 @@ class BookieState(Struct, array_like=True, frozen=True):
         return self.presence is Presence.WRITABLE and self.missing_ms is None
 
 
-class Cohort(Struct, array_like=True, frozen=True):
+class Cohort(Struct, array_like=True, frozen=True, gc=False):
     """Namespaces with the same affinity and persistence."""
 
     primary: tuple[str, ...]
@@ -87,7 +87,7 @@ class Cohort(Struct, array_like=True, frozen=True):
         return AffinityGroups(frozenset(self.primary), frozenset(self.secondary))
 
 
-class GivenPromise(Struct, array_like=True, frozen=True):
+class GivenPromise(Struct, array_like=True, frozen=True, gc=False):
     """The rules that an operator promised to a namespace by command."""
 
     namespace: str
@@ -223,7 +223,7 @@ _Affinity = tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None]
 _AFFINITY: msgspec.json.Decoder[tuple[str, _Affinity]] = msgspec.json.Decoder(tuple[str, _Affinity])
 
 
-class PublishedPlacements(Struct, array_like=True, frozen=True):
+class PublishedPlacements(Struct, array_like=True, frozen=True, gc=False):
     """Namespaces whose last published placements had equal content."""
 
     fingerprint: str
@@ -234,7 +234,7 @@ class PublishedPlacements(Struct, array_like=True, frozen=True):
     in states of older versions."""
 
 
-class QuarantineOrder(Struct, array_like=True, frozen=True):
+class QuarantineOrder(Struct, array_like=True, frozen=True, gc=False):
     """The quarantine decision in force on one bookie."""
 
     bookie: str

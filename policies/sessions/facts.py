@@ -142,7 +142,7 @@ class Facts:
         """How long a reading counts."""
         return millis_of(self.settings.validity)
 
-    @property
+    @cached_property
     def schedule(self) -> RepeatSchedule:
         """When a published decision lapses: if it still applies, it is published again then."""
         return RepeatSchedule(self.settings.validity, valid_for=1)
