@@ -3,8 +3,9 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,47 +82,65 @@ def run_demo(*, mounts: bool) -> int:
         UserError: Java, jars or space are missing, or a server does not start.
         DemoFailedError: the story did not reach its end.
     """
-    find_java()
-    shutdown, screen = Shutdown(), Screen(sentence_console(), SIZES)
+    screen = Screen(sentence_console(), SIZES)
     screen.step(f"headgate {VERSION}: a fill, a throttle, a stop and a recovery, on brokers of its own")
+    status = run_story(screen, partial(_run_story, mounts=mounts, screen=screen))
+    if status == 0:
+        screen.tell(NEXT)
+    return status
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a demo works with."""
+
+    folder: Path
+    jars_dir: Path
+    jars: tuple[Path, ...]
+    """Of the loop's Kafka."""
+    shutdown: Shutdown
+
+    def settings(self, **given: Any) -> Settings:
+        """Return settings of a loop whose data are here, and which nobody else needs to find."""
+        given |= {"data_dir": self.folder / "data", "jars_dir": self.jars_dir, "http": {"port": 0}, "canary": False}
+        return DemoSettings(**given)
+
+
+def run_story(terminal: Terminal, story: Callable[[Workplace], bool]) -> int:
+    """Run a story in a temporary folder and return the exit status; keep its log if it fails.
+
+    Args:
+        terminal: shows the progress.
+        story: runs until it ends or a signal comes; returns whether it has ended.
+    """
+    find_java()
+    shutdown = Shutdown()
     with temporary_folder() as folder, (folder / "demo.log").open("w") as log:
         set_up_logging(to=log)
         jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
-        jars, _ = fetch_jars(("kafka", "spark"), jars_dir, screen.step)
-        with small_volume(folder / "disk", SIZES.total, mounts=mounts) as volume:
-            _require_space(volume)
-            screen.step(describe_volume(volume))
-            with keep_log_of_failure(folder / "demo.log"):
-                is_over = _run_story(folder, jars_dir, jars, volume, screen, shutdown)
-    screen.step("stopped; only the fetched jars are left on this machine")
-    if is_over:
-        screen.tell(NEXT)
+        jars, _ = fetch_jars(("kafka", "spark"), jars_dir, terminal.step)
+        try:
+            is_over = story(Workplace(folder, jars_dir, jars, shutdown))
+        except DemoFailedError as error:
+            kept = Path(tempfile.gettempdir()) / "headgate-demo.log"
+            shutil.copyfile(log.name, kept)
+            raise DemoFailedError(f"{error} Its log: {kept}") from None
+    terminal.step("stopped; only the fetched jars are left on this machine")
     return 0 if is_over else shutdown.status or 1
 
 
-@contextmanager
-def keep_log_of_failure(log: Path) -> Iterator[None]:
-    """Keep the log of a story that fails, and name it in the error."""
-    try:
-        yield
-    except DemoFailedError as error:
-        kept = Path(tempfile.gettempdir()) / "headgate-demo.log"
-        shutil.copyfile(log, kept)
-        raise DemoFailedError(f"{error} Its log: {kept}") from None
-
-
-def _run_story(
-    folder: Path, jars_dir: Path, jars: tuple[Path, ...], volume: DemoVolume, screen: Screen, shutdown: Shutdown
-) -> bool:
+def _run_story(place: Workplace, *, mounts: bool, screen: Screen) -> bool:
     """Run servers and loop until the story ends or a signal comes; return whether the story has ended."""
     with ExitStack() as stack:
-        sessions = SparkSessions(DemoSettings(data_dir=folder / "data", jars_dir=jars_dir))
-        stack.callback(sessions.close)
-        servers = stack.enter_context(running_servers(folder, volume, jars))
+        volume = stack.enter_context(small_volume(place.folder / "disk", SIZES.total, mounts=mounts))
+        _require_space(volume)
+        screen.step(describe_volume(volume))
+        sessions = stack.enter_context(closing(SparkSessions(place.settings())))
+        servers = stack.enter_context(running_servers(place.folder, volume, place.jars))
         servers.create_topic()
         screen.step(f"a broker on that disk ready on {servers.watched.bootstrap_servers}")
         screen.step(f"a broker for Headgate's own topics ready on {servers.loop.bootstrap_servers}")
-        settings = _settings(folder, jars_dir, servers)
+        settings = _settings(place, servers)
         quota = QuotaFollower(servers.watched.bootstrap_servers)
         director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
 
@@ -129,7 +148,7 @@ def _run_story(
             return (_collector(settings, registry, publisher, volume), Component("quota follower", quota.run))
 
         follow = partial(AuditFollower, kind=QuotaApplication, on_sentence=screen.show_action)
-        return run_loop(settings, sessions, "throttle", director, screen, follow, watch, shutdown)
+        return run_loop(settings, sessions, "throttle", director, screen, follow, watch, place.shutdown)
 
 
 def run_loop(
@@ -175,7 +194,7 @@ def run_loop(
         return director.is_over
 
 
-def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
+def _settings(place: Workplace, servers: Servers) -> Settings:
     """The settings of a loop that watches the one broker and sets quotas, as a user would write them, but faster."""
     entity = {"client_id": "default", "base": SIZES.load}
     watched = {"bootstrap_servers": servers.watched.bootstrap_servers, "poll_interval": "500ms", "timeout": "500ms"}
@@ -184,16 +203,11 @@ def _settings(folder: Path, jars_dir: Path, servers: Servers) -> Settings:
         "hard": {"available_bytes_below": SIZES.hard},
         "min_hold": "5s",
     }
-    given: dict[str, Any] = {
-        "data_dir": folder / "data",
-        "jars_dir": jars_dir,
-        "kafka": {"bootstrap_servers": servers.loop.bootstrap_servers},
-        "clusters": {CLUSTER: {"kafka": watched, "quotas": {"entities": [entity]}}},
-        "policies": {"throttle": limits},
-        "http": {"port": 0},
-        "canary": False,
-    }
-    return DemoSettings(**given)
+    return place.settings(
+        kafka={"bootstrap_servers": servers.loop.bootstrap_servers},
+        clusters={CLUSTER: {"kafka": watched, "quotas": {"entities": [entity]}}},
+        policies={"throttle": limits},
+    )
 
 
 def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Component:

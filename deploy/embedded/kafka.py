@@ -1,6 +1,5 @@
 """A real Kafka cluster on loopback, in child processes: for `headgate up`, the demo and the tests."""
 
-import base64
 import fcntl
 import json
 import os
@@ -9,7 +8,6 @@ import shutil
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,10 +19,10 @@ from typing import IO, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from deploy.embedded.small_servers import LOOPBACK, write_properties
 from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, tail
 from policies.errors import UserError
 
-LOOPBACK = "127.0.0.1"
 CONTROLLER_ID = 1
 
 _LOGGING = Path(__file__).with_name("log4j2-broker.properties")
@@ -113,7 +111,7 @@ class _Identity:
         try:
             saved = json.loads(file.read_text())
         except FileNotFoundError:
-            return cls(_new_cluster_id())
+            return cls(secrets.token_urlsafe(16))  # Kafka's form: 16 bytes as 22 characters of URL-safe base64
         ports = {int(broker): port for broker, port in saved["broker_ports"].items()}
         return cls(saved["cluster_id"], saved["controller_port"], ports)
 
@@ -195,10 +193,12 @@ class EmbeddedKafka:
         deadline = time.monotonic() + timeout_seconds
         self._take_lock()
         try:
-            self._end_orphans()
+            # A killed instance may have left more brokers running than this one has.
+            for run_dir in (*self.data_dir.glob("broker-*/run"), *self.data_dir.glob("broker-*/format")):
+                end_orphan(run_dir)
             self._settle_identity()
             for broker in self.broker_ids:
-                self._write_properties(broker)
+                write_properties(self._properties_file(broker), self._properties(broker))
             self._format_new_brokers(deadline)
             for broker in self.broker_ids:
                 self._processes[broker] = self._launch(broker)
@@ -258,25 +258,20 @@ class EmbeddedKafka:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise UserError(self._in_use_message()) from None
-        _write_own_pid(lock)
+            holder = (self.data_dir / "lock").read_text().strip() or "unknown"
+            raise UserError(
+                f"the data folder {self.data_dir} is in use by process {holder}: stop that one, or choose another "
+                "folder."
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
         self._lock = lock
-
-    def _in_use_message(self) -> str:
-        holder = (self.data_dir / "lock").read_text().strip() or "unknown"
-        return (
-            f"the data folder {self.data_dir} is in use by process {holder}: stop that one, or choose another folder."
-        )
 
     def _release_lock(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def _end_orphans(self) -> None:
-        """End all brokers that a killed instance has left running, even if it had more of them than this one."""
-        for run_dir in (*self.data_dir.glob("broker-*/run"), *self.data_dir.glob("broker-*/format")):
-            end_orphan(run_dir)
 
     def _settle_identity(self) -> None:
         """Choose the cluster's id and free ports, and store them."""
@@ -295,12 +290,6 @@ class EmbeddedKafka:
         }
         self._identity = _Identity(known.cluster_id, controller_port, broker_ports)
         self._identity.write(file)
-
-    def _write_properties(self, broker: int) -> None:
-        directory = self._broker_dir(broker)
-        directory.mkdir(exist_ok=True)
-        lines = [f"{key}={_escape_property(str(value))}\n" for key, value in self._properties(broker).items()]
-        self._properties_file(broker).write_text("".join(lines), encoding="ascii")
 
     def _properties(self, broker: int) -> dict[str, str | int]:
         plaintext = f"PLAINTEXT://{LOOPBACK}:{self._identity.broker_ports[broker]}"
@@ -325,7 +314,8 @@ class EmbeddedKafka:
 
     def _format_new_brokers(self, deadline: float) -> None:
         """Create the metadata folders of new brokers in parallel, because each takes the start of a JVM."""
-        formats = {broker: self._launch_format(broker) for broker in self._new_brokers()}
+        new = [each for each in self.broker_ids if not (self._metadata_dir(each) / "meta.properties").exists()]
+        formats = {broker: self._launch_format(broker) for broker in new}
         try:
             for broker, process in formats.items():
                 if not process.wait(max(0.0, deadline - time.monotonic())) or process.exit_code != 0:
@@ -336,9 +326,6 @@ class EmbeddedKafka:
             for process in formats.values():
                 process.kill()
                 shutil.rmtree(process.run_dir, ignore_errors=True)
-
-    def _new_brokers(self) -> list[int]:
-        return [each for each in self.broker_ids if not (self._metadata_dir(each) / "meta.properties").exists()]
 
     def _launch_format(self, broker: int) -> JvmProcess:
         arguments = ("format", "--ignore-formatted", f"--cluster-id={self._identity.cluster_id}")
@@ -430,17 +417,6 @@ def _reason(lines: Sequence[str]) -> str:
     return lines[-1].strip() if lines else "it said nothing"
 
 
-def _write_own_pid(lock: IO[str]) -> None:
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-
-
-def _new_cluster_id() -> str:
-    """Return a random id in Kafka's form: 16 bytes as 22 URL-safe base64 characters."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
 def _choose_port(preferred: int, taken: set[int]) -> int:
     """Return the preferred port if it is free, else another free one; mark it as taken."""
     start = secrets.randbelow(_FREE_PORTS)
@@ -461,10 +437,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _escape_property(value: str) -> str:
-    """Escape a value for Java, which reads properties as Latin-1: a path may have backslashes and any letters."""
-    units = value.replace("\\", "\\\\").encode("utf-16-be")
-    codes = (int.from_bytes(units[n : n + 2], "big") for n in range(0, len(units), 2))
-    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

@@ -1,4 +1,4 @@
-"""Configuration of small servers of BookKeeper and Pulsar on loopback, for the demo and the tests."""
+"""Configuration of small servers on loopback, for `headgate up`, the demo and the tests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,8 +53,16 @@ def small_jvm(folder: Path, heap_mebibytes: int) -> tuple[str, ...]:
 def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> Path:
     """Write a Java properties file; return its path."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    lines = [f"{name}={_escape_property(str(value))}\n" for name, value in properties.items()]
+    file.write_text("".join(lines), encoding="ascii")
     return file
+
+
+def _escape_property(value: str) -> str:
+    """Escape a value for Java, which reads properties as Latin-1: a path may have backslashes and any letters."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[n : n + 2], "big") for n in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
 
 
 # One bookie among several on a small machine: little of everything, and no fsync, because only processes are killed.

@@ -179,12 +179,6 @@ def _read_manifest(manifest: Path) -> dict[str, dict[str, str]]:
     return {group: dict(sorted(sums.items())) for group, sums in by_group.items()}
 
 
-def _wrong_files(folder: Path, sums: Mapping[str, str]) -> dict[str, str]:
-    """Return {file: its checksum} of existing files whose checksum is not that of the manifest."""
-    found = {file: _sha256(folder / file) for file in sums if (folder / file).exists()}
-    return {file: found_sum for file, found_sum in found.items() if found_sum != sums[file]}
-
-
 def _unusable_files(folder: Path, sums: Mapping[str, str]) -> tuple[str, ...]:
     """Return the files of the manifest that are missing in a folder or have another checksum."""
     return tuple(file for file in sums if not (folder / file).exists() or _sha256(folder / file) != sums[file])
@@ -216,10 +210,11 @@ def _locked(cache_dir: Path, progress: OnLine) -> Iterator[None]:
 
 def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: OnLine) -> None:
     with _retrieved(cache_dir, group, progress) as (fetched, log):
-        wrong = _wrong_files(fetched, sums)
+        found = {file: _sha256(fetched / file) for file in sums if (fetched / file).exists()}
+        wrong = {file: found_sum for file, found_sum in found.items() if found_sum != sums[file]}
         (cache_dir / group).mkdir(exist_ok=True)
-        for file in sums:
-            if (fetched / file).exists() and file not in wrong:
+        for file in found:
+            if file not in wrong:
                 (fetched / file).replace(cache_dir / group / file)  # appears there whole or not at all
         if wrong:
             # Ivy's own cache would return the same wrong content at each further attempt.

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from connectors.kafka.connection import KafkaConnection
-from deploy.embedded.kafka import LOOPBACK
+from deploy.embedded.small_servers import LOOPBACK
 from deploy.settings.application import Settings
 from policies.errors import UserError
 

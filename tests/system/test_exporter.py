@@ -28,7 +28,8 @@ from connectors.exporter.http import MetricsServer
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.embedded.small_servers import LOOPBACK
 from deploy.monitoring.dashboards import FOLDER
 from deploy.monitoring.panels import BOARDS, Panel
 from deploy.reference.metrics_page import other_parts

@@ -46,7 +46,8 @@ from connectors.kafka.rights import rights_of
 from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan
 from deploy.doctor.results import Result, Verdict
-from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.embedded.small_servers import LOOPBACK
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import run_java
 from policies.batches import BATCHES

@@ -22,7 +22,8 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.embedded.kafka import EmbeddedKafka
+from deploy.embedded.small_servers import LOOPBACK
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import run_java
 from policies.decisions import Mode, deterministic_id

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded import kafka as embedded
+from deploy.embedded import small_servers
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.errors import UserError
 
@@ -156,7 +157,7 @@ def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str)
     ],
 )
 def test_a_path_is_written_as_java_reads_it(path: str, written: str) -> None:
-    assert embedded._escape_property(path) == written
+    assert small_servers._escape_property(path) == written
 
 
 class Ended:
