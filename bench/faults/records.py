@@ -65,7 +65,8 @@ class Reader:
     def read(self) -> None:
         """Read everything up to now."""
         ends = eventually("the ends of all topics", self._ends)
-        self._assign([topic for topic, end in ends.items() if self._next[topic] < end])
+        behind = [topic for topic, end in ends.items() if self._next[topic] < end]
+        self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in behind])
         eventually("all topics are read", lambda: self._has_read(ends))
 
     def begin_anew(self, topic: str) -> None:
@@ -74,9 +75,6 @@ class Reader:
         self._consumer = Consumer(self._options)
         self._next[topic] = 0
         self.of[topic].clear()
-
-    def _assign(self, topics: Sequence[str]) -> None:
-        self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in topics])
 
     def _new_admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self._servers, "log_level": 0})

@@ -163,19 +163,16 @@ class World:
     def kill(self, part: str) -> None:
         """SIGKILL a process and its children; it is started again."""
         with self._lock:
-            self._kill(part)
-
-    def _kill(self, part: str) -> None:
-        pids = self.parts[part].children()
-        self.parts[part].kill()
-        eventually(f"{part} is dead", lambda: not any(map(is_running, pids)))
+            pids = self.parts[part].children()
+            self.parts[part].kill()
+            eventually(f"{part} is dead", lambda: not any(map(is_running, pids)))
 
     @contextmanager
     def held(self, part: str) -> Iterator[None]:
         """Kill a process, and do not start it again within the block."""
         with self._lock:
             self._held.add(part)
-            self._kill(part)
+            self.kill(part)
         try:
             yield
         finally:
