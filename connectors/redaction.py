@@ -47,8 +47,12 @@ class RedactedBlock(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
+    def files(self) -> dict[str, Path | None]:
+        """Return the files that the fields name."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name.endswith("_file")}
+
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield contradictions between fields: a field, and the remedy in one sentence."""
+        """Yield contradictions between fields: a field, and the remedy in one sentence. Files are checked before."""
         return iter(())
 
     @model_validator(mode="wrap")
@@ -59,7 +63,8 @@ class RedactedBlock(BaseModel):
         except ValidationError as error:
             details = [_hidden(e["type"], e["loc"], e["msg"]) for e in error.errors(include_url=False)]
         else:
-            details = [_hidden("value_error", (field,), message) for field, message in block.problems()]
+            problems = (*_file_problems(block), *block.problems())
+            details = [_hidden("value_error", (field,), message) for field, message in problems]
             if not details:
                 return block
         raise ValidationError.from_exception_data(cls.__name__, details, hide_input=True) from None
@@ -69,6 +74,15 @@ def _hidden(kind: str, place: tuple[int | str, ...], message: str) -> InitErrorD
     # The message is an argument instead of the template, because it may contain braces.
     error = PydanticCustomError(kind, "{message}", {"message": message})
     return InitErrorDetails(type=error, loc=place, input="(hidden)")
+
+
+def _file_problems(block: RedactedBlock) -> Iterator[tuple[str, str]]:
+    """Yield files that cannot be read, and secrets that are given twice: as `password` and as `password_file`."""
+    files = RedactedBlock.files(block)  # of signing keys there are lists
+    yield from unreadable_files(files)
+    for name, file in files.items():
+        if file is not None and getattr(block, plain := name.removesuffix("_file"), None) is not None:
+            yield plain, f"give either {plain} or {name}, not both"
 
 
 def unreadable(file: Path) -> str | None:

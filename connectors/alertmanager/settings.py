@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr
 from connectors.http.client import bounded_client
 from connectors.http.tls import Tls
 from connectors.pulsar.connection import BearerAuth, url_problems
-from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret
 from policies.units import PositiveDuration, parse_duration
 
 
@@ -36,9 +36,6 @@ class AlertmanagerSettings(RedactedBlock):
             yield from url_problems("urls", url, "http://alertmanager-0:9093", "/api/v2")
         if self.tls is not None and not all(url.lower().startswith("https:") for url in self.urls):
             yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
-        if self.token is not None and self.token_file is not None:
-            yield "token", "give either token or token_file, not both"
-        yield from unreadable_files({"token_file": self.token_file})
 
     def http_client(self) -> httpx.Client:
         """Make a client for all Alertmanagers that sends the token; each request ends within `timeout`.

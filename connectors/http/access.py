@@ -14,7 +14,7 @@ import structlog
 from pydantic import Field, SecretStr
 
 from connectors.http.tls import FileStamps, read_stamps
-from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret
 from policies.errors import UserError
 
 _log = structlog.get_logger(__name__)
@@ -38,14 +38,9 @@ class HttpAccess(RedactedBlock):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """See `RedactedBlock`."""
-        if self.token is not None and self.token_file is not None:
-            yield "token", "give either token or token_file, not both"
         if (self.cert_file is None) != (self.key_file is None):
             given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
             yield other, f"is needed with {given}"
-        yield from unreadable_files(
-            {"token_file": self.token_file, "cert_file": self.cert_file, "key_file": self.key_file}
-        )
 
     def bearer_token(self) -> str | None:
         """Return the token that requests must have, or None. Raises UserError if its file cannot be read."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret
 from policies.errors import UserError
 
 FileStamps = tuple[tuple[str, int, int, int], ...]
@@ -23,18 +23,11 @@ class Tls(RedactedBlock):
     key_password_file: Path | None = Field(default=None, description="The key's password in a file.")
     verify_hostname: bool = Field(default=True, description="The server's certificate must name its host.")
 
-    def files(self) -> dict[str, Path | None]:
-        """Return the files that the fields name."""
-        return {name: getattr(self, name) for name in ("ca_file", "cert_file", "key_file", "key_password_file")}
-
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield files that cannot be read, and settings that need another one."""
-        yield from unreadable_files(self.files())
+        """Yield settings that need another one."""
         if (self.cert_file is None) != (self.key_file is None):
             given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
             yield other, f"is needed with {given} (one file that holds both may be named twice)"
-        if self.key_password is not None and self.key_password_file is not None:
-            yield "key_password", "give either key_password or key_password_file, not both"
         if self.key_file is None and (self.key_password or self.key_password_file):
             yield "key_file", "is needed with a key password"
 

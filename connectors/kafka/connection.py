@@ -17,7 +17,7 @@ from pydantic import Field, SecretStr
 
 from connectors.http.tls import Tls
 from connectors.kafka.oauth import ClientCredentials
-from connectors.redaction import RedactedBlock, read_text, secret, unreadable_files
+from connectors.redaction import RedactedBlock, read_text, secret
 from policies.errors import UserError
 from policies.signatures import Signatures
 
@@ -61,34 +61,23 @@ class Sasl(RedactedBlock):
         """Whether the client authenticates with a token instead of a password."""
         return self.mechanism is SaslMechanism.OAUTHBEARER
 
-    def files(self) -> dict[str, Path | None]:
-        """Return the files that the fields name."""
-        return {"password_file": self.password_file, "client_secret_file": self.client_secret_file}
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield fields that the mechanism needs and that are missing, and fields that it does not use."""
-        yield from unreadable_files(self.files())
         of_user, of_client = ("username", "password"), ("client_id", "client_secret", "token_endpoint")
         needed, foreign = (of_client, of_user) if self.is_oauth else (of_user, (*of_client, "scope"))
         for field in needed:
-            yield from self._missing(field)
+            if not self._is_given(field):
+                or_file = f" (or {field}_file)" if f"{field}_file" in type(self).model_fields else ""
+                yield field, f"mechanism {self.mechanism} needs it{or_file}"
         for field in foreign:
-            if any(self._find_given(field)):
+            if self._is_given(field):
                 yield field, f"has no meaning with mechanism {self.mechanism}: leave it out"
         for field in ("username", "password"):
             if "\0" in (_plain(getattr(self, field)) or ""):
                 yield field, "must not contain a NUL character"
 
-    def _find_given(self, field: str) -> tuple[bool, bool]:
-        return getattr(self, field) is not None, getattr(self, f"{field}_file", None) is not None
-
-    def _missing(self, field: str) -> Iterator[tuple[str, str]]:
-        file = f"{field}_file" in type(self).model_fields
-        match self._find_given(field):
-            case (False, False):
-                yield field, f"mechanism {self.mechanism} needs it{f' (or {field}_file)' if file else ''}"
-            case (True, True):
-                yield field, f"give either {field} or {field}_file, not both"
+    def _is_given(self, field: str) -> bool:
+        return getattr(self, field) is not None or getattr(self, f"{field}_file", None) is not None
 
     def user_password(self) -> str:
         """Return the user's password."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from connectors.http.client import bounded_client
 from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
-from connectors.redaction import RedactedBlock, remember_secret, secret, unreadable_files
+from connectors.redaction import RedactedBlock, remember_secret, secret
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
 
@@ -69,11 +69,8 @@ class PulsarAdmin(RedactedBlock):
         yield from url_problems("admin_url", self.admin_url)
         if self.tls is not None and self.is_plain:
             yield "tls", "has no meaning with an http:// address: leave it out, or use https://"
-        if self.token is not None and self.token_file is not None:
-            yield "token", "give either token or token_file, not both"
         if self.token is not None and not _TOKEN.fullmatch(self.token.get_secret_value()):
             yield "token", "is not one word of printable ASCII characters"
-        yield from unreadable_files({"token_file": self.token_file})
 
     @property
     def sends_token(self) -> bool:

@@ -1,13 +1,12 @@
 """Settings of the executor of switches: ``clusters.<name>.switching``."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.bookkeeper.copy_clusters import Replication
-from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret
 from connectors.zookeeper.connection import ZnodePath
 from policies.units import PositiveDuration, parse_duration
 
@@ -60,12 +59,6 @@ class SwitchExecution(RedactedBlock):
     ledger_password_file: Path | None = Field(
         default=None, description="File with the password; read again when it changes."
     )
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield mistakes, see `RedactedBlock`."""
-        if self.ledger_password is not None and self.ledger_password_file is not None:
-            yield "ledger_password", "give either ledger_password or ledger_password_file, not both"
-        yield from unreadable_files({"ledger_password_file": self.ledger_password_file})
 
     def password(self) -> bytes:
         """Return the password of the ledgers; empty if none is set.

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 
 from connectors.http.tls import Tls
-from connectors.redaction import RedactedBlock, secret, unreadable_files
+from connectors.redaction import RedactedBlock, secret
 from policies.units import PositiveDuration, parse_duration
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -52,13 +52,10 @@ class ZooKeeperConnection(RedactedBlock):
                 yield "servers", f"its entry {number} is not host:port, such as zk-1.example.org:2181"
         if not _CHROOT.fullmatch(self.chroot):
             yield "servers", "what follows the last server is no chroot, such as /pulsar"
-        yield from unreadable_files({"password_file": self.password_file})
-        given = (self.password is not None, self.password_file is not None)
-        if all(given):
-            yield "password", "give either password or password_file, not both"
-        if self.user is not None and not any(given):
+        is_given = self.password is not None or self.password_file is not None
+        if self.user is not None and not is_given:
             yield "password", "is needed with user (or password_file)"
-        if self.user is None and any(given):
+        if self.user is None and is_given:
             yield "user", "is needed with a password"
         if ":" in (self.user or ""):
             yield "user", "must not contain a colon: ZooKeeper takes the rest for the password"

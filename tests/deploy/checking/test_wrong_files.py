@@ -130,7 +130,7 @@ WRONG = [
     # Addresses and files
     ("kafka: {bootstrap_servers: 'k:99999'}", "its entry 1 is not host:port"),
     ("kafka: {bootstrap_servers: 'a:1,,b:2'}", "its entry 2 is not host:port"),
-    ("alertmanager: {urls: ['ftp://a']}", "is not http(s)://host:port each, such as http://alertmanager-0:9093"),
+    ("alertmanager: {urls: ['ftp://a']}", "is not http(s)://host:port, such as http://alertmanager-0:9093"),
     (
         "clusters: {a: {pulsar: {admin_url: 'p:8080'}}}",
         "is not http(s)://host:port, such as https://pulsar.example.org",
