@@ -84,7 +84,7 @@ class AdminApi:
         The write is unconditional: it overwrites an assignment that someone else has just made.
         """
         body = {"rack": rack} | ({} if hostname is None else {"hostname": hostname})
-        self._rest.send("POST", _path("/admin/v2/bookies/racks-info", bookie), params={"group": group}, json=body)
+        self._rest.send("POST", join_path("/admin/v2/bookies/racks-info", bookie), params={"group": group}, json=body)
 
     def tenants(self) -> tuple[str, ...]:
         """Return all tenants."""
@@ -92,28 +92,28 @@ class AdminApi:
 
     def namespaces(self, tenant: str) -> tuple[str, ...]:
         """Return a tenant's namespaces, as `tenant/namespace`."""
-        return self._unless_missing(_path("/admin/v2/namespaces", tenant), _NAMES, ())
+        return self._unless_missing(join_path("/admin/v2/namespaces", tenant), _NAMES, ())
 
     def affinity(self, namespace: str) -> AffinityDocument | None:
         """Return the groups that a namespace may use; None without affinity."""
-        path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence", "bookieAffinity")
+        path = join_path("/admin/v2/namespaces", *namespace.split("/"), "persistence", "bookieAffinity")
         affinity = self._unless_missing(path, _AFFINITY, None)
         return affinity if affinity and (affinity.primary or affinity.secondary) else None
 
     def persistence(self, namespace: str) -> PersistenceDocument | None:
         """Return the ensemble and quorums of a namespace; None if the brokers' default applies."""
-        path = _path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
+        path = join_path("/admin/v2/namespaces", *namespace.split("/"), "persistence")
         return self._unless_missing(path, _PERSISTENCE, None)
 
     def isolation_policies(self) -> dict[str, IsolationPolicyDocuments]:
         """Return the namespace isolation policies by name, by Pulsar cluster."""
         clusters = self._rest.get("/admin/v2/clusters", _NAMES)
-        paths = {name: _path("/admin/v2/clusters", name, "namespaceIsolationPolicies") for name in sorted(clusters)}
+        paths = {name: join_path("/admin/v2/clusters", name, "namespaceIsolationPolicies") for name in sorted(clusters)}
         return {name: self._unless_missing(path, _ISOLATION_POLICIES, {}) for name, path in paths.items()}
 
     def brokers(self, cluster: str) -> tuple[str, ...]:
         """Return the ids (`host:port`) of the registered brokers; the name of `cluster` does not matter."""
-        return self._rest.get(_path(_BROKERS, cluster), _NAMES)
+        return self._rest.get(join_path(_BROKERS, cluster), _NAMES)
 
     def runtime_configuration(self) -> dict[str, str | None]:
         """Return the settings in force of the broker that answers, by their names in `broker.conf`; for superusers."""
@@ -125,7 +125,7 @@ class AdminApi:
 
     def owned_bundles(self, cluster: str, broker: str) -> tuple[str, ...]:
         """Return the bundles that a broker serves, as `tenant/namespace/range`; the broker itself answers."""
-        owned = self._rest.get(_path(_BROKERS, cluster, broker, "ownedNamespaces"), _OWNED)
+        owned = self._rest.get(join_path(_BROKERS, cluster, broker, "ownedNamespaces"), _OWNED)
         return tuple(sorted(owned))
 
     def check_health(self) -> None:
@@ -134,13 +134,13 @@ class AdminApi:
 
     def unload(self, namespace: str, bundle: str) -> None:
         """Have the owner of a bundle (`0x00000000_0xffffffff`) unload it; harmless if the bundle has no owner."""
-        path = _path("/admin/v2/namespaces", *namespace.split("/"), bundle, "unload")
+        path = join_path("/admin/v2/namespaces", *namespace.split("/"), bundle, "unload")
         self._rest.send("PUT", path)
 
     def lookup(self, topic: str) -> Lookup:
         """Return the broker that serves `tenant/namespace/topic`; a broker takes its bundle if it has no owner."""
         tenant, namespace, name = topic.split("/", 2)
-        return self._rest.get(_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
+        return self._rest.get(join_path("/lookup/v2/topic/persistent", tenant, namespace, name), _LOOKUP)
 
     def _is_listed(self, url: httpx.URL) -> bool:
         """Whether a redirect leads to a registered broker; the request for that list must not be redirected."""
@@ -161,7 +161,8 @@ def _host(member: str) -> str:
     return member.rpartition(":")[0].strip("[]").lower()
 
 
-def _path(root: str, *names: str) -> str:
+def join_path(root: str, *names: str) -> str:
+    """Return a path of the API with the names of objects; raises AdminError for a name that no request can have."""
     for name in names:
         if name in ("", ".", ".."):  # URLs are normalised, so quoting does not help
             raise AdminError(Outcome.ERROR, f"{root}: no request can name '{name}'")

@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import quote
 from zlib import crc32
 
 import msgspec
 from pydantic import TypeAdapter
 
-from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.admin import AdminApi, join_path
 from connectors.pulsar.outcomes import AdminError
 from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishRecord
 from policies.observations import Outcome
@@ -61,7 +60,7 @@ class PublishAdmin(AdminApi):
     def resource_group(self, namespace: str) -> str | None:
         """Return the name of a namespace's resource group, which Pulsar answers as plain text; None without one."""
         try:
-            text = self._rest.send("GET", f"{_path(namespace)}/resourcegroup").text
+            text = self._rest.send("GET", _path(namespace, "resourcegroup")).text
         except AdminError as error:
             if error.missing:
                 return None
@@ -74,7 +73,7 @@ class PublishAdmin(AdminApi):
         Raises:
             DamagedRecordError: the property is not one of ours, so the original limit is not known.
         """
-        text = self._unless_missing(f"{_path(namespace)}/properties", _TEXTS, {}).get(name)
+        text = self._unless_missing(_path(namespace, "properties"), _TEXTS, {}).get(name)
         if text is None:
             return None
         try:
@@ -84,11 +83,11 @@ class PublishAdmin(AdminApi):
 
     def write_record(self, namespace: str, name: str, record: PublishRecord) -> None:
         """Write the record to a property of a namespace."""
-        self.send("PUT", f"{_path(namespace)}/properties", {name: msgspec.json.encode(record).decode()})
+        self.send("PUT", _path(namespace, "properties"), {name: msgspec.json.encode(record).decode()})
 
     def delete_record(self, namespace: str, name: str) -> None:
         """Delete the property; there may be none."""
-        self.send_unless_missing("DELETE", f"{_path(namespace)}/property/{name}")
+        self.send_unless_missing("DELETE", _path(namespace, "property", name))
 
     def send(self, method: str, path: str, body: Any = None) -> None:
         """Send a request."""
@@ -193,7 +192,7 @@ class NamespaceLimits(PublishLimits):
 
     def find(self, target: str) -> FoundLimit:
         """Return the publish rate; a rate in messages alone limits no bytes."""
-        document = self._admin.read(f"{_path(target)}/publishRate")
+        document = self._admin.read(_path(target, "publishRate"))
         if not isinstance(document, dict):
             return FoundLimit(None, None)
         rate = document.get(_BYTES)
@@ -201,16 +200,16 @@ class NamespaceLimits(PublishLimits):
 
     def set(self, target: str, group: str, rate: int) -> None:  # noqa: ARG002 - as for all
         """Set the rate in bytes, and keep that in messages."""
-        found = self._admin.read(f"{_path(target)}/publishRate")
+        found = self._admin.read(_path(target, "publishRate"))
         messages = found.get(_MESSAGES, -1) if isinstance(found, dict) else -1
-        self._admin.send("POST", f"{_path(target)}/publishRate", {_MESSAGES: messages, _BYTES: rate})
+        self._admin.send("POST", _path(target, "publishRate"), {_MESSAGES: messages, _BYTES: rate})
 
     def restore(self, target: str, original: FoundLimit) -> None:
         """Put back the original document, or none."""
         if original.document is None:
-            self._admin.send_unless_missing("DELETE", f"{_path(target)}/publishRate")
+            self._admin.send_unless_missing("DELETE", _path(target, "publishRate"))
         else:
-            self._admin.send("POST", f"{_path(target)}/publishRate", json.loads(original.document))
+            self._admin.send("POST", _path(target, "publishRate"), json.loads(original.document))
 
 
 class BrokerLimits(PublishLimits):
@@ -236,7 +235,7 @@ class BrokerLimits(PublishLimits):
         dynamic = (self._admin.read("/admin/v2/brokers/configuration/values") or {}).get(_SETTING)
         effective = dynamic
         if dynamic is None:
-            effective = (self._admin.read("/admin/v2/brokers/configuration/runtime") or {}).get(_SETTING)
+            effective = self._admin.runtime_configuration().get(_SETTING)
         rate = str(effective)
         return FoundLimit((int(rate) if rate.isdigit() else 0) or None, dynamic)
 
@@ -274,25 +273,25 @@ class ResourceGroupLimits(PublishLimits):
             return FoundLimit(None, None)
         if not name.startswith(_GROUP_PREFIX):
             return FoundLimit(None, name, is_foreign=True)
-        group = self._admin.read(f"/admin/v2/resourcegroups/{quote(name, safe='')}")
+        group = self._admin.read(_group_path(name))
         rate = group.get("publishRateInBytes") if isinstance(group, dict) else None
         return FoundLimit(rate if isinstance(rate, int) and rate > 0 else None, name, is_ours=True)
 
     def set(self, target: str, group: str, rate: int) -> None:
         """Set the rate of the group, and put the namespace into it."""
         name = name_resource_group(group)
-        self._admin.send("PUT", f"/admin/v2/resourcegroups/{quote(name, safe='')}", {"publishRateInBytes": rate})
+        self._admin.send("PUT", _group_path(name), {"publishRateInBytes": rate})
         if self._admin.resource_group(target) != name:
-            self._admin.send("POST", f"{_path(target)}/resourcegroup/{quote(name, safe='')}")
+            self._admin.send("POST", _path(target, "resourcegroup", name))
 
     def restore(self, target: str, original: FoundLimit) -> None:  # noqa: ARG002 - there was none
         """Take the namespace out of the group, and delete the group with its last namespace."""
         name = self._admin.resource_group(target)
         if name is None or not name.startswith(_GROUP_PREFIX):
             return
-        self._admin.send_unless_missing("DELETE", f"{_path(target)}/resourcegroup")
+        self._admin.send_unless_missing("DELETE", _path(target, "resourcegroup"))
         try:
-            self._admin.send_unless_missing("DELETE", f"/admin/v2/resourcegroups/{quote(name, safe='')}")
+            self._admin.send_unless_missing("DELETE", _group_path(name))
         except AdminError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:  # another namespace is in it
                 raise
@@ -308,6 +307,9 @@ def _record_place(target: str) -> str:
     return SYSTEM if target == BROKERS else target
 
 
-def _path(namespace: str) -> str:
-    tenant, _, name = namespace.partition("/")
-    return f"/admin/v2/namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}"
+def _path(namespace: str, *parts: str) -> str:
+    return join_path("/admin/v2/namespaces", *namespace.split("/"), *parts)
+
+
+def _group_path(name: str) -> str:
+    return join_path("/admin/v2/resourcegroups", name)
