@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import yaml
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
@@ -337,6 +338,14 @@ class SwitchLoop:
             )
         for part in parts:
             await_ready(self.running[part], self._ports[part])
+
+    def change(self, cluster: str, **policy: Any) -> None:
+        """Change the policy's settings of one cluster, and start the processes again."""
+        settings = yaml.safe_load(self.file.read_text())
+        settings["policies"]["switching"]["clusters"][cluster] |= policy
+        self.file.write_text(yaml.safe_dump(settings))
+        self.kill("decide", "act")
+        self.start("decide", "act")
 
     def kill(self, *parts: str) -> None:
         for part in parts:

@@ -387,3 +387,9 @@ def test_a_night_in_which_the_new_cluster_is_lost_in_hold_after_its_window(
 
         said = says(loop, 1, "precheck", *at, "--target", OLD, "--explain", expected="idgen_behind: Create the znode")
         assert "`policies.switching.strategies.<kind>` to `remap`" in said
+        loop.change(LOST, strategies={"schema": "remap", "cursor": "remap"})
+        clusters.create_hob(OLD, "HOB-" + said.partition("/idgen-long/HOB-")[2][:10])
+        says(loop, 0, "start", *at, "--target", OLD, "--yes", expected="the switch from new to old begins")
+        await_status(loop, LOST, "[hold]")
+        assert brokers.registry("directive")["target"] == OLD, "brokers write to the old cluster again"
+        says(loop, 0, "status", *at, "--failed", expected="build_failed")
