@@ -5,21 +5,18 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from connectors.kafka.tail import Tail
+from connectors.decided import DecisionsInForce
 from deploy.commands.sending import actor, option_error, send
+from deploy.inspection.in_force import InForceReader
 from deploy.policy_commands.isolation import require_namespace
 from deploy.settings.application import Settings
 from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.isolation import IsolationSettings, NamespacePromise, Placement
 from policies.isolation.settings import RuleSet
-from policies.registry import decision_types, observed_topic
-from policies.wire import BadRecordError, EventReader
+from policies.registry import observed_topic
 
 _CLIENT_ID = "headgate-promise"
-_POLL_SECONDS = 0.2
-_CATCH_UP_SECONDS = 15.0
-"""Limit for reading the present decisions from Kafka; the query may take longer to decide."""
 
 
 @dataclass(frozen=True)
@@ -58,52 +55,25 @@ def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
     connection = loop_connection(settings)
-    decided, observed = settings.topics.topic(Placement.topic), settings.topics.topic(observed_topic(NamespacePromise))
-    with Tail(connection, {decided: None}, _CLIENT_ID) as tail:
-        placements = _Placements(request, tail)
-        placements.catch_up()
+    in_force = DecisionsInForce(lambda cluster: cluster == request.cluster, policy="isolation")
+    with InForceReader(connection, settings.topics.prefix, in_force) as reader:
+        reader.now()
+        observed = settings.topics.topic(observed_topic(NamespacePromise))
         send(connection, observed, [reading], what="the promise", client_id=_CLIENT_ID)
-        return placements.wait_for(wanted)
+        return _await_placement(reader, request, wanted)
 
 
-class _Placements:
-    """Follows the decided placements of one namespace."""
-
-    def __init__(self, request: PromiseRequest, tail: Tail) -> None:
-        self._request = request
-        self._tail = tail
-        self._key = f"{request.cluster}/{request.namespace}".encode()
-        self._reader = EventReader(decision_types())
-        self._last: Placement | None = None
-
-    def catch_up(self) -> None:
-        """Read the decisions so far."""
-        until = time.monotonic() + min(self._request.timeout_seconds, _CATCH_UP_SECONDS)
-        while not self._tail.caught_up:
-            self._poll()
-            if time.monotonic() > until:
-                raise UserError(self._tail.problem or "the decisions so far could not be read in time")
-
-    def wait_for(self, promise: RuleSet) -> Placement:
-        """Return the first placement that was decided by this promise."""
-        until = time.monotonic() + self._request.timeout_seconds
-        while self._last is None or self._last.promise is not promise:
-            self._poll()
-            if time.monotonic() > until:
-                raise UserError(
-                    f"nothing was decided on {self._request.namespace} by this promise within "
-                    f"{self._request.timeout_seconds:g} s: the query may not be running, or the namespace has no "
-                    "bookie affinity. Kafka keeps the promise, and it takes effect when the query reads it."
-                )
-        return self._last
-
-    def _poll(self) -> None:
-        for record in self._tail.poll(_POLL_SECONDS):
-            if record.key != self._key or record.value is None:
+def _await_placement(reader: InForceReader, request: PromiseRequest, promise: RuleSet) -> Placement:
+    """Return the namespace's placement once it is decided by this promise."""
+    until = time.monotonic() + request.timeout_seconds
+    while time.monotonic() < until:
+        for decision in reader.poll().decisions():
+            if not isinstance(decision, Placement) or decision.namespace != request.namespace:
                 continue
-            try:
-                decision = self._reader.read(record.value).data
-            except BadRecordError:
-                continue
-            if isinstance(decision, Placement):
-                self._last = decision
+            if decision.promise is promise:
+                return decision
+    raise UserError(
+        f"nothing was decided on {request.namespace} by this promise within {request.timeout_seconds:g} s: the query "
+        "may not be running, or the namespace has no bookie affinity. Kafka keeps the promise, and it takes effect "
+        "when the query reads it."
+    )

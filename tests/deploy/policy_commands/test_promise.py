@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -14,11 +13,11 @@ from deploy.commands import sending
 from deploy.policy_commands import promise
 from deploy.policy_commands.promise import PromiseRequest, send_promise
 from deploy.settings.application import Settings
+from policies.decisions import Decision
 from policies.errors import UserError
 from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState
 from policies.isolation.settings import RuleSet
 from policies.observations import Observation
-from policies.wire import decision_event
 from streaming.intake import reading_reader
 from tests.policies.isolation.scenario import GROUPS, START, everything
 
@@ -38,19 +37,14 @@ class FakeLoop:
         self.sent: list[dict[str, Any]] = []
         self._policy = IsolationPolicy("c1", IsolationSettings())
         self._state: IsolationState | None = None
-        self._new: list[Any] = []
+        self._placements: dict[str, Decision] = {}
         self._now = START
         self._step(everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
 
     def _step(self, observations: Sequence[Observation]) -> None:
         step = self._policy.step(self._state, observations, self._now)
         self._state = step.state
-        for decision in step.decisions:
-            key = decision.record_key().encode()
-            self._new += [
-                SimpleNamespace(key=key, value=decision_event(decision)),
-                SimpleNamespace(key=key, value=None),
-            ]
+        self._placements |= {decision.record_key(): decision for decision in step.decisions}
 
     def publish(self, topic: str, key: str, record: bytes) -> None:
         self.sent.append({"topic": topic, "key": key, **json.loads(record)})
@@ -59,19 +53,16 @@ class FakeLoop:
             self._now += timedelta(seconds=1)
             self._step([Observation(event.id, self._now, event.data)])
 
-    def poll(self, _seconds: float) -> list[Any]:
-        new, self._new = self._new, []
-        return new
+    def decisions(self) -> list[Decision]:
+        return list(self._placements.values())
 
 
-class FakeTail:
-    """The decided topic."""
+class FakeReader:
+    """The decisions in force."""
 
     loop: FakeLoop
-    problem = None
 
-    def __init__(self, *_given: Any) -> None:
-        self.caught_up = False
+    def __init__(self, *_given: Any) -> None: ...
 
     def __enter__(self) -> Self:
         return self
@@ -79,12 +70,13 @@ class FakeTail:
     def __exit__(self, *_error: object) -> None:
         """Nothing to close."""
 
-    def poll(self, seconds: float) -> list[Any]:
-        self.caught_up = True
-        return self.loop.poll(seconds)
+    def now(self) -> FakeLoop:
+        return self.loop
+
+    poll = now
 
 
-class FakePublisher(FakeTail):
+class FakePublisher(FakeReader):
     """The observed topic."""
 
     def __init__(self, _connection: Any, published: Counter, **_given: Any) -> None:
@@ -104,11 +96,11 @@ def published(registry: CollectorRegistry) -> Counter:
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
-    FakeTail.loop = FakeLoop()
-    monkeypatch.setattr(promise, "Tail", FakeTail)
+    FakeReader.loop = FakeLoop()
+    monkeypatch.setattr(promise, "InForceReader", FakeReader)
     monkeypatch.setattr(sending, "Publisher", FakePublisher)
     monkeypatch.setattr(sending, "PublisherMetrics", published)
-    return FakeTail.loop
+    return FakeReader.loop
 
 
 def test_it_is_sent_with_who_and_why_and_answered_by_the_placement_it_leads_to(loop: FakeLoop) -> None:
