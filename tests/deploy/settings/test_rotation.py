@@ -10,27 +10,46 @@ from pydantic import BaseModel
 
 from deploy.settings.application import Settings
 
-TESTS = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHANGED = {
-    "HttpAccess.token_file": ("connectors/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),
-    "HttpAccess.cert_file": ("connectors/exporter/test_http.py", "a_renewed_certificate_is_used_without_a_restart"),
-    "HttpAccess.key_file": ("connectors/exporter/test_http.py", "a_renewed_certificate_is_used_without_a_restart"),
-    "Tls.ca_file": ("connectors/zookeeper/test_server_status.py", "an_authority_that_is_trusted_no_longer"),
-    "Tls.cert_file": ("connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
-    "Tls.key_file": ("connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
-    "Tls.key_password_file": ("connectors/kafka/test_connection.py", "fingerprint_follows_the_content_of_every_file"),
-    "Sasl.password_file": ("connectors/kafka/test_publisher.py", "a_changed_password_makes_a_new_client"),
-    "Sasl.client_secret_file": ("connectors/kafka/test_connection.py", "fingerprint_follows_the_content_of_every_file"),
-    "Signing.observed_keys": ("system/test_signing.py", "keys_change_while_the_loop_runs"),
-    "Signing.decided_keys": ("system/test_signing.py", "keys_change_while_the_loop_runs"),
-    "Signing.command_keys": ("connectors/kafka/test_signing.py", "a_changed_key_file_is_a_change_of_the_connection"),
-    "AlertmanagerSettings.token_file": ("connectors/alertmanager/test_client.py", "a_changed_token_file_counts"),
-    "ZooKeeperConnection.password_file": ("system/test_bookie_collector.py", "what_an_acl_hides_is_unauthorized_until"),
-    "PulsarAdmin.token_file": ("connectors/pulsar/test_connection.py", "a_changed_token_file_counts_at_once"),
-    "SwitchExecution.ledger_password_file": (
-        "connectors/switching/test_ledger_copiers.py", "a_password_that_is_changed_later",
+    "HttpAccess.token_file": ("tests/connectors/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),
+    "HttpAccess.cert_file": (
+        "tests/connectors/exporter/test_http.py",
+        "a_renewed_certificate_is_used_without_a_restart",
     ),
-}  # fmt: skip
+    "HttpAccess.key_file": (
+        "tests/connectors/exporter/test_http.py",
+        "a_renewed_certificate_is_used_without_a_restart",
+    ),
+    "Tls.ca_file": ("tests/connectors/zookeeper/test_server_status.py", "an_authority_that_is_trusted_no_longer"),
+    "Tls.cert_file": ("tests/connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
+    "Tls.key_file": ("tests/connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
+    "Tls.key_password_file": (
+        "tests/connectors/kafka/test_connection.py",
+        "fingerprint_follows_the_content_of_every_file",
+    ),
+    "Sasl.password_file": ("tests/connectors/kafka/test_publisher.py", "a_changed_password_makes_a_new_client"),
+    "Sasl.client_secret_file": (
+        "tests/connectors/kafka/test_connection.py",
+        "fingerprint_follows_the_content_of_every_file",
+    ),
+    "Signing.observed_keys": ("tests/system/test_signing.py", "keys_change_while_the_loop_runs"),
+    "Signing.decided_keys": ("tests/system/test_signing.py", "keys_change_while_the_loop_runs"),
+    "Signing.command_keys": (
+        "tests/connectors/kafka/test_signing.py",
+        "a_changed_key_file_is_a_change_of_the_connection",
+    ),
+    "AlertmanagerSettings.token_file": ("tests/connectors/alertmanager/test_client.py", "a_changed_token_file_counts"),
+    "ZooKeeperConnection.password_file": (
+        "tests/system/test_bookie_collector.py",
+        "what_an_acl_hides_is_unauthorized_until",
+    ),
+    "PulsarAdmin.token_file": ("tests/connectors/pulsar/test_connection.py", "a_changed_token_file_counts_at_once"),
+    "SwitchExecution.ledger_password_file": (
+        "tests/connectors/switching/test_ledger_copiers.py",
+        "a_password_that_is_changed_later",
+    ),
+}
 """By block and field: the test file, and a part of the test's name."""
 
 
@@ -57,6 +76,6 @@ def test_every_file_of_the_settings_is_changed_in_a_test() -> None:
 
 
 def test_those_tests_exist() -> None:
-    tests = {place: (TESTS / place).read_text(encoding="utf-8") for place, _ in CHANGED.values()}
+    tests = {place: (ROOT / place).read_text(encoding="utf-8") for place, _ in CHANGED.values()}
     missing = [(p, n) for p, n in CHANGED.values() if not re.search(rf"^def test_\w*{n}", tests[p], re.MULTILINE)]
     assert missing == []
