@@ -10,7 +10,6 @@ import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.component import Component
-from connectors.exporter.version import VERSION
 from connectors.kafka.publisher import Publisher, observations_to
 from deploy.commands.terminal import Terminal
 from deploy.demo.followers import AuditFollower
@@ -51,8 +50,8 @@ def run_pulsar_demo(*, mounts: bool) -> int:
     if not mounts:
         raise UserError("The demo of Pulsar needs small disks, and this system does not allow mounting any: be root.")
     terminal = Terminal()
-    terminal.step(f"headgate {VERSION}: bookies that fill up, slowed publishing and a recovery, on servers of its own")
-    status = run_story(terminal, partial(_run_story, terminal=terminal))
+    plot = "bookies that fill up, slowed publishing and a recovery, on servers of its own"
+    status = run_story(terminal, plot, partial(_run_story, terminal=terminal))
     if status == 0:
         terminal.step(_NEXT)
     return status

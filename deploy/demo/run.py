@@ -83,8 +83,8 @@ def run_demo(*, mounts: bool) -> int:
         DemoFailedError: the story did not reach its end.
     """
     screen = Screen(sentence_console(), SIZES)
-    screen.step(f"headgate {VERSION}: a fill, a throttle, a stop and a recovery, on brokers of its own")
-    status = run_story(screen, partial(_run_story, mounts=mounts, screen=screen))
+    plot = "a fill, a throttle, a stop and a recovery, on brokers of its own"
+    status = run_story(screen, plot, partial(_run_story, mounts=mounts, screen=screen))
     if status == 0:
         screen.tell(NEXT)
     return status
@@ -106,14 +106,16 @@ class Workplace:
         return DemoSettings(**given)
 
 
-def run_story(terminal: Terminal, story: Callable[[Workplace], bool]) -> int:
+def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool]) -> int:
     """Run a story in a temporary folder and return the exit status; keep its log if it fails.
 
     Args:
         terminal: shows the progress.
+        plot: what the story shows, for its first line.
         story: runs until it ends or a signal comes; returns whether it has ended.
     """
     find_java()
+    terminal.step(f"headgate {VERSION}: {plot}")
     shutdown = Shutdown()
     with temporary_folder() as folder, (folder / "demo.log").open("w") as log:
         set_up_logging(to=log)

@@ -40,7 +40,7 @@ class FactorVerdict(ClosedEnum):
     )
 
 
-class Hold(StrEnum):
+class HoldReason(StrEnum):
     """What a factor that would rise waits for; each policy has a reason of the same name."""
 
     RECOVERY_MARGIN = "recovery_margin"
@@ -62,7 +62,7 @@ class GateMove(Generic[Key]):
 
     gate: Gate[Key]
     verdict: FactorVerdict
-    hold: Hold | None = None
+    hold: HoldReason | None = None
     rises_at_ms: int | None = None
     """When a factor that waits for MIN_HOLD may rise by time alone."""
 
@@ -118,7 +118,7 @@ def _move(gate: Gate[Key], raw: float, stopped_by: Set[Key], now_ms: int, settin
     blocked = tuple(sorted(stopped_by))
     if raw > gate.factor == 0.0 and blocked:
         held = Gate(0.0, gate.changed_ms, blocked)
-        return GateMove(held, FactorVerdict.HOLD, Hold.RECOVERY_MARGIN)
+        return GateMove(held, FactorVerdict.HOLD, HoldReason.RECOVERY_MARGIN)
     if not _is_publishable(gate.factor, raw, settings):
         same = Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ())
         return GateMove(same, FactorVerdict.NO_CHANGE)
@@ -126,7 +126,7 @@ def _move(gate: Gate[Key], raw: float, stopped_by: Set[Key], now_ms: int, settin
         return GateMove(Gate(raw, now_ms, blocked if raw == 0.0 else ()), FactorVerdict.LOWER)
     if now_ms < (rises_at_ms := earliest_rise_ms(gate, settings)):
         held = Gate(gate.factor, gate.changed_ms)
-        return GateMove(held, FactorVerdict.HOLD, Hold.MIN_HOLD, rises_at_ms)
+        return GateMove(held, FactorVerdict.HOLD, HoldReason.MIN_HOLD, rises_at_ms)
     return GateMove(Gate(raw, now_ms), FactorVerdict.RAISE)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.free_space.gate import FactorVerdict, Gate, GateMove, Hold, first_move, move
+from policies.free_space.gate import FactorVerdict, Gate, GateMove, HoldReason, first_move, move
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.throttle.decisions import ThrottleReason
@@ -62,7 +62,7 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     """
     raw = _judge_raw(brokers, before)
     moved, decisive = _move(brokers, raw, before), raw.decisive
-    if moved.hold is Hold.RECOVERY_MARGIN:
+    if moved.hold is HoldReason.RECOVERY_MARGIN:
         blocking = brokers.pick_volumes(set(moved.gate.stopped_by)).values()
         decisive = min(blocking, key=order_by_tightness, default=None)
     soonest = brokers.soonest_full()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.free_space.gate import FactorVerdict, Gate, Hold, move
+from policies.free_space.gate import FactorVerdict, Gate, HoldReason, move
 from policies.units import millis_of, to_millis
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
 
@@ -57,7 +57,7 @@ def test_moves(
 ) -> None:
     after = move(before, raw, stopping, recovered, NOW, throttle(HARD))
     assert (after.verdict, after.gate.factor, after.hold) == (
-        FactorVerdict(verdict), factor, Hold(hold) if hold else None,
+        FactorVerdict(verdict), factor, HoldReason(hold) if hold else None,
     )  # fmt: skip
 
 
