@@ -23,6 +23,7 @@ def pulsar_clients(jars: Sequence[Path]) -> Iterator[JavaGateway]:
         classpath=":".join(map(str, jars)),
         javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         die_on_exit=True,
+        create_new_process_group=True,  # Ctrl-C of a terminal ends this process, which then ends the client
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
