@@ -386,7 +386,11 @@ def test_a_person_is_shown_the_report_and_asked_and_then_it_starts_and_is_watche
     ended = switch("status")
     assert "registered → prechecked → [triggered] → live_dual_read" in ended.out
     assert "0 of 2" in ended.out
-    assert "brokers do not follow the directive to new: b1 is not heard of since" in " ".join(ended.out.split())
+    assert "waits for brokers: none is known to be alive" in " ".join(ended.out.split()), (
+        "the list of live brokers is older than the switch"
+    )
+    query.say(SwitchBrokers, brokers=("b1", "b2"), epoch=known["epoch"])
+    eventually("who is late", lambda: "new: b1 is not heard of since" in " ".join(switch("status").out.split()))
 
     status, screen = _on_terminal(query, "status", "--watch", when=b"published ", then=signal.SIGINT)
     assert status == INTERRUPTED, screen
