@@ -70,9 +70,13 @@ class Watched:
         return self._client.rates([entity])[entity]
 
     def set(self, entity: Entity, rate: int | None) -> None:
+        self.order(entity, rate)
+        eventually(f"{entity} has {rate}", lambda: self.rate(entity) == rate)
+
+    def order(self, entity: Entity, rate: int | None) -> None:
+        """Set a quota that an actuator may have put back before anyone can read it."""
         self._client.describe()
         assert self._client.alter({entity: rate}) == {}
-        eventually(f"{entity} has {rate}", lambda: self.rate(entity) == rate)
 
     def tool(self, *arguments: str) -> str:
         """What kafka-configs.sh says."""
@@ -463,7 +467,7 @@ def _assert_a_rival_opens_it_for_moments_only(watched: Watched, decider: Decider
     with Topic(decider.servers, f"{decider.prefix}.observed.quotas") as readings:
         for _ in range(4):
             time.sleep(_RIVAL_SECONDS)
-            watched.set(ANONYMOUS, 50 * MEGABYTE)
+            watched.order(ANONYMOUS, 50 * MEGABYTE)
             has(watched, ANONYMOUS, 65_536)
         told = eventually("it is told", lambda: next((r for r in reversed(readings.data()) if r["contested"]), None))
     (rival,) = told["contested"]

@@ -305,7 +305,7 @@ def test_the_command_ends_with_0_when_ready_and_1_when_not(fleet: Fleet) -> None
     status, text = run("--target", "new", "-s", file, "--explain")
     assert status == 1, text
     assert "NOT READY: old to new: foreign_id" in text
-    assert "Take another target" in " ".join(text.split())
+    assert "Or take another target." in " ".join(text.split())
 
 
 def test_the_command_shows_as_unknown_what_could_not_be_read(fleet: Fleet, free_port: int) -> None:
