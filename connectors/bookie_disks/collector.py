@@ -19,7 +19,8 @@ from connectors.bookie_disks.bookie_admin import (
 from connectors.collection.outcome_log import OutcomeLog
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import first_problem
-from connectors.pulsar.connection import PulsarAdmin, is_member, url_problems
+from connectors.http.address import url_problems
+from connectors.pulsar.connection import PulsarAdmin, is_member
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
 from connectors.redaction import RedactedBlock
 from policies.bookie_disks.readings import BookieDisks

@@ -153,10 +153,8 @@ def _make_worker(
         return None
     kinds = {by: make(PublishAdmin(pulsar)) for by, make in _KINDS.items()}
     limits = kinds.pop(settings.by)
-    publish, observe = (
-        partial(context.publish, context.topic(AUDIT)),
-        context.sink(PublishState, PublishApplication.source),
-    )
+    publish = partial(context.publish, context.topic(AUDIT))
+    observe = context.sink(PublishState, PublishApplication.source)
     watched, others = WatchedPublishing(name, settings, policy), tuple(kinds.values())
     return PublishWorker(watched, limits, publish, observe, metrics, others)
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from pydantic import Field
 
 from connectors.collection.poll_metrics import PollMetrics
+from connectors.http.address import url_problems
 from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.affinity import AffinityReader
 from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import url_problems
 from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.redaction import RedactedBlock
 from policies.bookie_readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies

@@ -1,20 +1,20 @@
 """Connection settings of a Pulsar cluster's admin REST API: addresses and credentials."""
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
+from connectors.http.address import BearerAuth, url_problems
 from connectors.http.client import bounded_client
 from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
-from connectors.redaction import RedactedBlock, remember_secret, secret
+from connectors.redaction import RedactedBlock, secret
 from policies.errors import UserError
 from policies.units import PositiveDuration, parse_duration
 
-_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _MEMBER_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
 _MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(?P<port>[0-9]{1,5})")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # an HTTP library refuses any other text, and quotes it
@@ -115,21 +115,6 @@ class PulsarAdmin(RedactedBlock):
         return stamps_of(self.tls)
 
 
-class BearerAuth(httpx.Auth):
-    """Adds the present token to each request."""
-
-    def __init__(self, token: Callable[[], str | None]) -> None:
-        self._token = token
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the header."""
-        token = self._token()
-        if token is not None:
-            remember_secret(token)  # a server may quote the request
-            request.headers["Authorization"] = f"Bearer {token}"
-        yield request
-
-
 def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> httpx.Client:
     """Make a client of an address of the cluster, with its certificates and without its token."""
     return bounded_client(
@@ -140,21 +125,3 @@ def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport
 def url_of_member(url: MemberUrl, member: str) -> str:
     """Return the address of one broker."""
     return url.replace("{member}", member).replace("{host}", member.rpartition(":")[0])
-
-
-def url_problems(
-    field: str, url: str, example: str = "https://pulsar.example.org:8443", api: str = "/admin/v2"
-) -> Iterator[tuple[str, str]]:
-    """Yield the problem of a malformed address, without quoting it, because it may hold a password."""
-    if not _URL.fullmatch(url) or not _has_host(url):
-        yield field, f"is not http(s)://host:port, such as {example}, without user and query"
-    elif api in url:
-        yield field, f"must end before {api}"
-
-
-def _has_host(url: str) -> bool:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        return False
-    return bool(parsed.host) and (parsed.port is None or 0 < parsed.port < 65536)

@@ -97,7 +97,7 @@ class Workplace:
     folder: Path
     jars_dir: Path
     jars: tuple[Path, ...]
-    """Of the loop's Kafka."""
+    """The jars of the loop's Kafka."""
     shutdown: Shutdown
 
     def settings(self, **given: Any) -> Settings:

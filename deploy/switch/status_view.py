@@ -106,7 +106,7 @@ def _alarms(record: SwitchRecord) -> Iterator[Text]:
 
 
 def _holds(record: SwitchRecord, now: datetime) -> Iterator[Text]:
-    """Format what holds the switch up: the alert, since when or from when, and the command that ends it."""
+    """Format the holds, each with its alert, since when or from when, and the command that ends it."""
     for hold in record.holds:
         is_alert = hold.alert_from is None or hold.alert_from <= now
         since = f" (since {format_second(hold.since)})" if hold.since is not None else ""

@@ -1,4 +1,4 @@
-"""What holds a switch up: each hold has a bound, the alert that it becomes after it, and the command that ends it.
+"""The holds of a switch. Each has a bound, the alert that it becomes after that, and the command that ends it.
 
 Alerts, the record of the switch, `headgate switch status` and the runbook are made from `HOLDS`.
 """

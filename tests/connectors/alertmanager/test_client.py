@@ -9,7 +9,7 @@ import pytest
 
 from connectors.alertmanager.client import AlertmanagerClient, PostError, post_alerts
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.pulsar.connection import BearerAuth
+from connectors.http.address import BearerAuth
 from policies.errors import UserError
 
 URL = "http://alertmanager:9093/prefix/"
