@@ -5,7 +5,9 @@ broker answers `GET /admin/v2/brokers/{cluster}/{broker}/ownedNamespaces` for it
 answer belongs to the session of the broker's registration, which was read just before.
 """
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from connectors.pulsar.admin import AdminApi
@@ -17,6 +19,12 @@ from policies.sessions.readings import NAMESPACES, NodeKind, OwnedNode, Ownershi
 CONCURRENCY = 16
 """Number of brokers asked in parallel."""
 
+MAX_SILENCE_SECONDS = 60.0
+"""Time after the last answer of any broker from which ownership as a whole is unknown.
+
+All are asked through one broker. If that one pauses, all are silent, though they still own their bundles.
+"""
+
 
 class BrokerOwnership:
     """Asks all registered brokers of one cluster for their bundles.
@@ -24,19 +32,22 @@ class BrokerOwnership:
     Args:
         cluster: the cluster's name in Pulsar.
         admin: the admin REST API; shared with others, so not closed here.
+        clock: in seconds, monotonic.
     """
 
-    def __init__(self, cluster: str, admin: AdminApi | None) -> None:
+    def __init__(self, cluster: str, admin: AdminApi | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._admin = admin
+        self._clock = clock
+        self._answered_at = -math.inf
         self._owned: dict[str, tuple[str, ...]] = {}
         """The last answer of each broker."""
 
     def read(self, registrations: Sequence[OwnedNode]) -> Ownerships:
         """Return the owners of all bundles.
 
-        The bundles of a registered broker that does not answer exist, but their owner is unknown. If no broker answers,
-        ownership is unknown, and the outcome is `unsupported`: this is no fault of ZooKeeper's.
+        The bundles of a registered broker that does not answer exist, but their owner is unknown. If none has answered
+        for `MAX_SILENCE_SECONDS`, the outcome is `unsupported`: this is no fault of ZooKeeper's.
         """
         if self._admin is None:
             return self._fail("set pulsar.admin_url, so that the brokers are asked which bundles they own")
@@ -52,7 +63,9 @@ class BrokerOwnership:
             except READ_ERRORS.expected as error:
                 silent.add(name)
                 failures.append(READ_ERRORS.detail_of(error))
-        if failures and len(silent) == len(sessions):
+        if len(silent) < len(sessions):
+            self._answered_at = self._clock()
+        elif failures and self._clock() >= self._answered_at + MAX_SILENCE_SECONDS:
             return self._fail(f"no broker says which bundles it owns: {failures[0]}")
         nodes: dict[str, OwnedNode] = {}
         for name in sorted(sessions, key=lambda name: (name not in silent, name)):  # an answer overrides an old one

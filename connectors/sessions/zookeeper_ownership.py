@@ -91,7 +91,7 @@ class OwnershipCollector:
         self._registrations = OwnedNodes(BROKERS, NodeKind.BROKER, lambda _: True)
         self._bundles = OwnedNodes(NAMESPACES, NodeKind.BUNDLE, lambda name: _BUNDLE.fullmatch(name) is not None)
         self._trees = (self._registrations, self._bundles)
-        self._brokers = BrokerOwnership(cluster, admin)
+        self._brokers = BrokerOwnership(cluster, admin, clock)
         self._asked_at = -math.inf
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._rechecked_at = clock()

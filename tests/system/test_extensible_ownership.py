@@ -36,7 +36,7 @@ def brokers(
 ) -> Iterator[PulsarCluster]:
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars) as cluster:
         for _ in range(2):
-            cluster.add_broker(properties=EXTENSIBLE)
+            cluster.add_broker(properties=EXTENSIBLE, session_timeout_ms=12_000)
         yield cluster
 
 
@@ -123,7 +123,11 @@ def test_ownership_is_read_from_the_brokers_and_decided_on_and_unknown_without(
         assert found.outcome is Outcome.OK
         assert found.detail.endswith("ExtensibleLoadManagerImpl, so ownership is read from the brokers")
         owner = eventually("the topic is served", serving(admin, brokers))
-        with watching(brokers, admin) as decided, watching(brokers, None) as blind:
+        with (
+            closing(AdminApi(PulsarAdmin(admin_url=owner.admin_url))) as through_owner,
+            watching(brokers, through_owner) as decided,
+            watching(brokers, None) as blind,
+        ):
 
             def find_path() -> str | None:
                 owned = (p for p, name in decided.owners().items() if name == owner.broker_id)

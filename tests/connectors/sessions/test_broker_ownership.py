@@ -8,7 +8,7 @@ import pytest
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.broker_ownership import BrokerOwnership
+from connectors.sessions.broker_ownership import MAX_SILENCE_SECONDS, BrokerOwnership
 from connectors.sessions.registration import check_brokers
 from connectors.zookeeper.owners import load_manager
 from policies.observations import Outcome
@@ -63,6 +63,18 @@ def test_the_bundles_of_a_broker_that_does_not_answer_exist_and_their_owner_is_u
     assert owners(brokers.read(BOTH)) == {X: (None, None), Y: (B2, "0xb2")}
     answers[B2] = owns(X, Y)
     assert owners(brokers.read(BOTH)) == {X: (B2, "0xb2"), Y: (B2, "0xb2")}
+
+
+def test_a_short_silence_of_all_brokers_leaves_their_bundles_known_and_a_long_one_does_not() -> None:
+    now = 0.0
+    answers: Answers = {B1: owns(X), B2: owns(Y)}
+    brokers = BrokerOwnership("test", admin_of(answers), lambda: now)
+    brokers.read(BOTH)
+    answers |= {B1: (503, {"reason": "busy"}), B2: (503, {"reason": "busy"})}
+    now = MAX_SILENCE_SECONDS - 1
+    assert owners(brokers.read(BOTH)) == {X: (None, None), Y: (None, None)}
+    now = MAX_SILENCE_SECONDS
+    assert brokers.read(BOTH).outcome is Outcome.UNSUPPORTED
 
 
 def test_the_bundles_of_a_broker_that_is_not_registered_any_more_are_absent_until_another_owns_them() -> None:
