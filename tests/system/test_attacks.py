@@ -281,7 +281,7 @@ def knock_at_every_door(world: World) -> None:
         (starve_probes, lambda world: True),
         (ask_without_pause, lambda world: True),
         (act_up, acting_up_shows_little),
-        (read_without_pause, lambda world: True),
+        pytest.param(read_without_pause, lambda world: True, marks=pytest.mark.long),
         (knock_at_every_door, lambda world: True),
     ],
     ids=lambda each: getattr(each, "__name__", ""),

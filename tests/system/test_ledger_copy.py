@@ -483,6 +483,7 @@ def test_a_wrong_password_opens_nothing(two: Two, ledger_id: int) -> None:
     assert not two.exists(two.new, ledger_id)
 
 
+@pytest.mark.long
 def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: Path) -> None:
     entries = [b"s" * 10] * 20 + [secrets.token_bytes(MEBIBYTE) for _ in range(40)]
     two.ledgers.write(two.old, ledger_id, entries)

@@ -184,6 +184,7 @@ def test_each_join_is_one_leak_window_in_the_histogram(world: World, number: int
         world.leave(bookie)
 
 
+@pytest.mark.long  # as in the next test, whose bookie is killed after its session expired
 def test_a_killed_bookie_counts_until_its_session_has_expired_and_again_when_it_is_back(world: World) -> None:
     loop, killed = world.loop, world.members[1]
     loop.await_placement(NAMESPACE, verdict="isolated", candidates=world.member_ids)

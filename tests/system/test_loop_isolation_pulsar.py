@@ -50,6 +50,7 @@ def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
     call(cluster, "POST", path, {"rack": f"/{group}"})
 
 
+@pytest.mark.long  # the reason for Headgate, not a test of it
 def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster: PulsarCluster) -> None:
     namespace = "t/without"
     before, *topics = promised(cluster, namespace)

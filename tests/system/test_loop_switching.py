@@ -361,6 +361,7 @@ def test_a_night_in_which_copies_stall_an_agent_is_silent_and_brokers_go_back(
         assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set(brokers.ledgers)
 
 
+@pytest.mark.long  # its commands, one by one, are in the other night and in the walks
 def test_a_night_in_which_the_new_cluster_is_lost_in_hold_after_its_window(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
