@@ -20,13 +20,28 @@ class Component:
     ready: Check | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def run_to_end(self) -> BaseException | None:
-        """Run, and return the exception that ended the run; None if the component ended because of `stop`."""
+    def start(self, failures: list[BaseException], ended: threading.Event | None = None) -> threading.Thread:
+        """Run on a thread of its own.
+
+        The thread is a daemon: a second Ctrl-C ends the process at once, whatever the component is waiting for.
+
+        Args:
+            failures: gets the exception that ended the run, or one if the component ended without `stop`.
+            ended: is set when the component has ended.
+        """
+        thread = threading.Thread(target=self._run, args=(failures, ended), name=self.name, daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self, failures: list[BaseException], ended: threading.Event | None) -> None:
         try:
             self.run(self.stop)
+            if not self.stop.is_set():
+                failures.append(UserError(f"The {self.name} ended by itself."))
         except BaseException as error:
-            return error
-        return None if self.stop.is_set() else UserError(f"The {self.name} ended by itself.")
+            failures.append(error)
+        if ended is not None:
+            ended.set()
 
 
 def first_problem(checks: Iterable[Check | None]) -> str | None:

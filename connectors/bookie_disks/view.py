@@ -5,10 +5,9 @@ The state of the disks comes from the policy's own fold and judge of the same re
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
-from connectors.views.metric_families import Family, Histogram, Sample
-from connectors.views.policy_view import DECISION_STALE, ClusterStates, by_cluster
+from connectors.views.metric_families import Family, Sample
+from connectors.views.policy_view import DECISION_STALE, FoldingView
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
@@ -61,33 +60,23 @@ class _Watched:
         return self.judged
 
 
-class BookieDisksView:
+class BookieDisksView(FoldingView[_Watched]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (FACTOR, LIMITING, NAMESPACES, USABLE, TOTAL, SECONDS_TO_FULL, READ_ONLY)
     of_decisions: tuple[Family, ...] = (LIMITING, NAMESPACES)
-    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: BookieDisksSettings) -> None:
-        self._settings = settings
-        self._clusters = ClusterStates(lambda name: _Watched(settings.for_cluster(name)))
+        super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)))
 
-    @property
-    def history(self) -> timedelta:
-        """The age of the oldest reading that still counts."""
-        return self._settings.history
-
-    def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings as a step of the policy does."""
-        for name, readings in by_cluster(observations):
-            cluster = self._clusters[name]
-            cluster.known = fold(cluster.known, readings)
+    def _fold(self, cluster: _Watched, readings: Sequence[Observation]) -> None:
+        cluster.known = fold(cluster.known, readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
         """Fold a group's next decision."""
         if not isinstance(decision, BookieThrottle):
             return False
-        cluster = self._clusters[decision.cluster]
+        cluster = self._cluster(decision.cluster)
         before = cluster.decisions.get(decision.subject)
         if decision.reason is BookieThrottleReason.GROUP_ENDED:
             cluster.decisions.pop(decision.subject, None)
@@ -100,10 +89,6 @@ class BookieDisksView:
         """Drop the decision of a record key."""
         for cluster in self._clusters.values():
             cluster.decisions.pop(key, None)
-
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the cluster."""
-        self._clusters.pop(cluster, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of all clusters."""

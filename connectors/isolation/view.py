@@ -7,10 +7,9 @@ latest decisions alone, so that metrics never disagree with decisions.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
-from connectors.views.metric_families import Family, Histogram, Sample
-from connectors.views.policy_view import ClusterStates, by_cluster
+from connectors.views.metric_families import Family, Sample
+from connectors.views.policy_view import FoldingView
 from policies.decisions import Decision
 from policies.isolation.decisions import Placement
 from policies.isolation.fold import fold
@@ -54,28 +53,19 @@ class _IsolatedCluster:
     state: BookieClusterState = field(default_factory=BookieClusterState)
 
 
-class IsolationView:
+class IsolationView(FoldingView[_IsolatedCluster]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (BOOKIES, UNASSIGNED, CANDIDATES, HEADROOM, LEAK)
     of_decisions: tuple[Family, ...] = (CANDIDATES, HEADROOM, LEAK)
-    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: IsolationSettings) -> None:
-        self._settings = settings
-        self._clusters = ClusterStates(lambda name: _IsolatedCluster(settings.for_cluster(name)))
+        longest = max(each.validity for each in settings.everywhere())
+        super().__init__(longest, lambda name: _IsolatedCluster(settings.for_cluster(name)))
         self._placements: dict[str, Placement] = {}
 
-    @property
-    def history(self) -> timedelta:
-        """The longest validity of a reading in any cluster."""
-        return max(settings.validity for settings in self._settings.everywhere())
-
-    def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings as a step of the policy does."""
-        for name, readings in by_cluster(observations):
-            cluster = self._clusters[name]
-            cluster.state = fold(cluster.state, readings, cluster.settings)
+    def _fold(self, cluster: _IsolatedCluster, readings: Sequence[Observation]) -> None:
+        cluster.state = fold(cluster.state, readings, cluster.settings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
         """Fold the next placement of a namespace."""
@@ -87,10 +77,6 @@ class IsolationView:
     def forget(self, key: str) -> None:
         """Drop the namespace whose decision was deleted."""
         self._placements.pop(key, None)
-
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the cluster's bookies."""
-        self._clusters.pop(cluster, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
         """Yield the samples of all clusters and namespaces."""

@@ -7,10 +7,9 @@ counted from the decisions alone, so that metrics never disagree with them.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from connectors.views.metric_families import Family, Histogram, Sample
-from connectors.views.policy_view import ClusterStates, by_cluster
+from connectors.views.policy_view import FoldingView
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
@@ -110,16 +109,15 @@ class _Counts:
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-class SessionsView:
+class SessionsView(FoldingView[_SessionsCluster]):
     """The present state of all clusters."""
 
-    of_decisions: tuple[Family, ...] = ()
     families: tuple[Family, ...] = (SESSIONS, SECONDS_TO_EXPIRY, LOSSES, DECISIONS, BUNDLES)
 
     def __init__(self, settings: SessionsSettings) -> None:
-        self._settings = settings
-        self._clusters = ClusterStates(
-            lambda name: _SessionsCluster(ClusterState(SessionsState(0), settings.for_cluster(name)))
+        super().__init__(
+            max(each.validity for each in settings.everywhere()),
+            lambda name: _SessionsCluster(ClusterState(SessionsState(0), settings.for_cluster(name))),
         )
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._recovery = Histogram(
@@ -128,17 +126,10 @@ class SessionsView:
             ("cluster",),
             _RECOVERY_BOUNDS,
         )
-        self.histograms: tuple[Histogram, ...] = (self._recovery,)
+        self.histograms = (self._recovery,)
 
-    @property
-    def history(self) -> timedelta:
-        """The longest validity of a reading in any cluster."""
-        return max(settings.validity for settings in self._settings.everywhere())
-
-    def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings by cluster."""
-        for name, readings in by_cluster(observations):
-            self._clusters[name].observe(readings)
+    def _fold(self, cluster: _SessionsCluster, readings: Sequence[Observation]) -> None:
+        cluster.observe(readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Count a live decision."""
@@ -162,7 +153,7 @@ class SessionsView:
 
     def forget_cluster(self, cluster: str) -> None:
         """Drop the cluster."""
-        self._clusters.pop(cluster, None)
+        super().forget_cluster(cluster)
         self._counts.pop(cluster, None)
         self._recovery.forget((cluster,))
 

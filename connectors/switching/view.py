@@ -1,11 +1,10 @@
 """Metrics of the switching policy: the state of each broker cluster's switch, from its compacted record alone."""
 
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterator
 
-from connectors.views.metric_families import Family, Histogram, Sample
+from connectors.views.metric_families import Family, Sample
+from connectors.views.policy_view import PolicyView
 from policies.decisions import Decision
-from policies.observations import Observation
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, LedgerStage, SwitchStage
@@ -51,7 +50,7 @@ ACTIVE = Family(
 _OVER = ENDED | {SwitchStage.DONE_WITH_FAILURES}
 
 
-class SwitchingView:
+class SwitchingView(PolicyView):
     """The present state of all clusters.
 
     Args:
@@ -60,18 +59,9 @@ class SwitchingView:
 
     families: tuple[Family, ...] = (STAGE, LEDGERS, EPOCH, BROKERS, HALTED, BLOCKED, DEGRADED, ACTIVE)
     of_decisions: tuple[Family, ...] = families
-    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: SwitchingSettings) -> None:  # noqa: ARG002 - required of every view
         self._records: dict[str, SwitchRecord] = {}
-
-    @property
-    def history(self) -> timedelta:
-        """Zero: readings are not used."""
-        return timedelta(0)
-
-    def observe(self, observations: Sequence[Observation]) -> None:
-        """Do nothing: all metrics come from the record."""
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
         """Fold the next record of a cluster. A step has its cause as evidence, unless time alone caused it."""

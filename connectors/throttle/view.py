@@ -7,10 +7,10 @@ from the decision alone, so that metrics never disagree with decisions.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from connectors.views.metric_families import Family, Histogram, Sample
-from connectors.views.policy_view import DECISION_STALE, ClusterStates, by_cluster
+from connectors.views.metric_families import Family, Sample
+from connectors.views.policy_view import DECISION_STALE, FoldingView
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
@@ -121,7 +121,7 @@ class _ThrottledCluster:
         return self.judged
 
 
-class ThrottleView:
+class ThrottleView(FoldingView[_ThrottledCluster]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (
@@ -129,30 +129,20 @@ class ThrottleView:
         CORDONED,
     )  # fmt: skip
     of_decisions: tuple[Family, ...] = (RAW_FACTOR, THROTTLING, BROKERS, LOG_DIRS)
-    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: ThrottleSettings) -> None:
-        self._settings = settings
-        self._clusters = ClusterStates(lambda name: _ThrottledCluster(name, settings.for_cluster(name)))
+        super().__init__(settings.history, lambda name: _ThrottledCluster(name, settings.for_cluster(name)))
 
-    @property
-    def history(self) -> timedelta:
-        """The age of the oldest reading that still counts."""
-        return self._settings.history
-
-    def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings as a step of the policy does."""
-        for name, readings in by_cluster(observations):
-            cluster = self._clusters[name]
-            cluster.known = fold(cluster.known, keep_within_bounds(cluster.known, readings)[0])
-            # At the time of the readings, so that old readings expire as they did live.
-            cluster.known = cluster.judge(max(r.at for r in readings)).known
+    def _fold(self, cluster: _ThrottledCluster, readings: Sequence[Observation]) -> None:
+        cluster.known = fold(cluster.known, keep_within_bounds(cluster.known, readings)[0])
+        # At the time of the readings, so that old readings expire as they did live.
+        cluster.known = cluster.judge(max(r.at for r in readings)).known
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
         if not isinstance(decision, ThrottleFactor):
             return False
-        cluster = self._clusters[decision.cluster]
+        cluster = self._cluster(decision.cluster)
         before, cluster.decision = cluster.decision, decision
         limit_before, cluster.limit = cluster.limit, _find_limit(decision, cluster.limit)
         if live:
@@ -166,10 +156,6 @@ class ThrottleView:
     def forget(self, key: str) -> None:
         """Drop the cluster of a deleted decision; later readings show it again."""
         self._clusters.pop(key, None)
-
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the cluster."""
-        self._clusters.pop(cluster, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of all clusters."""

@@ -100,13 +100,7 @@ def run_components(
         UserError: a component failed or ended by itself. Any other exception of a component is raised unchanged.
     """
     failures: list[BaseException] = []
-    # Daemons: a second Ctrl-C ends the process at once, whatever a component is waiting for.
-    threads = [
-        threading.Thread(target=_run_to_end, args=(component, failures, stop), name=component.name, daemon=True)
-        for component in components
-    ]
-    for thread in threads:
-        thread.start()
+    threads = [component.start(failures, stop) for component in components]
     _await_ready(components, stop, on_ready)
     while not stop.wait(_SIGNAL_CHECK_SECONDS):
         pass  # Python runs signal handlers on this thread, and only while it is awake
@@ -123,12 +117,6 @@ def _await_ready(components: Sequence[Component], stop: threading.Event, on_read
         if all(component.ready() is None for component in components if component.ready is not None):
             on_ready()
             return
-
-
-def _run_to_end(component: Component, failures: list[BaseException], stop: threading.Event) -> None:
-    if (failure := component.run_to_end()) is not None:
-        failures.append(failure)
-    stop.set()
 
 
 @contextmanager

@@ -163,10 +163,7 @@ class _Running:
                 unit = _RunningUnit(clusters, stack.enter_context(opened()))
                 unit.opened = stack.pop_all()
             self._units[name] = unit
-            for component in unit.components:
-                thread = threading.Thread(target=self._run_to_end, args=(component,), name=component.name, daemon=True)
-                unit.threads.append(thread)
-                thread.start()
+            unit.threads += [component.start(self._failures) for component in unit.components]
 
     def keep(self, wanted: Mapping[str, Held]) -> None:
         """Stop all units except these, and wait until they have ended."""
@@ -193,10 +190,6 @@ class _Running:
         """Raise the exception of the first component that failed, if any."""
         if self._failures:
             raise self._failures[0]
-
-    def _run_to_end(self, component: Component) -> None:
-        if (failure := component.run_to_end()) is not None:
-            self._failures.append(failure)
 
 
 def _end(unit: _RunningUnit) -> None:

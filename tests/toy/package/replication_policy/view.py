@@ -1,10 +1,10 @@
 """The metrics of the replication policy."""
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
 
-from connectors.views.metric_families import Family, Histogram, Sample
-from connectors.views.policy_view import DECISION_STALE, by_cluster
+from connectors.views.metric_families import Family, Sample
+from connectors.views.policy_view import DECISION_STALE, FoldingView
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.units import to_millis
@@ -22,27 +22,24 @@ UNDER_REPLICATED = Family(
 )
 
 
-class ReplicationView:
+@dataclass
+class _Cluster:
+    """The state of one cluster."""
+
+    reading: LastReading | None = None
+
+
+class ReplicationView(FoldingView[_Cluster]):
     """The present picture of all clusters."""
 
     families: tuple[Family, ...] = (UNDER_REPLICATED,)
-    of_decisions: tuple[Family, ...] = ()
-    histograms: tuple[Histogram, ...] = ()
 
     def __init__(self, settings: ReplicationSettings) -> None:
-        self._settings = settings
-        self._readings: dict[str, LastReading | None] = {}
+        super().__init__(max(each.validity for each in settings.everywhere()), lambda _: _Cluster())
         self._decisions: dict[str, ReplicationDecision] = {}
 
-    @property
-    def history(self) -> timedelta:
-        """As far back as a reading counts anywhere."""
-        return max(settings.validity for settings in self._settings.everywhere())
-
-    def observe(self, observations: Sequence[Observation]) -> None:
-        """Fold readings in as the policy does."""
-        for cluster, readings in by_cluster(observations):
-            self._readings[cluster] = fold(self._readings.get(cluster), readings)
+    def _fold(self, cluster: _Cluster, readings: Sequence[Observation]) -> None:
+        cluster.reading = fold(cluster.reading, readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Take a cluster's next decision."""
@@ -56,14 +53,10 @@ class ReplicationView:
         """Drop the cluster whose decision was deleted."""
         self._decisions.pop(key, None)
 
-    def forget_cluster(self, cluster: str) -> None:
-        """Drop the cluster of which nothing is left."""
-        self._readings.pop(cluster, None)
-
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """The picture at a moment."""
-        for cluster, reading in sorted(self._readings.items()):
-            if reading is not None:
-                yield Sample(UNDER_REPLICATED, (cluster,), reading.under_replicated)
-        for cluster, decision in sorted(self._decisions.items()):
-            yield Sample(DECISION_STALE, (NAME, cluster), float(now_ms >= to_millis(decision.valid_until)))
+        for name, cluster in sorted(self._clusters.items()):
+            if cluster.reading is not None:
+                yield Sample(UNDER_REPLICATED, (name,), cluster.reading.under_replicated)
+        for name, decision in sorted(self._decisions.items()):
+            yield Sample(DECISION_STALE, (NAME, name), float(now_ms >= to_millis(decision.valid_until)))
