@@ -222,7 +222,7 @@ def _serves(pod: Pod, command: list[str], folder: Path) -> None:
     log, began = folder / "pod.log", time.monotonic()
     running = pod.start(command, log)
     try:
-        while "ready; Ctrl-C stops" not in log.read_text(errors="replace"):
+        while '"ready' not in log.read_text(errors="replace"):
             if running.poll() is not None or time.monotonic() - began > _READY_SECONDS:
                 raise SystemExit(f"{shlex.join(command)} is not ready\n{log.read_text(errors='replace')}")
             time.sleep(0.5)

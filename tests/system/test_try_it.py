@@ -121,7 +121,7 @@ class Reader:
 
             def ready() -> bool:
                 assert process.poll() is None, log.read_text()
-                return "ready; Ctrl-C stops" in log.read_text()
+                return '"event": "ready"' in log.read_text()
 
             eventually(f"{command} is ready", ready)
 

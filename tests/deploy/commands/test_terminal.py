@@ -63,10 +63,18 @@ def test_a_step_has_the_seconds_since_the_start() -> None:
     screen.seconds += 100
     screen.terminal.step("the query runs")
     assert screen.text.splitlines() == [
-        "   0.0 s  ready; Ctrl-C stops",
+        "   0.0 s  ready",
         "   2.3 s  Kafka is ready",
         " 102.3 s  the query runs",
     ]
+
+
+@pytest.mark.parametrize("keyboard", ["stdin", "stderr", None])
+def test_ctrl_c_is_named_only_where_someone_can_press_it(keyboard: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda stream=stream: stream == keyboard)
+    told = "ready; Ctrl-C stops" if keyboard else "ready"
+    assert Screen().text.splitlines() == [f"   0.0 s  {told}"]
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_a_command_that_runs_writes_everything_to_standard_output_where_that_is_
     out, err = capsys.readouterr()
     assert err == ""
     events = [json.loads(line) for line in out.splitlines()]
-    assert [event["event"] for event in events][:3] == ["it failed", "watching payments", "ready; Ctrl-C stops"]
+    assert [event["event"] for event in events][:3] == ["it failed", "watching payments", "ready"]
     assert (events[3]["event"], events[3]["decision"], events[3]["cluster"]) == (
         SLOWED.explanation,
         "throttle lower",
