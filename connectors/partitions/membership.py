@@ -51,8 +51,9 @@ class Membership(AbstractContextManager["Membership"]):
         connection: the connection to the loop's own Kafka. If its files change, the process joins again.
         group: the group to join.
         settings: common to all groups.
-        on_change: called within `step` with the held partitions. When it returns, work on all other partitions must
-            have stopped, because another process may hold them then.
+        on_change: called within `step` with the held partitions; with None if the membership has ended, so that none
+            is held until Kafka assigns some again. When it returns, work on all other partitions must have stopped,
+            because another process may hold them then.
         clock: the clock of the lease.
 
     Raises:
@@ -64,7 +65,7 @@ class Membership(AbstractContextManager["Membership"]):
         connection: KafkaConnection,
         group: Group,
         settings: PartitionSettings,
-        on_change: Callable[[frozenset[int]], None],
+        on_change: Callable[[frozenset[int] | None], None],
         clock: Callable[[], float] = CLOCK,
     ) -> None:
         self._connection = connection
@@ -176,8 +177,11 @@ class Membership(AbstractContextManager["Membership"]):
 
     def _lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self.lease.lose()
-        _log.warning("Kafka considers this process dead, and others take over its work", group=self._group.name)
-        self._on_change(self.lease.held)
+        _log.warning(
+            "Kafka no longer confirms the membership: this process stops its share, and another may take it over",
+            group=self._group.name,
+        )
+        self._on_change(None)
         consumer.incremental_unassign(list(partitions))
 
     # --- the lease
@@ -228,6 +232,6 @@ class Membership(AbstractContextManager["Membership"]):
             return
         _log.info("connection files changed, joining the group again", group=self._group.name)
         self.lease.lose()
-        self._on_change(self.lease.held)
+        self._on_change(None)
         self._leave()
         self._consumer, self._asked_at, self.joined = joining, None, False

@@ -108,12 +108,17 @@ class SharedComponents:
                 break  # not a member any more; the components stop all the same
         ending.join()
 
-    def _on_change(self, shares: frozenset[int]) -> None:
+    def _on_change(self, assigned: frozenset[int] | None) -> None:
+        shares = assigned or frozenset()
         held = self._work.of_shares(shares)
         if shares != self._shares:
             self._metrics.changed(self._work.name, len(shares), len(held))
         self._shares = shares
-        if held != self._held or not self._is_told:
+        if assigned is None:
+            self._is_told = (
+                False  # the membership has logged why; without an assignment, nobody else need have the work
+            )
+        elif held != self._held or not self._is_told:
             self._log_change(held)
         self._held = held
         wanted = {} if self._ending else self._work.units(held)

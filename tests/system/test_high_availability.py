@@ -133,7 +133,7 @@ def test_an_actuator_that_was_frozen_carries_out_nothing_that_is_anothers_by_the
         eventually("the first is at work again", lambda: first.ready() == "ok\n")
         done = [entry.data for entry in audit.entries()[known:]]
         assert [each for each in done if each.get("outcome") == "applied"] == [], "all was as it should be"
-        assert "Kafka considers this process dead" in first.output()
+        assert "Kafka no longer confirms the membership" in first.output()
 
         second.kill()
         killed = time.monotonic()

@@ -70,8 +70,13 @@ class Bench:
         )
         self.client = Client.made
 
-    def _changed(self, held: frozenset[int]) -> None:
-        self.client.said.append(f"holds {sorted(held)}, may act on {[s for s in held if self.member.lease.holds(s)]}")
+    def _changed(self, assigned: frozenset[int] | None) -> None:
+        if assigned is None:
+            assert self.member.lease.held == frozenset()
+            self.client.said.append("is no member")
+            return
+        may = [share for share in assigned if self.member.lease.holds(share)]
+        self.client.said.append(f"holds {sorted(assigned)}, may act on {may}")
 
     def step(self, after: float = 0.0) -> None:
         self.now += after
@@ -132,15 +137,18 @@ def test_who_is_refused_does_not_hold_on_and_asks_again(bench: Bench) -> None:
     assert bench.member.lease.holds(1)
 
 
-@pytest.mark.parametrize("event", ["on_revoke", "on_lost"])
+@pytest.mark.parametrize(
+    ("event", "told"), [("on_revoke", "holds [], may act on []"), ("on_lost", "is no member")], ids=["revoked", "lost"]
+)
 def test_what_goes_may_not_be_acted_on_before_it_is_stopped_and_is_stopped_before_another_has_it(
-    bench: Bench, event: str
+    bench: Bench, event: str, told: str
 ) -> None:
     bench.client.tell("on_assign", 1, 2)
     bench.client.answer()
     bench.client.said.clear()
     bench.client.tell(event, 1, 2)
-    assert bench.client.said == ["holds [], may act on []", "unassigned [1, 2]"]
+    assert bench.client.said == [told, "unassigned [1, 2]"]
+    assert not bench.member.lease.holds(1)
 
 
 def test_what_stays_when_something_is_revoked_may_be_acted_on_all_the_time(bench: Bench) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from structlog.testing import capture_logs
 
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
@@ -25,9 +26,9 @@ NAMES = {0: "a", 1: "b", 2: "c"}
 class Member:
     """A membership that is told what it holds by the test."""
 
-    def __init__(self, on_change: Callable[[frozenset[int]], None]) -> None:
+    def __init__(self, on_change: Callable[[frozenset[int] | None], None]) -> None:
         self._on_change = on_change
-        self._assignments: list[frozenset[int]] = []
+        self._assignments: list[frozenset[int] | None] = []
         self.lease = PartitionLease(5.0)
         self.joined = False
         self.left = False
@@ -39,17 +40,25 @@ class Member:
 
     def assign(self, *shares: int) -> None:
         """Have it hold these; returns when what it holds no longer has stopped."""
+        self._await_handled(frozenset(shares))
+
+    def lose(self) -> None:
+        """Have the membership end; returns when all work has stopped."""
+        self._await_handled(None)
+
+    def _await_handled(self, assigned: frozenset[int] | None) -> None:
         self.taken.clear()
-        self._assignments.append(frozenset(shares))
+        self._assignments.append(assigned)
         assert self.taken.wait(SECONDS)
 
     def step(self) -> None:
         while self._assignments:
-            shares = self._assignments.pop(0)
+            assigned = self._assignments.pop(0)
+            shares = assigned or frozenset()
             self.lease.remove(self.lease.held - shares)
             self.lease.add(shares)
             self.joined = True
-            self._on_change(shares)
+            self._on_change(assigned)
             self.taken.set()
         threading.Event().wait(0.01)
 
@@ -175,6 +184,21 @@ def test_a_part_that_fails_ends_it_all_and_its_error_is_raised(bench: Bench) -> 
     bench.ended()
     assert str(bench.failure) == "no such cluster"
     assert bench.held().left
+
+
+def test_only_what_kafka_has_assigned_is_logged_and_not_that_others_work_while_it_cannot_be_reached(
+    bench: Bench,
+) -> None:
+    with capture_logs() as logs:
+        bench.held().assign(0)
+        bench.held().lose()
+        assert bench.said[-1] == "a closed"
+        bench.held().assign(0)
+        bench.held().lose()
+        bench.held().assign()
+    share, stands_by = "toys: this process's share", "toys: stands by, other processes have all the work"
+    assert [each["event"] for each in logs] == [share, share, stands_by]
+    assert [each["taken"] for each in logs[:2]] == [["a"], ["a"]]
 
 
 def test_it_says_what_it_holds_and_that_it_waits_for_kafka_to_confirm_it(bench: Bench) -> None:
