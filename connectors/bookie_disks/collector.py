@@ -1,7 +1,5 @@
 """The collector of bookies' disks: asks each registered bookie over HTTP, several at once."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +14,7 @@ from connectors.bookie_disks.bookie_admin import (
     list_ledger_dirs,
     read_thresholds,
 )
-from connectors.collection.outcome_log import OutcomeLog
+from connectors.collection.collector import Collector
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import first_problem
 from connectors.http.address import url_problems
@@ -71,7 +69,7 @@ class WatchedBookieDisks(RedactedBlock):
         return self.member_url.replace(_MEMBER_HOST, named) if is_member(f"{named}:1") else None
 
 
-class BookieDisksCollector:
+class BookieDisksCollector(Collector):
     """Reads the disks of all registered bookies of a cluster, and publishes one reading for each, failures included.
 
     Args:
@@ -89,26 +87,13 @@ class BookieDisksCollector:
         metrics: PollMetrics,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.cluster = cluster
+        super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
         self._admin = admin
-        self._publish = publish
-        self._metrics = metrics
         self._transport = transport
-        self._outcome_log = OutcomeLog()
         self._entry = BookieAdmin(settings.bookie_url, admin, transport)
         self._bookies: dict[str, BookieAdmin | None] = {}
         """None: no address can be made of the bookie's name."""
-        self._stop = threading.Event()
-
-    def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set, whatever goes wrong in a poll."""
-        self._stop = stop
-        try:
-            seconds = self._settings.poll_interval.total_seconds()
-            self._metrics.run_polls(self.cluster, seconds, stop, self.poll_once)
-        finally:
-            self.close()
 
     def close(self) -> None:
         """Close all connections; the next poll opens new ones."""
@@ -116,20 +101,18 @@ class BookieDisksCollector:
             if client is not None:
                 client.close()
 
-    def poll_once(self) -> None:
+    def _poll(self) -> None:
         """Read and publish all bookies. If they cannot be listed, each known one has a failed reading."""
-        started = time.monotonic()
         try:
             registered = self._list_registered()
         except READ_ERRORS.expected as error:
             for bookie in self._bookies or [""]:
-                self._publish_reading(self._failure(bookie, error))
+                self._publish_reading(self._failure(bookie, error), bookie=bookie)
         else:
             self._renew_clients(registered)
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"disks {self.cluster}") as pool:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"disks {self._cluster}") as pool:
                 for reading in pool.map(self._read, self._bookies):
-                    self._publish_reading(reading)
-        self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
+                    self._publish_reading(reading, bookie=reading.bookie)
 
     def _list_registered(self) -> dict[str, str | None]:
         registered = self._ask_for_list()
@@ -173,7 +156,7 @@ class BookieDisksCollector:
             names = list_ledger_dirs(config)
             shares = client.used_shares() if len(names) > 1 else {}
             return BookieDisks(
-                cluster=self.cluster,
+                cluster=self._cluster,
                 outcome=Outcome.OK,
                 bookie=bookie,
                 read_only=client.is_read_only(),
@@ -186,12 +169,4 @@ class BookieDisksCollector:
             return self._failure(bookie, error)
 
     def _failure(self, bookie: str, error: BaseException) -> BookieDisks:
-        return BookieDisks(cluster=self.cluster, bookie=bookie, **READ_ERRORS.failure(error))
-
-    def _publish_reading(self, reading: BookieDisks) -> None:
-        """Publish a reading, and log a change of its outcome."""
-        if self._stop.is_set():
-            return  # the reading was interrupted
-        self._publish(reading)
-        self._metrics.polls.labels(self.cluster, reading.outcome.value).inc()
-        self._outcome_log.note(reading.bookie, reading, bookie=reading.bookie)
+        return BookieDisks(cluster=self._cluster, bookie=bookie, **READ_ERRORS.failure(error))

@@ -2,14 +2,15 @@
 
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from connectors.collection.outcome_log import OutcomeLog
+from connectors.collection.collector import Collector
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.read_errors import DETAIL_LENGTH, ReadErrors, first_problem
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
@@ -25,14 +26,14 @@ Source = TypeVar("Source")
 """The client of one reading, or of two that share a time limit."""
 
 
-class BookieCollector(ABC, Generic[Source]):
+class BookieCollector(Collector, Generic[Source]):
     """Reads one cluster periodically, and at once after a hint at a change; publishes each reading, failures included.
 
     The bookies and their groups are read one after the other. The namespaces' affinity is read in a thread of its own,
     because thousands of namespaces must not delay the readings of bookies.
 
     Args:
-        poll_seconds: interval between readings of the bookies and their groups.
+        poll_interval: interval between readings of the bookies and their groups.
         poll_limit_seconds: time limit of both together.
         affinity_seconds: interval between readings of the affinity, and time limit of each.
         errors: the exceptions of a failed reading.
@@ -43,25 +44,20 @@ class BookieCollector(ABC, Generic[Source]):
         self,
         cluster: str,
         *,
-        poll_seconds: float,
+        poll_interval: timedelta,
         poll_limit_seconds: float,
         affinity_seconds: float,
         errors: ReadErrors,
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
     ) -> None:
-        self.cluster = cluster
-        self._poll_seconds = poll_seconds
+        super().__init__(cluster, poll_interval, publish, metrics)
         self._poll_limit_seconds = poll_limit_seconds
         self._affinity_seconds = affinity_seconds
         self._errors = errors
-        self._publish = publish
-        self._metrics = metrics
-        self._outcome_log = OutcomeLog()
         self._polling = threading.Lock()
         self._polled_at = 0.0
         self._hints: SimpleQueue[bool] = SimpleQueue()
-        self._stop = threading.Event()
 
     @abstractmethod
     def connect(self, left_seconds: LeftSeconds) -> Source:
@@ -79,10 +75,6 @@ class BookieCollector(ABC, Generic[Source]):
     def read_affinity(self, source: Source) -> BookieAffinity:
         """Read the groups that the namespaces may use."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connections that the collector itself has opened."""
-
     def hint(self, _event: object = None) -> None:
         """Request a reading, because something may have changed. From any thread; never blocks."""
         self._hints.put(item=True)
@@ -91,13 +83,13 @@ class BookieCollector(ABC, Generic[Source]):
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
         helpers = [
-            threading.Thread(target=target, name=f"{name} {self.cluster}", daemon=True)
+            threading.Thread(target=target, name=f"{name} {self._cluster}", daemon=True)
             for name, target in (("hints", self._follow_hints), ("affinity", self._poll_affinity))
         ]
         for helper in helpers:
             helper.start()
         try:
-            self._metrics.run_polls(self.cluster, self._poll_seconds, stop, self.poll_once)
+            self._metrics.run_polls(self._cluster, self._poll_seconds, stop, self.poll_once)
         finally:
             stop.set()
             self._hints.put(item=False)
@@ -109,11 +101,14 @@ class BookieCollector(ABC, Generic[Source]):
         """Read and publish the bookies and their groups. One can fail without the other."""
         with self._polling:
             self._polled_at = time.monotonic()
-            self._read(self._poll_limit_seconds, ((Bookies, self.read_bookies), (BookieRacks, self.read_racks)))
+            super().poll_once()
+
+    def _poll(self) -> None:
+        self._read(self._poll_limit_seconds, ((Bookies, self.read_bookies), (BookieRacks, self.read_racks)))
 
     def poll_affinity_once(self) -> None:
         """Read and publish the affinity of all namespaces."""
-        self._read(self._affinity_seconds, ((BookieAffinity, self.read_affinity),))
+        self._measure(lambda: self._read(self._affinity_seconds, ((BookieAffinity, self.read_affinity),)))
 
     def _read(self, limit_seconds: float, wanted: Sequence[tuple[type[Reading], Callable[[Source], Reading]]]) -> None:
         started = time.monotonic()
@@ -121,11 +116,10 @@ class BookieCollector(ABC, Generic[Source]):
             source = self.connect(lambda: 0.0 if self._stop.is_set() else started + limit_seconds - time.monotonic())
         except self._errors.expected as error:
             for kind, _ in wanted:
-                self._publish_reading(self._failure(kind, error))
+                self._publish_reading(self._failure(kind, error), reading=kind.event_type)
         else:
             for kind, read in wanted:
-                self._publish_reading(self._read_one(kind, read, source))
-        self._metrics.seconds.labels(self.cluster).observe(time.monotonic() - started)
+                self._publish_reading(self._read_one(kind, read, source), reading=kind.event_type)
 
     def _read_one(self, kind: type[Reading], read: Callable[[Source], Reading], source: Source) -> Reading:
         try:
@@ -134,25 +128,17 @@ class BookieCollector(ABC, Generic[Source]):
             return self._failure(kind, error)
         except ValidationError as error:
             detail = f"more or longer than a reading may hold: {first_problem(error)}"[:DETAIL_LENGTH]
-            return kind(cluster=self.cluster, outcome=Outcome.ERROR, detail=detail)
+            return kind(cluster=self._cluster, outcome=Outcome.ERROR, detail=detail)
 
     def _failure(self, kind: type[Reading], error: BaseException) -> Reading:
-        return kind(cluster=self.cluster, **self._errors.failure(error))
-
-    def _publish_reading(self, reading: Reading) -> None:
-        """Publish a reading, and log a change of its outcome."""
-        if self._stop.is_set():
-            return  # the reading was interrupted
-        self._publish(reading)
-        self._metrics.polls.labels(self.cluster, reading.outcome.value).inc()
-        self._outcome_log.note(reading.event_type, reading, reading=reading.event_type)
+        return kind(cluster=self._cluster, **self._errors.failure(error))
 
     def _follow_hints(self) -> None:
         while self._hints.get():
             self._stop.wait(max(0.0, self._polled_at + DEBOUNCE_SECONDS - time.monotonic()))
             if self._stop.is_set() or not self._drop_hints():
                 return
-            self._metrics.run_poll(self.cluster, self.poll_once)
+            self._metrics.run_poll(self._cluster, self.poll_once)
 
     def _drop_hints(self) -> bool:
         """Drop the hints that the next poll covers. Returns False if one of them was the signal to end."""
@@ -164,4 +150,4 @@ class BookieCollector(ABC, Generic[Source]):
         return False
 
     def _poll_affinity(self) -> None:
-        self._metrics.run_polls(self.cluster, self._affinity_seconds, self._stop, self.poll_affinity_once)
+        self._metrics.run_polls(self._cluster, self._affinity_seconds, self._stop, self.poll_affinity_once)

@@ -60,13 +60,11 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
     ) -> None:
-        poll_seconds = settings.poll_interval.total_seconds()
-        self._affinity_limit_seconds = settings.affinity_interval.total_seconds()
         super().__init__(
             cluster,
-            poll_seconds=poll_seconds,
-            poll_limit_seconds=poll_seconds,
-            affinity_seconds=self._affinity_limit_seconds,
+            poll_interval=settings.poll_interval,
+            poll_limit_seconds=settings.poll_interval.total_seconds(),
+            affinity_seconds=settings.affinity_interval.total_seconds(),
             errors=READ_ERRORS,
             publish=publish,
             metrics=metrics,
@@ -85,7 +83,7 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
     def read_bookies(self, source: LeftSeconds) -> Bookies:  # noqa: ARG002 - see `connect`
         """Read the registered bookies from a bookie's endpoint, and all known ones from the admin REST API."""
         return Bookies(
-            cluster=self.cluster,
+            cluster=self._cluster,
             outcome=Outcome.OK,
             writable=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.writable()),
             read_only=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.read_only()),
@@ -94,8 +92,8 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
 
     def read_racks(self, source: LeftSeconds) -> BookieRacks:  # noqa: ARG002 - see `connect`
         """Read the groups from the admin REST API."""
-        return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups=self._admin.racks())
+        return BookieRacks(cluster=self._cluster, outcome=Outcome.OK, groups=self._admin.racks())
 
     def read_affinity(self, source: LeftSeconds) -> BookieAffinity:
         """Read the affinity with one or two requests for each namespace."""
-        return AffinityReader(self._admin, self._affinity_limit_seconds, source).read(self.cluster)
+        return AffinityReader(self._admin, self._affinity_seconds, source).read(self._cluster)

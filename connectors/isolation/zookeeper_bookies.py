@@ -59,11 +59,10 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         metrics: PollMetrics,
         admin: AdminApi | None = None,
     ) -> None:
-        poll_seconds = settings.poll_interval.total_seconds()
         super().__init__(
             cluster,
-            poll_seconds=poll_seconds,
-            poll_limit_seconds=min(session.connection.timeout_seconds, poll_seconds),
+            poll_interval=settings.poll_interval,
+            poll_limit_seconds=min(session.connection.timeout_seconds, settings.poll_interval.total_seconds()),
             affinity_seconds=settings.affinity_interval.total_seconds(),
             errors=READ_ERRORS,
             publish=publish,
@@ -81,16 +80,13 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
 
     def read_bookies(self, source: Reader) -> Bookies:
         """Read the registration tree."""
-        return read_bookies(source, self.cluster, self._settings.ledgers_root, self.hint)
+        return read_bookies(source, self._cluster, self._settings.ledgers_root, self.hint)
 
     def read_racks(self, source: Reader) -> BookieRacks:
         """Read the znode with the groups."""
-        return read_racks(source, self.cluster, self._settings.bookies_path, self.hint)
+        return read_racks(source, self._cluster, self._settings.bookies_path, self.hint)
 
     def read_affinity(self, source: Reader) -> BookieAffinity:
         """Read the policies of all namespaces, and the groups of brokers."""
         groups = None if self._admin is None else read_broker_groups(self._admin)
-        return self._affinity.read(source, self.cluster, groups)
-
-    def close(self) -> None:
-        """Do nothing: the session is shared."""
+        return self._affinity.read(source, self._cluster, groups)

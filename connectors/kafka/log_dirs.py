@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from pydantic import Field
 
-from connectors.collection.outcome_log import OutcomeLog
+from connectors.collection.collector import Collector
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
@@ -65,7 +65,7 @@ class WatchedKafka(KafkaConnection):
         return PaceBounds(min(self.poll_interval_min.total_seconds(), longest), longest)
 
 
-class LogDirsCollector:
+class LogDirsCollector(Collector):
     """Reads one cluster repeatedly, and publishes its readings and failures.
 
     The nearer a volume comes to one of the limits, the more often its broker is read. `publish` must not block. Without
@@ -81,13 +81,10 @@ class LogDirsCollector:
         limits: Sequence[Limit] = (),
         replica_sizes: ReplicaSizesReader | None = None,
     ) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
-        self._publish = publish
-        self._metrics = metrics
         self._client: ClusterClient | None = None
         self._fingerprint = ""
-        self._outcome_log = OutcomeLog()
         self._limits = limits
         self._replica_sizes = replica_sizes
         self._paces: dict[int, BrokerPace] = {}
@@ -97,15 +94,14 @@ class LogDirsCollector:
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set; no error in a poll ends it."""
         try:
-            for _ in ticks(self._settings.poll_interval.total_seconds(), partial(self._look_closer, stop)):
+            for _ in ticks(self._poll_seconds, partial(self._look_closer, stop)):
                 if not self._metrics.run_poll(self._cluster, self.poll_once):
                     self.close()
         finally:
             self.close()
 
-    def poll_once(self) -> None:
+    def _poll(self) -> None:
         """List the cluster's brokers, then read their log dirs in parallel, and publish each answer."""
-        started = time.monotonic()
         try:
             client = self._current_client()
             brokers = client.describe()
@@ -121,7 +117,6 @@ class LogDirsCollector:
             if self._replica_sizes is not None:
                 self._replica_sizes.keep_only(list(self._brokers))
             self._read(client, brokers)
-        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def read_brokers(self, numbers: Collection[int]) -> None:
         """Read the log dirs of some brokers between two polls, and publish the answers."""

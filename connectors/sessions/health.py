@@ -18,6 +18,7 @@ import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from connectors.collection.change_filter import ChangeFilter
+from connectors.collection.collector import Collector
 from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
@@ -73,7 +74,7 @@ class WatchedHealth(BaseModel):
     )
 
 
-class MemberHealthCollector:
+class MemberHealthCollector(Collector):
     """Reads the list of brokers and each broker's health periodically, and publishes one reading per broker.
 
     Args:
@@ -93,10 +94,9 @@ class MemberHealthCollector:
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
         self._admin = admin
-        self._metrics = metrics
         self._history = history
         self._clock = clock
         self._transport = transport
@@ -107,22 +107,18 @@ class MemberHealthCollector:
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set, whatever goes wrong in a poll."""
-        try:
-            self.recall(self._history(self._settings.forget_after, stop))
-            seconds = self._settings.poll_interval.total_seconds()
-            self._metrics.run_polls(self._cluster, seconds, stop, self.poll_once)
-        finally:
-            self.close()
+        """Recall the brokers from before this start, and poll until `stop` is set."""
+        self.recall(self._history(self._settings.forget_after, stop))
+        super().run(stop)
 
     def recall(self, readings: Iterable[MemberHealth]) -> None:
         """Add the brokers of readings from before this start."""
         names = {each.member for each in readings if each.cluster == self._cluster and is_member(each.member)}
         self._seen_at.update(dict.fromkeys(names, self._clock()))
 
-    def poll_once(self) -> None:
+    def _poll(self) -> None:
         """Read the list and each broker's health, and publish the readings that have changed or are due."""
-        started, began_at = time.monotonic(), self._clock()
+        began_at = self._clock()
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="broker health") as workers:
             # The list is read in parallel with the known brokers; new brokers on it are asked afterwards.
             listing = workers.submit(self._list_brokers)
@@ -139,7 +135,6 @@ class MemberHealthCollector:
         for member, answer in asked.items():
             self._publish_due(member, answer.result(), listed, began_at)
         self._changed.keep_only(f"{self._cluster}/{member}" for member in asked)
-        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def close(self) -> None:
         """Close all connections; the next poll opens new ones."""

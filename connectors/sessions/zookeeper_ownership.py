@@ -2,7 +2,6 @@
 
 import math
 import re
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.collection.change_filter import ChangeFilter
+from connectors.collection.collector import Collector
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
 from connectors.sessions.broker_ownership import BrokerOwnership
@@ -64,7 +64,7 @@ class WatchedOwnership(BaseModel):
     )
 
 
-class OwnershipCollector:
+class OwnershipCollector(Collector):
     """Reads two trees and the leader periodically, and publishes each as a whole when it has changed or is due.
 
     Args:
@@ -83,10 +83,9 @@ class OwnershipCollector:
         admin: AdminApi | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
         self._session = session
-        self._metrics = metrics
         self._clock = clock
         self._registrations = OwnedNodes(BROKERS, NodeKind.BROKER, lambda _: True)
         self._bundles = OwnedNodes(NAMESPACES, NodeKind.BUNDLE, lambda name: _BUNDLE.fullmatch(name) is not None)
@@ -95,16 +94,9 @@ class OwnershipCollector:
         self._asked_at = -math.inf
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._rechecked_at = clock()
-        self._stop = threading.Event()
         session.listen(self._forget_watches)
 
-    def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set, whatever goes wrong in a poll."""
-        self._stop = stop
-        seconds = self._settings.poll_interval.total_seconds()
-        self._metrics.run_polls(self._cluster, seconds, stop, self.poll_once)
-
-    def poll_once(self) -> None:
+    def _poll(self) -> None:
         """Read all trees and the leader, and publish those that have changed or are due."""
         started, began_at = time.monotonic(), self._clock()
         if self._clock() - self._rechecked_at >= RECHECK_SECONDS:
@@ -122,7 +114,6 @@ class OwnershipCollector:
             self._publish_due(self._read_bundles(registered, reader), began_at)
             began_at = self._clock()
             self._publish_due([self._read_leader(reader)], began_at)
-        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def _left_seconds(self, started: float) -> float:
         return 0.0 if self._stop.is_set() else started + READING_SECONDS - time.monotonic()

@@ -11,6 +11,7 @@ import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from connectors.collection.change_filter import ChangeFilter
+from connectors.collection.collector import Collector
 from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.sessions.ensemble import Ensemble
@@ -114,7 +115,7 @@ class WatchedSessions(BaseModel):
         return {url: AdminServer(url, seconds, tls) for url in urls}
 
 
-class SessionCollector:
+class SessionCollector(Collector):
     """Reads one ensemble periodically, and publishes the members' sessions, failures included.
 
     It publishes one `headgate.zk-session.v1` for each member, and one without a member for the ensemble as a whole. The
@@ -136,10 +137,9 @@ class SessionCollector:
         history: ReadingHistory[ZkSession] = no_history,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._history = history
-        self._cluster = cluster
         self._settings = settings
-        self._metrics = metrics
         self._clock = clock
         self._ensemble = Ensemble(settings.sources(connection), settings.timeout.total_seconds(), clock)
         trees = [RegistrationTree(f"{connection.chroot}{each.path}", each.role) for each in settings.members]
@@ -148,13 +148,9 @@ class SessionCollector:
         self._unread: dict[str, Outcome] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set, whatever goes wrong in a poll."""
-        try:
-            self.recall(self._history(self._settings.forget_after, stop))
-            seconds = self._settings.poll_interval.total_seconds()
-            self._metrics.run_polls(self._cluster, seconds, stop, self.poll_once)
-        finally:
-            self.close()
+        """Recall the members from before this start, and poll until `stop` is set."""
+        self.recall(self._history(self._settings.forget_after, stop))
+        super().run(stop)
 
     def recall(self, readings: Iterable[ZkSession]) -> None:
         """Add the members of readings from before this start."""
@@ -163,9 +159,9 @@ class SessionCollector:
                 last = MemberSession(each.member, each.role, each.session or "", each.state, each.timeout_ms)
                 self._members.recall(last)
 
-    def poll_once(self) -> None:
+    def _poll(self) -> None:
         """Read all servers, and publish the readings that have changed or are due."""
-        started, began_at = time.monotonic(), self._clock()
+        began_at = self._clock()
         try:
             snapshot = self._ensemble.snapshot(self._members.is_registration)
         except StatusError as error:
@@ -180,7 +176,6 @@ class SessionCollector:
                 self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=began_at)
             self._changed.keep_only(reading.subject() for reading in readings)
         self._report_servers()
-        self._metrics.seconds.labels(self._cluster).observe(time.monotonic() - started)
 
     def close(self) -> None:
         """Close all connections."""

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ class Collector(BookieCollector[LeftSeconds]):
     def __init__(self, published: Published, registry: CollectorRegistry, poll_seconds: float = HOUR) -> None:
         super().__init__(
             "c1",
-            poll_seconds=poll_seconds,
+            poll_interval=timedelta(seconds=poll_seconds),
             poll_limit_seconds=5.0,
             affinity_seconds=HOUR,
             errors=ERRORS,
@@ -63,15 +64,15 @@ class Collector(BookieCollector[LeftSeconds]):
     def read_bookies(self, source: LeftSeconds) -> Bookies:
         self._do("bookies")
         self.limits_seconds.append(source())
-        return Bookies(cluster=self.cluster, outcome=Outcome.OK, writable=(), read_only=(), known=())
+        return Bookies(cluster=self._cluster, outcome=Outcome.OK, writable=(), read_only=(), known=())
 
     def read_racks(self, source: LeftSeconds) -> BookieRacks:
         self._do("racks")
-        return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups={})
+        return BookieRacks(cluster=self._cluster, outcome=Outcome.OK, groups={})
 
     def read_affinity(self, source: LeftSeconds) -> BookieAffinity:
         self._do("affinity")
-        return BookieAffinity(cluster=self.cluster, outcome=Outcome.OK, namespaces={})
+        return BookieAffinity(cluster=self._cluster, outcome=Outcome.OK, namespaces={})
 
     def close(self) -> None:
         self.closed = True
