@@ -78,7 +78,8 @@ class ReportReader:
         if effect is None or not self._knows(data.cluster) or self._policy not in (None, of_policy):
             return
         at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
-        self._reports[key] = Report(of_policy, data.cluster, data.subject(), at, effect)
+        subject = data.subject() if effect.subject is None else effect.subject
+        self._reports[key] = Report(of_policy, data.cluster, subject, at, effect)
         self.book.fold(self._reports[key])
 
 

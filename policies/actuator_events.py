@@ -42,6 +42,8 @@ class ReportedEffect:
     broker_count: int | None = None
     since: datetime | None = None
     """The time from which the value holds, if it is not the time of the report."""
+    subject: str | None = None
+    """The subject that the decision is about; the cluster for all decisions about it; None: the report's subject."""
 
 
 class ActuatorEvent(BaseModel, ABC):

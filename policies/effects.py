@@ -236,6 +236,8 @@ def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
     if effect.subject in wanted:
         return wanted[effect.subject] is not None
     parts = effect.subject.split("/")
+    if len(parts) == 1:  # the cluster
+        return effect.is_held or any(wanted.values())
     return effect.is_held or any(wanted.get("/".join(parts[:count])) for count in range(1, len(parts)))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -42,7 +41,7 @@ from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_readings import BookieAffinity
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
-from policies.registry import AUDIT, observed_topic
+from policies.registry import observed_topic
 from policies.units import counted, name_some
 
 
@@ -153,7 +152,7 @@ def _make_worker(
         return None
     kinds = {by: make(PublishAdmin(pulsar)) for by, make in _KINDS.items()}
     limits = kinds.pop(settings.by)
-    publish = partial(context.publish, context.topic(AUDIT))
+    publish = context.loop_topics(BookieThrottle).reporter(context.publish)
     observe = context.sink(PublishState, PublishApplication.source)
     watched, others = WatchedPublishing(name, settings, policy), tuple(kinds.values())
     return PublishWorker(watched, limits, publish, observe, metrics, others)

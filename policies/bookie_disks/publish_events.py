@@ -22,6 +22,8 @@ class PublishOutcome(ClosedEnum):
 
 
 _NOTHING = "no limit"
+_HELD = (PublishReason.DECIDED, PublishReason.STALE)
+"""Below factor 1.0, the reasons for which a rate of Headgate's is kept."""
 
 
 class PublishApplication(ActuatorEvent):
@@ -47,15 +49,18 @@ class PublishApplication(ActuatorEvent):
 
     def effect(self) -> ReportedEffect:
         """Return the limit that is set, or why it is not."""
+        is_slowed = self.factor is not None and self.factor < 1.0
+        is_kept = self.outcome is PublishOutcome.UNCHANGED and self.reason in _HELD and is_slowed
         why = self.detail or (self.reason.meaning.rstrip(".") if self.outcome is PublishOutcome.REFUSED else None)
         return ReportedEffect(
             target=self.target,
             by="the publish actuator",
             result=ReportResult(self.outcome.value),
             value=render_rate(self.rate_bytes_per_second, _NOTHING) if self.target else None,
-            is_held=self.verdict is PublishVerdict.SET and self.outcome is PublishOutcome.APPLIED,
+            is_held=is_kept or (self.outcome is PublishOutcome.APPLIED and self.verdict is PublishVerdict.SET),
             number=self.rate_bytes_per_second,
             detail=why,
+            subject=self.cluster,  # decisions are about groups
         )
 
     def explained(self, at: datetime) -> Self:

@@ -16,6 +16,8 @@ _OUTCOMES = {
 }
 _UNPLANNED = PublishPlan(PublishVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
 """Stands for the plan of a limit that could not be read."""
+_NONE_SET = PublishPlan(PublishVerdict.KEEP, PublishReason.DECIDED, None, FoundLimit(None, None), None)
+"""Stands for the plans of a cluster on which no limit is set or put back."""
 
 
 class PublishMetrics(FailingMetric):
@@ -70,11 +72,14 @@ class PublishReports(AuditLog[PublishMetrics]):
         self.set_failing(yes=True)
         if self._is_new(target, (PublishOutcome.FAILED, detail)):
             self._emit(by, target, PublishOutcome.FAILED, _UNPLANNED, None, at, detail)
+            if not target:
+                self._forget_successes()
 
-    def report_success(self) -> None:
+    def report_success(self, by: str, at: datetime) -> None:
         """Show that all limits of the cluster are right. The next failure is new."""
         self.set_failing(yes=False)
-        self._last.pop("", None)
+        if self._last.pop("", None) is not None and not self._last:  # no report of a single limit shows it
+            self._emit(by, "", PublishOutcome.UNCHANGED, _NONE_SET, None, at)
 
     def _emit(
         self,

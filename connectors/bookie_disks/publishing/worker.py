@@ -223,7 +223,7 @@ class PublishWorker(Worker[FactorOrder]):
         self._state.publish(state, self._clock.now())
         if len(done) < len(plans):
             return None
-        self._reports.report_success()
+        self._reports.report_success(self._watched.settings.by.value, self._clock.now())
         return any(plan.acts for plan in done.values())
 
     def _carry_out(

@@ -9,16 +9,24 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from connectors.bookie_disks import registration
 from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishLimits, ResourceGroupLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
+from connectors.decided import ReportReader
+from connectors.kafka.tail import Record
+from connectors.pulsar.connection import PulsarAdmin
+from connectors.registration import ActuatorContext, ClusterSources
+from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.publish_settings import PublishSettings
 from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
+from policies.effects import judge_in_force, report_key
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome
-from tests.connectors.actuation.virtual_clock import VirtualClock
+from policies.units import to_millis
+from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.bookie_disks.publishing.memory import SETTING, SYSTEM, Pulsar
 from tests.policies.bookie_disks.scenario import settings
 
@@ -39,6 +47,7 @@ class Bench:
         self.clock = VirtualClock(still=True)
         self.pulsar = pulsar or Pulsar("acme/a", "acme/b", "acme/c")
         self.events: list[dict[str, Any]] = []
+        self.reports: list[bytes] = []
         self.states: list[PublishState] = []
         self.block = PublishSettings.model_validate({"by": by, "base": 10 * MB, **block})
         self.sequence = 0
@@ -59,6 +68,7 @@ class Bench:
 
     def _publish(self, _key: str, value: bytes) -> None:
         self.events.append(json.loads(value)["data"])
+        self.reports.append(value)
 
     def decide(self, after: float = 1.0, **factors: float | None) -> "Bench":
         """Time passes, decisions about groups come in (None: the group has ended), and what is due is done."""
@@ -96,6 +106,17 @@ class Bench:
     def overwritten(self, target: str) -> float | None:
         """The count of changes by somebody else."""
         return self.registry.get_sample_value("headgate_publish_overwritten_total", {"cluster": "c1", "target": target})
+
+    def shown(self) -> str:
+        """What the status page says of the limits."""
+        reader = ReportReader(lambda _: True)
+        for value in self.reports:
+            appended_ms = to_millis(self.clock.now())
+            reader.fold(Record("headgate.applied.reports", report_key(value).encode(), value, appended_ms))
+        order: dict[str, Any] = {"cluster": "c1", "subject": "c1/g1", "factor": 0.4, "group": "g1", "valid_until": None}
+        asked = BookieThrottle.model_construct(mode=Mode.ACTIVE, **order)
+        found = judge_in_force("bookie_disks", "c1", [asked], reader.book.effects("bookie_disks", "c1"), None, NOON)
+        return "" if found is None else found.describe_set()
 
     def reasons(self) -> list[tuple[str, str, str]]:
         return [(e["target"], e["outcome"], e["reason"]) for e in self.events]
@@ -165,6 +186,45 @@ def test_a_request_that_fails_is_reported_once_and_retried(by: str) -> None:
     bench.pulsar.down = False
     bench.decide(after=6)
     assert 4 * MB in bench.limits().values()
+
+
+@EVERY_KIND
+def test_status_shows_what_is_set_and_since_when_it_fails(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, g2=1.0, default=1.0)
+    target = "brokers" if by == "broker" else "acme/a, acme/b"
+    held = f"set: 4.0 MB/s for {target} since 2026-11-21 12:00:01 UTC by the publish actuator"
+    assert bench.shown() == held
+    assert bench.decide(after=6).shown() == held, "found so"
+    bench.pulsar.down = True
+    assert bench.decide(after=6, g1=0.3).shown().startswith(f"{held}; FAILING since 2026-11-21 12:00:13 UTC: ")
+    bench.pulsar.down = False
+    assert bench.decide(after=6, g1=0.4).shown() == held
+    assert bench.decide(g1=1.0).shown().startswith("set: nothing of Headgate's (no limit for ")
+
+
+@EVERY_KIND
+def test_a_failure_ends_in_status_though_no_limit_had_to_be_set(by: str) -> None:
+    bench = Bench(by)
+    bench.pulsar.down = True
+    assert "FAILING" in bench.decide(g1=1.0, default=1.0).shown()
+    bench.pulsar.down = False
+    assert bench.decide(after=6).shown() == "set: nothing"
+
+
+def test_reports_go_to_the_audit_and_to_the_topic_of_the_last_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, topics = Bench("namespace").decide(g1=0.4, default=1.0), set[str]()
+    monkeypatch.setattr(registration, "PublishAdmin", lambda _: bench.pulsar.admin())
+
+    class Cluster(ClusterSources):
+        publish: PublishSettings
+
+    clusters = {"c1": Cluster(pulsar=PulsarAdmin(admin_url="http://pulsar:8080"), publish=bench.block)}
+    rest: Any = None
+    context = ActuatorContext(
+        clusters, settings(), rest, str, lambda topic, *_: topics.add(topic), rest, CollectorRegistry(), *[rest] * 4
+    )
+    assert list(registration.release_publishing(context)) == ["c1: publish limits are as before Headgate."]
+    assert topics == {"audit", "applied.reports"}
 
 
 @EVERY_KIND
