@@ -140,11 +140,12 @@ def demo(
 def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run the whole loop on your Kafka, in one process. Its parts are collectors, query, actuators and exporter."""
     set_up_logging(verbose=verbose, runs=True)
-    _load_with_kafka(settings)  # report a mistake before Spark is even imported
+    load = partial(_load_watching, settings)
+    load()  # report a mistake before Spark is even imported
     from deploy.commands.terminal import show_progress
     from deploy.processes.stack import run_loop
 
-    run_loop(lambda: _load_with_kafka(settings), show_progress())
+    run_loop(load, show_progress())
 
 
 def _load_with_kafka(file: Path | None) -> "Settings":
@@ -153,11 +154,19 @@ def _load_with_kafka(file: Path | None) -> "Settings":
     return settings
 
 
+def _load_watching(file: Path | None) -> "Settings":
+    settings = _load_with_kafka(file)
+    from deploy.processes.collect import require_watched
+
+    require_watched(settings)
+    return settings
+
+
 @app.command(epilog=show_examples("collect"))
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose, runs=True)
-    given = _load_with_kafka(settings)
+    given = _load_watching(settings)
     from deploy.processes import separate
 
     separate.run_collectors(given)

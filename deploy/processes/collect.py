@@ -12,7 +12,7 @@ from connectors.collection.history import Kind, ReadingHistory
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.component import Component
 from connectors.kafka.history import last_readings
-from connectors.kafka.publisher import Publisher, observations_to
+from connectors.kafka.publisher import observations_to
 from connectors.partitions.lease import PartitionLease
 from connectors.partitions.membership import Group
 from connectors.registration import CollectorContext, connectors_of
@@ -31,17 +31,21 @@ class Collectors:
     Args:
         settings: of the application.
         registry: for the collectors' metrics.
-        publisher: publishes their readings.
+        publish: publishes their readings: a topic, a key and a value.
         connections: to the watched clusters.
     """
 
     def __init__(
-        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+        self,
+        settings: Settings,
+        registry: CollectorRegistry,
+        publish: Callable[[str, str, bytes], None],
+        connections: Connections,
     ) -> None:
         self._settings = settings
         self._blocks = settings.policy_settings()
         self._metrics = PollMetrics(registry)
-        self._publisher = publisher
+        self._publish = publish
         self._connections = connections
 
     def work(self) -> Work:
@@ -90,11 +94,17 @@ class Collectors:
         self._metrics.forget(cluster)
 
     def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
-        return observations_to(self._publisher.publish, self._settings.topics.topic(observed_topic(reading)), source)
+        return observations_to(self._publish, self._settings.topics.topic(observed_topic(reading)), source)
 
     def _history(self, reading: type[Kind]) -> ReadingHistory[Kind]:
         topic = self._settings.topics.topic(observed_topic(reading))
         return lambda history, stop: last_readings(self._settings.loop_kafka(), topic, reading, history, stop)
+
+
+def require_watched(settings: Settings) -> None:
+    """Raise UserError if the settings name nothing to watch. It opens no connection."""
+    with Connections(settings) as connections:
+        Collectors(settings, CollectorRegistry(), lambda *_: None, connections).work()
 
 
 def _group_suffix(names: Collection[Sequence[str]]) -> str:

@@ -31,7 +31,7 @@ def run_collectors(settings: Settings) -> None:
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        work = Collectors(settings, registry, publisher, connections).work()
+        work = Collectors(settings, registry, publisher.publish, connections).work()
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
         _run(settings, registry, [shared.component()])
 

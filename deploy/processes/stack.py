@@ -143,7 +143,7 @@ def _shared_components(
 ) -> Iterator[Component]:
     """The shared work in the order in which it stops: collectors first, so that their last readings are decided."""
     works = (
-        Collectors(settings, registry, publisher, connections).work(),
+        Collectors(settings, registry, publisher.publish, connections).work(),
         Decider(settings, report, registry, sessions, publisher, stop).work(),
         Actuators(settings, registry, publisher, connections).work(),
     )

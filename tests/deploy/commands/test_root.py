@@ -76,6 +76,16 @@ def test_without_a_kafka_of_its_own_each_says_so_before_spark_is_loaded(tmp_path
     assert "pyspark.sql" not in loaded(result)
 
 
+def test_where_nothing_is_watched_no_spark_is_loaded_to_find_that_out(tmp_path: Path) -> None:
+    settings = tmp_path / "headgate.yaml"
+    settings.write_text("kafka: {bootstrap_servers: 'a:9092'}\nclusters: {a: {zookeeper: {servers: 'a:2181'}}}\n")
+    commands = [(command, "-s", str(settings)) for command in ("run", "collect")]
+    result = each(*commands)
+    assert [line.partition(": name")[0] for line in said(result)[::2]] == ["clusters: nothing is watched"] * 2
+    assert said(result)[1::2] == [f"{' '.join(words)} 2" for words in commands]
+    assert "pyspark.sql" not in loaded(result)
+
+
 def test_a_demo_without_java_is_one_sentence_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

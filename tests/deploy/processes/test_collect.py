@@ -1,13 +1,10 @@
 """Which collectors the settings ask for: those of each watched cluster, and none of what is not named."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.publisher import Publisher, PublisherMetrics
 from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
@@ -21,21 +18,17 @@ BOOKIES = {**ZOOKEEPER, "bookies": {}}
 PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
 
 
-@pytest.fixture
-def publisher() -> Iterator[Publisher]:
-    with Publisher(KafkaConnection(bootstrap_servers=NOWHERE), PublisherMetrics(CollectorRegistry())) as publisher:
-        yield publisher
+def collectors(settings: Settings, connections: Connections) -> Collectors:
+    return Collectors(settings, CollectorRegistry(), lambda *_: None, connections)
 
 
-def names(publisher: Publisher, clusters: dict[str, Any]) -> list[str]:
+def names(clusters: dict[str, Any]) -> list[str]:
     """Of the parts that collect."""
     settings = Settings.model_validate({"clusters": clusters})
     with Connections(settings) as connections:
-        collectors = Collectors(settings, CollectorRegistry(), publisher, connections)
-        held = collectors.work().of_shares(frozenset(range(SHARE_COUNT)))
-        return [
-            part.name for cluster in settings.clusters if cluster in held for part in collectors.components_of(cluster)
-        ]
+        made = collectors(settings, connections)
+        held = made.work().of_shares(frozenset(range(SHARE_COUNT)))
+        return [part.name for cluster in settings.clusters if cluster in held for part in made.components_of(cluster)]
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -58,27 +51,25 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("cluster", "expected"), CASES.values(), ids=CASES)
-def test_each_block_of_a_cluster_asks_for_its_collector(
-    publisher: Publisher, cluster: dict[str, Any], expected: list[str]
-) -> None:
-    assert names(publisher, {"c1": cluster}) == expected
+def test_each_block_of_a_cluster_asks_for_its_collector(cluster: dict[str, Any], expected: list[str]) -> None:
+    assert names({"c1": cluster}) == expected
 
 
-def test_every_cluster_has_collectors_of_its_own(publisher: Publisher) -> None:
-    assert names(publisher, {"payments": KAFKA, "orders": KAFKA}) == ["collector of payments", "collector of orders"]
+def test_every_cluster_has_collectors_of_its_own() -> None:
+    assert names({"payments": KAFKA, "orders": KAFKA}) == ["collector of payments", "collector of orders"]
 
 
 @pytest.mark.parametrize("clusters", [{}, {"c1": ZOOKEEPER}, {"c1": PULSAR}], ids=["no cluster", "ZooKeeper", "Pulsar"])
-def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(publisher: Publisher, clusters: dict[str, Any]) -> None:
+def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(clusters: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="clusters: nothing is watched"):
-        names(publisher, clusters)
+        names(clusters)
 
 
-def test_a_process_collects_the_clusters_of_its_shares_each_by_itself(publisher: Publisher) -> None:
+def test_a_process_collects_the_clusters_of_its_shares_each_by_itself() -> None:
     names_of_clusters = [f"c{number}" for number in range(30)]
     settings = Settings.model_validate({"clusters": dict.fromkeys(names_of_clusters, KAFKA)})
     with Connections(settings) as connections:
-        work = Collectors(settings, CollectorRegistry(), publisher, connections).work()
+        work = collectors(settings, connections).work()
     shares = [frozenset(range(5)), frozenset(range(5, SHARE_COUNT))]
     held = [work.of_shares(each) for each in shares]
     assert held[0] | held[1] == set(names_of_clusters)
@@ -87,11 +78,11 @@ def test_a_process_collects_the_clusters_of_its_shares_each_by_itself(publisher:
     assert work.units(held[0]) == {cluster: {cluster} for cluster in held[0]}
 
 
-def test_processes_share_only_with_those_that_collect_the_same(publisher: Publisher) -> None:
+def test_processes_share_only_with_those_that_collect_the_same() -> None:
     def group(**clusters: dict[str, Any]) -> str:
         settings = Settings.model_validate({"clusters": clusters})
         with Connections(settings) as connections:
-            return Collectors(settings, CollectorRegistry(), publisher, connections).work().group.name
+            return collectors(settings, connections).work().group.name
 
     log_dirs = group(c1=KAFKA, c2=KAFKA)
     assert log_dirs == group(c2=KAFKA, c1=KAFKA)
