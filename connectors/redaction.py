@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from connectors.named_files import read_named_file
 from policies.errors import UserError
 
 _SHORTEST = 6
@@ -106,10 +107,10 @@ def read_text(file: Path, place: str) -> str:
     """Read a file that a setting names.
 
     Raises:
-        UserError: it cannot be read, or is not text; the message names `place` and the file.
+        UserError: it cannot be read, is too large, or is not text; the message names `place` and the file.
     """
     try:
-        return file.read_text(encoding="utf-8")
+        return read_named_file(file, place).decode()
     except OSError as error:
         raise UserError(f"{place}: {file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

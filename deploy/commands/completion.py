@@ -6,6 +6,8 @@ from typing import Any
 
 import typer
 
+from policies.errors import UserError
+
 SETTINGS_VARIABLE = "HEADGATE_SETTINGS"
 """Names the settings file, in place of `--settings`."""
 
@@ -26,8 +28,10 @@ def complete_policies(incomplete: str) -> list[str]:
 def _read_clusters(file: Any) -> list[str]:
     import yaml
 
+    from connectors.named_files import read_named_file
+
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8")) if file else {}
+        content = yaml.safe_load(read_named_file(Path(file), "a settings file")) if file else {}
         return sorted(map(str, content.get("clusters", {})))
-    except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError):
+    except (OSError, UserError, ValueError, AttributeError, TypeError, yaml.YAMLError):
         return []

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,12 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from connectors.named_files import read_named_file
 from deploy.checking.suggestions import nearest
 from deploy.checking.wording import Wording
 from deploy.checking.yaml_text import YamlText, parse
 from deploy.settings.application import Settings
 from policies.errors import UserError
-
-_MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,12 @@ def settings_of(read: ReadFile) -> Settings:
 
 def _read_text(file: Path) -> str:
     try:
-        with file.open(encoding="utf-8") as stream:
-            text = stream.read(_MAX_BYTES + 1)
+        content = read_named_file(file, "a settings file")
+        return TextIOWrapper(BytesIO(content), encoding="utf-8").read()
     except UnicodeDecodeError:
         raise UserError(f"{file}: cannot be read (not UTF-8 text): save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror}){_similar_file(file)}") from None
-    if len(text) > _MAX_BYTES:
-        raise UserError(f"{file}: is larger than {_MAX_BYTES // 1024**2} MiB, the limit for settings")
-    return text
 
 
 def _similar_file(file: Path) -> str:

@@ -47,6 +47,19 @@ MISTAKES = {
     "a file that is not there": Mistake("check nowhere.yaml", "nowhere.yaml: cannot be read (No such file"),
     "a folder as the file": Mistake("check .", ".: cannot be read (Is a directory)"),
     "a binary file": Mistake("check binary", "binary: cannot be read (not UTF-8 text): save it as UTF-8"),
+    "a dump as the file": Mistake(
+        "check large", "large: has 8.0 MB, and the limit for a settings file is 1.0 MB: name another file"
+    ),
+    "a dump as a broker's properties": Mistake(
+        "import-strimzi large",
+        "large: has 8.0 MB, and the limit for a broker's properties is 1.0 MB: name another file",
+    ),
+    "a dump as a password": Mistake(
+        "status -s s.yaml",
+        "large: has 8.0 MB, and the limit for sasl.password_file is 1.0 MB: name another file",
+        "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password_file: large}}",
+    ),
+    "a device as the file": Mistake("check /dev/zero", "/dev/zero: is larger, and the limit for a settings file is"),
     "two files": Mistake("check s.yaml -s other.yaml", "two files are named"),
     "a tab": Mistake(CHECK, "s.yaml:2: is indented with a tab", "http:\n\tport: 1"),
     "a brace that is not closed": Mistake(CHECK, "s.yaml:1: the { opened here is not closed", "http: {port: 1\n"),
@@ -152,6 +165,11 @@ MISTAKES = {
     "no settings for `doctor`": Mistake("doctor", "there is nothing to examine: pass the settings file (-s FILE, or"),
     "no settings for `status`": Mistake("status", "kafka.bootstrap_servers is not set, and no `headgate up` runs on"),
     "no settings for `run`": Mistake("run", "kafka.bootstrap_servers is not set: name the loop's own Kafka there"),
+    "nothing to watch for `run`": Mistake(
+        "run -s s.yaml",
+        "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers",
+        "{kafka: {bootstrap_servers: 'k:1'}, clusters: {a: {zookeeper: {servers: 'z:1'}}}}",
+    ),
     "no settings for `pause`": Mistake("pause throttle", "kafka.bootstrap_servers is not set"),
     # Commands and options
     "a misspelled command": Mistake("stauts", "No such command 'stauts'. Did you mean 'status'?"),
@@ -205,6 +223,8 @@ def headgate(
     folder = tmp_path / "Ein 'Übungs'-Ordner"
     folder.mkdir()
     (folder / "binary").write_bytes(bytes(range(128, 256)))
+    with (folder / "large").open("wb") as sparse:
+        sparse.truncate(8_000_000)
     monkeypatch.chdir(folder)
     for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
         monkeypatch.delenv(name)
