@@ -5,7 +5,7 @@ interrupted anywhere is simply repeated. A rate is set only after it, and the or
 cluster itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
@@ -16,7 +16,7 @@ from connectors.actuation.reports import PublishAudit, RepeatedReading
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
 from connectors.bookie_disks.publishing.limits import BROKERS, FoundRecords, PublishLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics, PublishReports
-from connectors.pulsar.outcomes import READ_ERRORS
+from connectors.pulsar.outcomes import READ_ERRORS, AdminError
 from policies.bookie_disks.facts import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_disks.fold import list_affinities, name_primary
 from policies.bookie_disks.publish_plan import (
@@ -28,7 +28,7 @@ from policies.bookie_disks.publish_plan import (
     WantedShare,
     plan_publish,
 )
-from policies.bookie_disks.publish_settings import PublishSettings
+from policies.bookie_disks.publish_settings import PublishBy, PublishSettings
 from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity
@@ -81,10 +81,10 @@ class PublishWorker(Worker[FactorOrder]):
         self._state = RepeatedReading(observe)
         self._subjects: dict[str, str] = {}
         """The group of each subject that has had a decision."""
-        self._groups: Mapping[str, str] = {}
-        """The group of each namespace with affinity."""
+        self._groups: Mapping[str, str] | None = None
+        """The group of each namespace with affinity; None before the first reading."""
         self._records: FoundRecords | None = None
-        """None: not read yet, or another process may have changed them."""
+        """None: not read yet, or somebody else may have changed them."""
         self._carried_out: Mapping[str, WantedShare] | None = None
         self._confirmed: dict[str, int] = {}
         """By target, the rate that was set and then read back."""
@@ -157,22 +157,19 @@ class PublishWorker(Worker[FactorOrder]):
             self._confirmed.clear()
             return
         try:
-            has_changed = self._attempt(wanted)
+            is_settled = self._attempt(wanted)
         except Exception as error:  # this thread must survive any exception: later decisions need it
             self._fail("", error)
-            has_changed = None
-        slows = any(share.slows for share in wanted.values())
-        self._look_at = self._clock.monotonic() + self._choose_pause(has_changed, slows=slows, since=began)
+            self._look_at = self._clock.monotonic() + _AGAIN_SECONDS
+            return
+        is_settled = is_settled and not any(share.slows for share in wanted.values())
+        self._look_at = self._clock.monotonic() + self._choose_pause(is_settled=is_settled, since=began)
 
-    def _choose_pause(self, has_changed: bool | None, *, slows: bool, since: float) -> float:
+    def _choose_pause(self, *, is_settled: bool, since: float) -> float:
         """Return the time until the next look: short after a change, and while somebody else may open the gate."""
-        if has_changed is None:
-            return _AGAIN_SECONDS
         verify_seconds = self._watched.settings.verify_interval.total_seconds()
-        if not has_changed and not slows:
-            return verify_seconds
         took_seconds = self._clock.monotonic() - since
-        return min(verify_seconds, max(_AGAIN_SECONDS, _LEAST_REST * took_seconds))
+        return verify_seconds if is_settled else min(verify_seconds, max(_AGAIN_SECONDS, _LEAST_REST * took_seconds))
 
     def release(self) -> list[str]:
         """Put all original limits back, of all kinds. Returns the targets for which that failed."""
@@ -191,12 +188,12 @@ class PublishWorker(Worker[FactorOrder]):
 
     # --- attempts
 
-    def _attempt(self, wanted: Mapping[str, WantedShare]) -> bool | None:
-        """Bring all limits to their values. Returns whether any was changed; None if any failed."""
+    def _attempt(self, wanted: Mapping[str, WantedShare]) -> bool:
+        """Bring all limits to their values. Returns whether all were right before."""
         if self._records is None:
             left = [self._release(other) for other in self._others]
             if any(records.known for records in left):
-                return None
+                return False
             self._records = self._limits.records()
         records = self._records
         orders = self._orders()
@@ -204,7 +201,7 @@ class PublishWorker(Worker[FactorOrder]):
         slowed = {group: share for group, share in wanted.items() if share.slows}
         order = sorted(slowed, key=lambda group: (slowed[group].factor, group))
         everywhere = ALL_BOOKIES_BESIDE_DEFAULT if ALL_BOOKIES_BESIDE_DEFAULT in orders else ALL_BOOKIES
-        groups = {name: group if group in orders else everywhere for name, group in self._groups.items()}
+        groups = self._find_groups(orders.keys(), everywhere)
         targets = self._limits.list_targets(groups, everywhere, order)
         plans: dict[str, PublishPlan | None] = {}
         for target in sorted(targets.keys() | records.known.keys() | records.damaged.keys()):
@@ -213,8 +210,6 @@ class PublishWorker(Worker[FactorOrder]):
                 continue
             share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
             plans[target] = self._carry_out(self._limits, records, target, group, share)
-        if records.damaged:
-            self._records = None  # somebody may repair them
         done = {target: plan for target, plan in plans.items() if plan is not None}
         is_everyone_slowed = slowed.keys() >= orders.keys() | {everywhere}
         rate = self._limits.sum_rates(done, targets, everyone=is_everyone_slowed)
@@ -222,9 +217,20 @@ class PublishWorker(Worker[FactorOrder]):
         state = PublishState(cluster=self._cluster, outcome=Outcome.OK, let_through_bytes_per_second=let_through)
         self._state.publish(state, self._clock.now())
         if len(done) < len(plans):
-            return None
+            self._records = None  # somebody may have repaired a record, or deleted a namespace
+            return False
         self._reports.report_success(self._watched.settings.by.value, self._clock.now())
-        return any(plan.acts for plan in done.values())
+        return not any(plan.acts for plan in done.values())
+
+    def _find_groups(self, orders: Set[str], everywhere: str) -> dict[str, str]:
+        """Return the group of each namespace with affinity, by its last reading.
+
+        Raises:
+            AdminError: there is no reading, so the namespaces of a group are not known.
+        """
+        if self._groups is None and orders - {everywhere} and self._watched.settings.by is not PublishBy.BROKER:
+            raise AdminError(Outcome.ABSENT, "the groups of namespaces are not known: they were not read for an hour")
+        return {name: group if group in orders else everywhere for name, group in (self._groups or {}).items()}
 
     def _carry_out(
         self, limits: PublishLimits, records: FoundRecords, target: str, group: str, share: WantedShare
@@ -270,9 +276,8 @@ def _execute(
 ) -> None:
     """Carry a plan out, and keep the records as they are on the cluster."""
     if plan.verdict is PublishVerdict.SET and plan.record is not None and plan.rate is not None:
-        if plan.record != records.get(target):
-            limits.write_record(target, plan.record)
-            records[target] = plan.record
+        limits.write_record(target, plan.record)  # it may be gone although it is known
+        records[target] = plan.record
         limits.set(target, group, plan.rate)
         return
     if plan.original is not None:

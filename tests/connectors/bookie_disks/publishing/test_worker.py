@@ -53,8 +53,8 @@ class Bench:
         self.sequence = 0
         self.restart()
 
-    def restart(self) -> None:
-        """A worker that knows nothing yet."""
+    def restart(self, *, is_placed: bool = True) -> None:
+        """A worker that knows nothing yet but, perhaps, the groups of namespaces."""
         kinds = {by: make(self.pulsar.admin()) for by, make in KINDS.items()}
         limits = kinds.pop(self.by)
         watched = WatchedPublishing("c1", self.block, settings(fallback_factor=0.5))
@@ -62,6 +62,11 @@ class Bench:
         metrics = PublishMetrics(self.registry)
         others = tuple(kinds.values())
         self.worker = PublishWorker(watched, limits, self._publish, self.states.append, metrics, others, self.clock)
+        if is_placed:
+            self.place()
+
+    def place(self) -> None:
+        """A reading of the namespaces' groups."""
         groups = {"acme/a": ("g1",), "acme/b": ("g1",), "acme/c": ("g2",)}
         namespaces = {name: NamespaceAffinity(primary=primary) for name, primary in groups.items()}
         self.worker.place(BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces=namespaces))
@@ -376,6 +381,50 @@ def test_a_damaged_record_keeps_no_other_namespace_from_being_slowed() -> None:
     properties.clear()  # somebody repairs it
     bench.decide(after=6)
     assert bench.limits() == {"acme/a": 5 * MB, "acme/b": 5 * MB, "acme/c": None}
+
+
+def test_looks_that_fail_take_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench("namespace")
+    bench.pulsar.policies["acme/a"]["properties"]["headgate-publish-rate"] = "{"
+    monkeypatch.setattr(bench.clock, "monotonic", lambda: bench.clock.time.timestamp() + 0.1 * bench.pulsar.requests)
+    bench.decide(g1=0.5, default=1.0)
+    assert bench.worker.pause_seconds() == pytest.approx(10 * 0.1 * bench.pulsar.requests, abs=1)
+
+
+def test_a_namespace_that_is_deleted_while_it_is_slowed_is_no_failure() -> None:
+    bench = Bench("namespace").decide(g1=0.4, default=1.0)
+    del bench.pulsar.policies["acme/a"]
+    bench.decide(after=6).decide(after=6)
+    assert bench.registry.get_sample_value("headgate_publish_failing", {"cluster": "c1"}) == 0
+    assert bench.limits() == {"acme/b": 4 * MB, "acme/c": None}
+
+
+@EVERY_KIND
+def test_a_rate_is_not_set_again_without_its_record(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    assert Bench(by, bench.pulsar).worker.release() == []  # on another machine
+    assert 4 * MB in bench.decide(after=6).limits().values()
+    bench.restart()
+    assert bench.decide(g1=1.0, default=1.0).is_untouched()
+
+
+@EVERY_KIND
+def test_while_the_groups_of_namespaces_are_unknown_no_gate_opens(by: str) -> None:
+    bench = Bench(by).decide(g1=0.4, default=1.0)
+    before = bench.limits()
+    bench.restart(is_placed=False)
+    assert bench.decide(after=0, g1=0.4, default=1.0).limits() == before
+    failing = bench.registry.get_sample_value("headgate_publish_failing", {"cluster": "c1"})
+    assert failing == (by != "broker"), "one setting for all brokers needs no groups"
+    bench.place()
+    assert bench.decide(after=6, g1=1.0).is_untouched()
+
+
+@EVERY_KIND
+def test_without_groups_of_bookies_no_affinity_is_needed(by: str) -> None:
+    bench = Bench(by)
+    bench.restart(is_placed=False)
+    assert set(bench.decide(default=0.4).limits().values()) == {4 * MB}
 
 
 def test_a_gate_that_somebody_opens_is_closed_again_within_seconds() -> None:
