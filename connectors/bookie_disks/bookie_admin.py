@@ -14,6 +14,7 @@ from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.outcomes import AdminError
 from policies.bookie_disks.readings import BookieDir, BookieThresholds
 from policies.observations import Outcome
+from policies.units import MAX_INT64
 
 _DEFAULT_PORT = "3181"
 _READ_ONLY_AT, _WARN_AT = 0.95, 0.90
@@ -34,8 +35,8 @@ class BookieSpace(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    free_bytes: int = Field(alias="freeSpace", ge=0)
-    total_bytes: int = Field(alias="totalSpace", gt=0)
+    free_bytes: int = Field(alias="freeSpace", ge=0, le=MAX_INT64)
+    total_bytes: int = Field(alias="totalSpace", gt=0, le=MAX_INT64)
 
 
 class _BookieMode(BaseModel):
@@ -128,9 +129,12 @@ def find_dirs(names: tuple[str, ...], space: BookieSpace, used_shares: Mapping[s
     found = {by_gauge[gauge]: share for gauge, share in used_shares.items() if gauge in by_gauge}
     if len(found) < len(names):
         raise AdminError(Outcome.UNSUPPORTED, _STATS_HINT)
+    for name, share in found.items():
+        if not 0.0 <= share <= 1.0 + _TOLERANCE:  # true of NaN, too
+            raise AdminError(Outcome.ERROR, f"GET /metrics: the usage of {name} is no share: {share:.0%}")
     used = 1 - space.free_bytes / space.total_bytes
     lowest, highest = min(found.values()), max(found.values())
-    if not lowest - _TOLERANCE <= used <= highest + _TOLERANCE or not 0.0 <= lowest <= highest <= 1.0 + _TOLERANCE:
+    if not lowest - _TOLERANCE <= used <= highest + _TOLERANCE:
         raise AdminError(
             Outcome.ERROR,
             f"the sums contradict the dirs: {used:.0%} of all bytes are used, of single dirs {lowest:.0%} to "

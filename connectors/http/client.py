@@ -130,7 +130,7 @@ class _Backend(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for a name that the DNS cannot have
             raise httpcore.ConnectError(str(error)) from None
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for *_, address in found:

@@ -122,6 +122,14 @@ def test_a_threshold_of_the_configuration_counts() -> None:
         ),
         pytest.param({"bk1/metrics": "bookie_ledger_dir__data_l_0_usage x\n"}, "error", "no number", id="a gauge"),
         pytest.param(
+            {"bk1/metrics": "bookie_ledger_dir__data_l_0_usage 75\nbookie_ledger_dir__data_l_1_usage NaN\n"},
+            "error", "no share", id="a gauge that was not set yet",
+        ),
+        pytest.param(
+            {"bk1/metrics": "", "bk1/api/v1/bookie/info": {"freeSpace": 1, "totalSpace": 10**400}},
+            "error", "totalSpace", id="more space than there can be",
+        ),
+        pytest.param(
             {"bk1/metrics": "bookie_ledger_dir_" + "_usage{" * 500_000 + "\nbookie_ledger_dir__data_l_0_usage x\n"},
             "error", "no number", id="a hostile line before it",
         ),

@@ -101,6 +101,12 @@ def test_an_answer_beyond_the_limit_is_not_read() -> None:
         asked(url)
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "-", "_", "."])
+def test_a_host_that_no_name_server_knows_cannot_be_reached(host: str) -> None:
+    with pytest.raises(httpx.ConnectError):
+        asked(f"http://{host}:9/")
+
+
 def test_a_compressed_answer_is_refused_as_a_short_one_may_hold_a_long_one() -> None:
     with server(compressed) as url, pytest.raises(httpx.DecodingError, match="compressed"):
         asked(url)
