@@ -46,7 +46,8 @@ class Notification:
             "annotations": dict(self.annotations),
             **({"generatorURL": self.link} if self.link else {}),
             "startsAt": format_instant(self.started_at),
-            "endsAt": format_instant(now + lives if self.ended_at is None else self.ended_at),
+            # After its start, as Alertmanager requires, also if our clock is behind the query's.
+            "endsAt": format_instant(max(now, self.started_at) + lives if self.ended_at is None else self.ended_at),
         }
 
 

@@ -46,7 +46,7 @@ class NotifierMetrics:
         )
         self.failing = Gauge(
             "headgate_alertmanager_failing",
-            "1 while the alerts cannot be sent to an Alertmanager.",
+            "1 while the alerts cannot be sent to an Alertmanager, or its silences cannot be updated.",
             ("alertmanager",),
             registry=registry,
         )
@@ -116,9 +116,10 @@ class Notifier:
             elif isinstance(after, Alert):
                 self._book.fold(key, after, self._now())
                 self._changed = True
-            elif not isinstance(
-                before, Standing
-            ):  # the silence of a cluster that is not watched any more ends by itself
+            elif isinstance(before, Standing):
+                # The silence of a cluster that is not watched any more ends by itself.
+                self._heartbeats.pop((before.policy, before.cluster), None)
+            else:
                 self._book.forget(key, self._now())
                 self._changed = True
 
@@ -140,17 +141,24 @@ class Notifier:
         if all(sent):
             self._has_silences = is_paused
 
+    def _update_silences(self, client: httpx.Client, url: str) -> None:
+        """Post and end silences of paused policies. Raises PostError if they were not accepted."""
+        if self._has_silences:
+            posts, ended = plan_silences(self._heartbeats, read_silences(client, url), self._now())
+            for silence in posts:
+                post_silence(client, url, silence)
+            for silence_id in ended:
+                end_silence(client, url, silence_id)
+
     def _send_to(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
         """Send the alerts to one Alertmanager; log the first failure and its end, not each attempt."""
         name, problem = urlsplit(url).netloc, None
         try:
             # The silences first: Alertmanager notifies of an older alert at once.
-            if self._has_silences:
-                posts, ended = plan_silences(self._heartbeats, read_silences(client, url), self._now())
-                for silence in posts:
-                    post_silence(client, url, silence)
-                for silence_id in ended:
-                    end_silence(client, url, silence_id)
+            self._update_silences(client, url)
+        except PostError as error:
+            problem = f"silences: {error}"  # the alerts go out all the same
+        try:
             post_alerts(client, url, bodies)
         except PostError as error:
             problem = str(error)

@@ -129,6 +129,11 @@ def test_nothing_ends_before_it_began(book: NotificationBook) -> None:
     assert ends(book, NOON) == [format_instant(NOON)]
 
 
+def test_an_alert_that_began_by_a_clock_far_ahead_ends_after_that(book: NotificationBook) -> None:
+    book.fold(KEY, alert(started_at=NOON + timedelta(hours=1)), NOON)
+    assert ends(book, NOON) == [format_instant(NOON + timedelta(hours=1) + 4 * RESEND)]
+
+
 @pytest.mark.parametrize(
     ("given", "known"),
     [

@@ -43,8 +43,13 @@ class Silences:
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Any]] = {}
+        self.requests = 0
+        self.is_refused = False
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests += 1
+        if self.is_refused:
+            return httpx.Response(403, text="alerts only")
         if request.method == "GET":
             return httpx.Response(200, json=list(self.kept.values()))
         if request.method == "DELETE":
@@ -207,6 +212,9 @@ def test_a_tombstone_ends_the_alert(stage: Stage) -> None:
     assert [body["endsAt"] for body in stage.notifier.bodies()] == ["2026-11-22T12:00:00.000Z"]
 
 
+PAUSE = Quiet(to_millis(NOON) + 3_600_000, actor="alice", reason="upgrade")
+
+
 def heartbeat(minute: float, pause: Quiet | None) -> Record:
     now_ms = to_millis(NOON) + round(60_000 * minute)
     issuer = Issuer("throttle", "payments", Mode.ACTIVE, "cafe")
@@ -233,5 +241,34 @@ def test_the_alerts_of_a_paused_policy_are_silenced_until_the_pause_ends(stage: 
         assert one.ends == [("headgate: alice", "2026-11-22T14:00:00.000Z")], "longer: the same silence"
         yield [heartbeat(3, None)], True
         assert (one.ends, list(two.kept)) == ([], ["x"]), "resumed; a silence of a person stays"
+
+    stage.play(steps())
+
+
+def test_alerts_are_told_though_silences_are_refused(stage: Stage) -> None:
+    def steps() -> Iterator[tuple[list[Record], bool]]:
+        stage.servers.silences["one:9093"].is_refused = True
+        yield [record(first()), heartbeat(1, PAUSE)], True
+        assert [len(told) for told in stage.servers.told.values()] == [1, 1]
+        yield [], True
+        assert (stage.failing("one:9093"), stage.failing("two:9093")) == (1, 0)
+
+    stage.play(steps())
+
+
+def test_the_pause_of_a_cluster_that_is_not_watched_any_more_is_forgotten(stage: Stage) -> None:
+    silences = stage.servers.silences["one:9093"]
+
+    def steps() -> Iterator[tuple[list[Record], bool]]:
+        yield [heartbeat(1, PAUSE)], True
+        yield [heartbeat(1, PAUSE)._replace(value=None)], True
+        assert len(silences.kept) == 1, "it ends by itself"
+        for _ in range(2):
+            stage.now += timedelta(minutes=1)
+            yield [], True
+        before = silences.requests
+        stage.now += timedelta(minutes=1)
+        yield [], True
+        assert silences.requests == before
 
     stage.play(steps())
