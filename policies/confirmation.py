@@ -106,6 +106,8 @@ class Confirmation:
     is_held: bool
     """Whether the reading is not believed as a whole yet: the confirmed members are believed in its place. If not, all
     but its unstable members are believed."""
+    is_vanished: bool = False
+    """Whether it is held because most members are missing, and not only because collectors disagree."""
 
 
 def most_vanished(confirmed: Set[str], missing: Set[str]) -> bool:
@@ -146,14 +148,17 @@ def confirm(
         missing=tuple(sorted(missing.items())),
         new=tuple(sorted(new.items())),
         source=reading.source if missing or new else pending.source,
-        changes=_add_changes(pending, before, reading, at_ms - validity_ms),
     )
     if _is_contradicted(pending, reading):
         after = replace(after, disputed_ms=at_ms, disputed_by=tuple(sorted((pending.source, reading.source))))
+    is_disputed = after.is_disputed(at_ms, validity_ms)
+    # What changes in a dispute is the dispute itself, and one alert reports it.
+    changed = frozenset() if is_disputed else _list_changed(pending, before, reading)
+    after = replace(after, changes=_add_changes(pending, changed, at_ms, at_ms - validity_ms))
     confirmed, unstable = before - confirmed_missing | confirmed_new, after.unstable_names(at_ms, validity_ms)
-    is_doubtful = has_vanished(confirmed, missing.keys() - unstable) or after.is_disputed(at_ms, validity_ms)
-    if is_doubtful and reading.members != confirmed:
-        return Confirmation(confirmed, after, is_held=True)
+    is_vanished = has_vanished(confirmed, missing.keys() - unstable)
+    if (is_vanished or is_disputed) and reading.members != confirmed:
+        return Confirmation(confirmed, after, is_held=True, is_vanished=is_vanished)
     return Confirmation(reading.members - (unstable - confirmed) | (unstable & confirmed), after, is_held=False)
 
 
@@ -174,15 +179,19 @@ def _is_contradicted(pending: PendingDifferences, reading: SetReading) -> bool:
     return not (pending.missing_names().isdisjoint(reading.members) and pending.new_names() <= reading.members)
 
 
+def _list_changed(pending: PendingDifferences, before: frozenset[str], reading: SetReading) -> frozenset[str]:
+    """Return the members that came or went between the reading before and this one."""
+    return (before - pending.missing_names() | pending.new_names()) ^ reading.members
+
+
 def _add_changes(
-    pending: PendingDifferences, before: frozenset[str], reading: SetReading, oldest_ms: int
+    pending: PendingDifferences, changed: frozenset[str], at_ms: int, oldest_ms: int
 ) -> tuple[tuple[str, int, int], ...]:
-    """Return the changes after `oldest_ms`, with those between the reading before and this one."""
-    last = before - pending.missing_names() | pending.new_names()
+    """Return the changes after `oldest_ms`, with those of `at_ms`."""
     found = _changes_since(pending, oldest_ms)
-    for name in last ^ reading.members:
+    for name in changed:
         times, _ = found.get(name, (0, NEVER))
-        found[name] = (times + 1, reading.at_ms)
+        found[name] = (times + 1, at_ms)
     each = [(name, times, ms) for name, (times, ms) in found.items()]
     if len(each) > _MOST_REMEMBERED:
         each = sorted(each, key=lambda change: (-change[1], -change[2], change[0]))[:_MOST_REMEMBERED]

@@ -53,8 +53,9 @@ _KINDS = (BookieAffinity, Bookies, BookieRacks)
 """The order in which readings of one instant are folded."""
 _Listed = Mapping[str, tuple[BookieRegistration, Presence]]
 """By bookie: its registration, and its mode."""
-_Folded = tuple[BookieClusterState, bool]
-"""The state after a reading, and whether the reading is held back until another one confirms it."""
+_Folded = tuple[BookieClusterState, bool, bool]
+"""The state after a reading, whether the reading is held back until another one confirms it, and whether that is so
+because most members are missing from it."""
 
 
 def fold(
@@ -86,14 +87,14 @@ def _fold_reading(before: BookieClusterState, seen: Observation, settings: Isola
         return replace(before, **{status_field: replace(tried, outcome=outcome.value)})
     is_first = status.read_ms == NEVER
     if is_first and outcome is Outcome.ABSENT and seen.at_ms < since_ms + millis_of(settings.confirm_after):
-        after, is_held = before, True
+        after, is_held, is_vanished = before, True, True
     else:
-        after, is_held = _fold_members(before, seen, settings)
+        after, is_held, is_vanished = _fold_members(before, seen, settings)
     status = replace(tried, outcome=VANISHED)
     if not is_held:
         status = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
     is_changed = after.bookies is not before.bookies or after.groups is not before.groups
-    after = replace(after, **{status_field: status, waiting_field: since_ms if is_held else None})
+    after = replace(after, **{status_field: status, waiting_field: since_ms if is_vanished else None})
     return _assign_bookies(after, seen.at_ms) if is_changed or is_first else after
 
 
@@ -105,7 +106,7 @@ def _fold_members(before: BookieClusterState, seen: Observation, settings: Isola
             return _fold_groups(before, seen, seen.reading, settings)
         case BookieAffinity():
             return _fold_affinity(before, seen, seen.reading, settings)
-    return before, False
+    return before, False, False
 
 
 _FIELDS: Mapping[type[Reading], tuple[str, str]] = {
@@ -120,7 +121,7 @@ def _fold_registrations(
     before: BookieClusterState, seen: Observation, reading: Bookies, settings: IsolationSettings
 ) -> _Folded:
     if _is_unchanged(before, reading):
-        return before, False
+        return before, False, False
     names = frozenset(r.bookie for r in (*reading.writable, *reading.read_only))
     is_first, pending = before.bookies_status.read_ms == NEVER, _find_pending_registrations(before)
     found = _confirm(None if is_first else before.registered(), pending, names, seen, settings)
@@ -143,7 +144,7 @@ def _fold_registrations(
     if len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies)):
         bookies = before.bookies
     fields = {"bookies_pending": found.pending, "cookies_pending": kept.pending, "modes_pending": modes.pending}
-    return replace(before, bookies=bookies, **fields), found.is_held
+    return replace(before, bookies=bookies, **fields), found.is_held, found.is_vanished
 
 
 def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
@@ -281,7 +282,7 @@ def _fold_groups(
     if reading.groups is not None and reading.outcome is Outcome.OK:
         groups = tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in reading.groups.items()))
     if groups == before.groups and before.groups_pending.is_empty and not is_first:
-        return before, False
+        return before, False, False
     after = replace(before, groups=groups)
     members, believed = after.group_members(), before.group_members()
     vanished = partial(_has_group_vanished, frozenset(bookie for _, bookie in map(split_group_member, members)))
@@ -290,7 +291,7 @@ def _fold_groups(
         groups = None if before.groups is None else _list_groups(before.groups, found.believed)
     elif found.believed != members:
         groups = _list_groups(groups, found.believed)
-    return replace(before, groups=groups, groups_pending=found.pending), found.is_held
+    return replace(before, groups=groups, groups_pending=found.pending), found.is_held, found.is_vanished
 
 
 def _list_groups(
@@ -337,7 +338,7 @@ def _fold_affinity(
 ) -> _Folded:
     cohorts, is_first = _collect_alike(reading, before.cohorts), before.affinity_status.read_ms == NEVER
     if cohorts == before.cohorts and before.affinity_pending.is_empty and not is_first:
-        return before, False
+        return before, False, False
     read, believed = replace(before, cohorts=cohorts).affinities(), before.affinities()
     vanished = partial(_have_namespaces_vanished, frozenset(map(affinity_namespace, read)))
     found = _confirm(None if is_first else believed, before.affinity_pending, read, seen, settings, vanished)
@@ -347,7 +348,7 @@ def _fold_affinity(
         kept = frozenset(map(affinity_namespace, found.believed - read))
         others = (key for key in found.believed & read if affinity_namespace(key) not in kept)
         cohorts = collect_cohorts((found.believed - read).union(others))
-    return replace(before, cohorts=cohorts, affinity_pending=found.pending), found.is_held
+    return replace(before, cohorts=cohorts, affinity_pending=found.pending), found.is_held, found.is_vanished
 
 
 def _collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:

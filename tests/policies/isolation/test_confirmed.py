@@ -190,17 +190,17 @@ def contradicting(until: int, ours: Observation, theirs: Observation) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (bookies(0, MEMBERS), bookies(0, OTHERS)),
-        (bookies(0, MEMBERS), bookies(0, MEMBERS.removeprefix("bk1 "))),
-        (racks(0, GROUPS), racks(0, {"default": MEMBERS.removeprefix("bk1 ")})),
-        (affinity(0, NAMESPACES), affinity(0, {"acme/a": "nowhere"})),
-        (bookies(0, MEMBERS), bookies(0, MEMBERS.removesuffix(" bk10"), read_only="bk10")),
-    ],
-    ids=["another cluster", "one bookie", "one member", "affinity", "mode"],
-)
+DISPUTES = {
+    "another cluster": (bookies(0, MEMBERS), bookies(0, OTHERS)),
+    "one bookie": (bookies(0, MEMBERS), bookies(0, MEMBERS.removeprefix("bk1 "))),
+    "one member": (racks(0, GROUPS), racks(0, {"default": MEMBERS.removeprefix("bk1 ")})),
+    "affinity": (affinity(0, NAMESPACES), affinity(0, {"acme/a": "nowhere"})),
+    "mode": (bookies(0, MEMBERS), bookies(0, MEMBERS.removesuffix(" bk10"), read_only="bk10")),
+}
+"""Readings of two collectors that contradict each other."""
+
+
+@pytest.mark.parametrize(("ours", "theirs"), DISPUTES.values(), ids=DISPUTES)
 def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observation, theirs: Observation) -> None:
     run = settled()
     before = len(run.placements())
@@ -212,6 +212,25 @@ def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observat
     alert = run.latest("collectors-disagree")
     assert alert.labels["sources"] == "a,b"
     assert alert.summary.startswith("the collectors a and b disagree about ")
+
+
+@pytest.mark.parametrize("last", ["ours", "theirs"])
+@pytest.mark.parametrize("dispute", [name for name in DISPUTES if name != "another cluster"])
+def test_after_a_dispute_silence_is_reported_and_nothing_as_unconfirmed(dispute: str, last: str) -> None:
+    """The dispute ends by time. Its last reading is held, although most of its members are not missing."""
+    run = contradicting(200 if last == "ours" else 195, *DISPUTES[dispute]).until(1000)
+    assert [s[2] for s in run.said("collectors-disagree")] == ["firing", "resolved"]
+    assert run.said("bookies-unconfirmed") == []
+    assert ("bookies-unread", "c1") in run.firing()
+
+
+def test_a_dispute_that_ends_because_one_collector_is_gone_leaves_nothing_unconfirmed() -> None:
+    run = contradicting(130, *DISPUTES["one member"])
+    for second in range(130, 900, 5):
+        found = everything(second, MEMBERS, {"default": MEMBERS.removeprefix("bk1 ")}, NAMESPACES)
+        run.see(*(replace(each, source="b") for each in found))
+    assert [s[2] for s in run.said("collectors-disagree")] == ["firing", "resolved"]
+    assert run.said("bookies-unconfirmed") == []
 
 
 def test_while_collectors_disagree_nothing_is_ordered_into_quarantine() -> None:
