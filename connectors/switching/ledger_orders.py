@@ -17,6 +17,7 @@ from connectors.bookkeeper.copy_journal import CopyJournalError
 from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.provenance import NOT_OURS
+from connectors.collection.read_errors import whole_line
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError, ReferenceZnodes
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.inventory import make_ledger_reading
@@ -91,7 +92,7 @@ class LedgerOrder:
             {
                 "cluster": self.decision.cluster,
                 "outcome": Outcome.OK,
-                "detail": detail[:MOST_DETAIL] or None,
+                "detail": whole_line(detail)[:MOST_DETAIL] or None,
                 "ledger_id": self.ledger_id,
                 "op": self.decision.op,
                 "result": result,

@@ -12,6 +12,7 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteO
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.pulsar.attribution import ValuePart
+from connectors.redaction import remember_secret
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
 from connectors.switching.ledger_copiers import JournaledCopier
 from connectors.switching.ledger_orders import LedgerOrders
@@ -194,6 +195,12 @@ def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[s
     said = world.carry_out(order(SwitchVerdict.PROMOTE))
     assert (said.result, world.asked) == (LedgerOutcome.ADVANCED, ["delete_own", "copy"])
     assert "attribute" not in world.asked, "the next try promotes it"
+
+
+def test_a_detail_is_one_line_without_secrets() -> None:
+    remember_secret("bookie-password")
+    failed = Attribution(AttributionOutcome.FAILED, detail=f"{'x' * 490}\nbookie-password")
+    assert World(attributed=failed).carry_out(order(SwitchVerdict.PROMOTE)).detail == f"{'x' * 490} ***"
 
 
 @pytest.mark.parametrize("outcome", [CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS])
