@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -137,6 +137,8 @@ class SwitchReconciler:
         self._places = threading.BoundedSemaphore(concurrency)
         """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
+        self._inventory: Future[None] | None = None
+        """The last inventory, which may take longer than the interval."""
         self._epoch_read: tuple[float, int | None] = (_NEVER, None)
         self._failing: set[str] = set()
 
@@ -229,7 +231,8 @@ class SwitchReconciler:
     # --- observations
 
     def _take_due_inventory(self, readings: Executor) -> None:
-        if time.monotonic() - self._inventory_at >= self._inventory_seconds:
+        is_due = time.monotonic() - self._inventory_at >= self._inventory_seconds
+        if is_due and (self._inventory is None or self._inventory.done()):
             record = self._record
             is_live = record is not None and record.verdict not in ENDED | {SwitchStage.NONE}
             pair = (record.source, record.target) if record is not None and is_live else (None, None)
@@ -239,7 +242,7 @@ class SwitchReconciler:
     def _submit_inventory(self, readings: Executor, source: str, target: str, *, moved_too: bool) -> None:
         self._inventory_at = time.monotonic()
         publish = partial(self._dependencies.observations.publish_inventory, source, target, moved_too=moved_too)
-        readings.submit(self._run_guarded, "inventory", publish)
+        self._inventory = readings.submit(self._run_guarded, "inventory", publish)
 
     def _take_ordered_inventory(self, readings: Executor) -> None:
         """Take it once the registry is written and read again: under the directive before, it does not count."""

@@ -43,8 +43,9 @@ class AtOnce(Executor):
     """Does what is submitted before it returns."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> "Future[Any]":
-        fn(*args, **options)
-        return Future()
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **options))
+        return done
 
 
 class FakeLease:
@@ -159,7 +160,7 @@ class FakeLedgerOrders:
 class World:
     """A reconciler and what it works with."""
 
-    def __init__(self) -> None:
+    def __init__(self, inventory_interval: timedelta = timedelta(hours=1)) -> None:
         self.ended: list[str] = []
         self.lease = FakeLease(self.ended)
         self.registry = FakeRegistry()
@@ -188,7 +189,7 @@ class World:
             "c1",
             Dependencies(**parts),
             poll_interval=timedelta(0),
-            inventory_interval=timedelta(hours=1),
+            inventory_interval=inventory_interval,
             concurrency=2,
             retries=3,
         )
@@ -369,10 +370,12 @@ class Later(Executor):
 
     def __init__(self) -> None:
         self.work: list[Callable[[], Any]] = []
+        self.results: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> "Future[Any]":
         self.work.append(partial(fn, *args, **options))
-        return Future()
+        self.results.append(Future())
+        return self.results[-1]
 
 
 @pytest.mark.parametrize(
@@ -576,6 +579,17 @@ def test_a_precheck_and_an_inventory_are_made_when_ordered() -> None:
     assert (report.source, report.target, report.digest) == ("old", "new", "first")
     world.reconcile(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
     assert world.reader.inventories == [("", ""), ("old", "new")]
+
+
+def test_an_inventory_that_takes_longer_than_its_interval_is_not_queued_again() -> None:
+    world = World(inventory_interval=timedelta(0))
+    readings = Later()
+    for _ in range(3):
+        world.reconciler.reconcile(AtOnce(), readings)
+    assert len(readings.work) == 1
+    readings.results[0].set_result(None)
+    world.reconciler.reconcile(AtOnce(), readings)
+    assert len(readings.work) == 2
 
 
 def test_an_unexpected_error_ends_nothing() -> None:
