@@ -25,7 +25,7 @@ class QuotaConnection:
         self._client: QuotaClient | None = None
         self._fingerprint = ""
         self.brokers = 0
-        """The number of brokers in service when this connection was made."""
+        """The number of brokers in service, as last counted."""
 
     def client(self) -> QuotaClient:
         """Return a client; a new one has just had an answer. Raises one of the client's `FAILURES`."""
@@ -34,8 +34,12 @@ class QuotaConnection:
             self.close()
         if self._client is None:
             self._client, self._fingerprint = self._connect(self._kafka), fingerprint
-            self.brokers = sum(not broker.fenced for broker in self._client.describe())
+            self.count_brokers(self._client)
         return self._client
+
+    def count_brokers(self, client: QuotaClient) -> None:
+        """Count the brokers in service. Raises one of the client's `FAILURES`."""
+        self.brokers = sum(not broker.fenced for broker in client.describe())
 
     def close(self) -> None:
         """Close the client; the next call of `client` makes a new one."""

@@ -173,11 +173,7 @@ class QuotaWorker(Worker[FactorOrder]):
         self._releasing = True
         try:
             if forget is not None:
-                client = self._connection.client()
-                rate = client.read().rates.get(forget)
-                if refused := client.alter({}, {forget: None if rate is None else Original(rate, rate)}):
-                    raise AlterError(refused, {})
-                self._reports.report_forgotten(forget, rate, self._clock.now())
+                self._forget(forget)
             self._try(stop)
         except _RETRIED as error:
             self._problem = detail_of(error)
@@ -188,6 +184,17 @@ class QuotaWorker(Worker[FactorOrder]):
         if self._problem is not None:
             restored, left = {}, {"all quotas": self._problem}
         return Released(restored, left)
+
+    def _forget(self, entity: Entity) -> None:
+        """Record the present quota of an entity as the original, unless a record has another original."""
+        client = self._connection.client()
+        seen = client.read()
+        rate, recorded = seen.rates.get(entity), seen.originals.get(entity)
+        if recorded is not None and recorded.is_held:
+            return  # the option names no cluster: here the entity is slowed down
+        if refused := client.alter({}, {entity: None if rate is None else Original(rate, rate)}):
+            raise AlterError(refused, {})
+        self._reports.report_forgotten(entity, rate, self._clock.now())
 
     def _close(self) -> None:
         self._connection.close()
@@ -304,6 +311,7 @@ class QuotaWorker(Worker[FactorOrder]):
     def _read_brokers(self, client: QuotaClient) -> None:
         self._brokers_read_at = self._clock.monotonic()
         try:
+            self._connection.count_brokers(client)
             self._brokers = read_broker_settings(client)
         except KafkaError:
             if self._brokers is None:

@@ -212,6 +212,14 @@ def test_a_quota_that_may_be_ours_without_a_record_is_no_original_until_an_opera
     assert (bench.kafka.rates, bench.events[-1]["outcome"]) == ({ANY: found}, "unchanged")
 
 
+def test_forget_means_no_quota_whose_original_is_recorded(bench: Bench) -> None:
+    """It names an entity and no cluster: elsewhere the same entity may be slowed down."""
+    bench.kafka.rates[ANY] = 900_000
+    bench.reconcile(order(0.5))
+    assert bench.made().release(Event(), ANY) == Released({str(ANY): 900_000}, {})
+    assert bench.kafka.rates == {ANY: 900_000}
+
+
 def test_a_quota_that_equals_the_first_decision_of_a_loop_without_history_is_no_original(bench: Bench) -> None:
     """An earlier loop under another topic prefix decided the same, and its record was deleted."""
     bench.kafka.rates[ANY] = 500_000
@@ -377,6 +385,15 @@ def test_the_report_names_the_brokers_that_show_the_quota_and_another_one_when_a
     assert reported == [("applied", 0, 3), ("unchanged", 3, 3)]
     assert [(s.set_count, s.is_settled) for s in bench.states] == [(1, False), (1, True)]
     assert bench.states[-1].let_through_bytes_per_second == 3 * 500_000
+
+
+def test_brokers_that_come_and_go_are_counted() -> None:
+    bench = Bench()
+    for brokers in ((1, 2), (1, 2, 3), (1,)):
+        bench.kafka.brokers = dict.fromkeys(brokers, BrokerQuotaSettings())
+        bench.reconcile(order(0.5, valid_seconds=36_000))
+        bench.look(700)
+        assert (bench.states[-1].brokers, bench.states[-1].is_settled) == (len(brokers), True)
 
 
 def test_a_rival_is_named_with_the_value_and_the_period() -> None:
