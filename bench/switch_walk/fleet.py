@@ -34,7 +34,7 @@ from tests.policies.switching.world import Bookies, HarmError, Ref, World, answe
 
 S = SwitchStage
 _REMEDY = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to HOB-(\d+)")
-_NAMED = re.compile(r"`(abort|rollback|resume|pause|cleanup|end|start|register)\b")
+_NAMED = re.compile(r"`((?:abort|rollback|resume|pause|cleanup|end|start|register)\b[^`]*)`")
 _NO_REFUSAL = (None, RejectCode.PRECHECK_FAILED, RejectCode.COLLISION)
 _READS_ONLY = (SwitchVerdict.RUN_PRECHECK, SwitchVerdict.TAKE_INVENTORY)
 
@@ -304,27 +304,30 @@ class Fleet(World):
             raise HarmError(f"REMEDY HALTS: {one.sentence}")
 
     def _must_name_a_way(self, one: DecisionDraft) -> None:
-        """Raise HarmError if a refusal names commands, and none of them is accepted now."""
+        """Raise HarmError if a refusal names a command that is not accepted now."""
         named = _NAMED.findall(one.sentence) if one.verdict is SwitchVerdict.REJECT else []
-        if named and one.subject.startswith("commands/") and not any(map(self._is_accepted, named)):
-            raise HarmError(f"REFUSAL: {one.sentence}, but none of {named} is accepted at {self._stage_name()}")
+        wrong = [name for name in named if not self._is_accepted(name)]
+        if wrong and one.subject.startswith("commands/"):
+            raise HarmError(f"REFUSAL: {one.sentence}, but {wrong} is not accepted at {self._stage_name()}")
 
     def must_end_each_wait(self) -> None:
-        """Raise HarmError if a hold names no command that is accepted now; ids that are behind have another remedy."""
+        """Raise HarmError if a hold names a command that is not accepted now, or none; ids have another remedy."""
         for kind, hold, _ in find_holds(Transition(self.state, self.limits, self.now_ms).facts()):
             named = _NAMED.findall(hold.ends_with)
             must_name = kind.is_about_switch or (kind.alert != IDS_BEHIND and self.state.live_switch())
-            if not self.state.contested and (named or must_name) and not any(map(self._is_accepted, named)):
+            is_right = all(map(self._is_accepted, named)) and (named or not must_name)
+            if not self.state.contested and not is_right:
                 raise HarmError(f"HOLD: {kind.name} is to end with {hold.ends_with} at {self._stage_name()}")
 
     def _stage_name(self) -> str:
         return self.state.switch.stage.value if self.state.switch else "none"
 
-    def _is_accepted(self, name: str) -> bool:
+    def _is_accepted(self, words: str) -> bool:
         """Whether a command is accepted now, or lacks only a precheck, which `headgate switch start` makes first."""
+        name, *options = words.split()
         ways: dict[str, list[dict[str, Any]]] = {
-            "rollback": [{"attribution_only": True}, {"attribution_only": False}],
-            "start": [{"target": each} for each in self.clusters],
+            "rollback": [{"attribution_only": options != ["--with-brokers"]}],
+            "start": [{"target": each} for each in self.clusters if options in ([], ["--target", each])],
             "register": [
                 {"name": e.name, "uri": e.uri, "instance_id": e.instance_id, "root": e.root, "status": "active"}
                 for e in self.state.entries

@@ -8,7 +8,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.switch.next_commands import next_commands
 from deploy.switch.progress import compute_pace
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import ENDED, FAILED, MOVED, REVERSIBLE, WAY, LedgerStage, SwitchStage
@@ -43,7 +42,6 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         now: the present time.
         history: earlier records, for the rate.
     """
-    commands = tuple(next_commands(record, now))
     return Group(
         _title(record),
         stage_line(record),
@@ -53,8 +51,6 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *_pace(record, history, now),
         *_failed(record),
         *_windows(record, now),
-        *(Text.assemble(("next", "bold"), f": {each.verdict} once {each.when}") for each in record.otherwise[:1]),
-        *([Text.assemble(("you may", "bold"), f": {', '.join(commands)}")] if commands else []),
         _registry(record),
         Text(f"published {human_seconds(max(0.0, (now - record.decided_at).total_seconds()))} ago", "dim"),
     )

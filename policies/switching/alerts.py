@@ -1,20 +1,20 @@
 """Alert conditions of a switch: the holds that have lasted for longer than their bound."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from policies.alerts import Condition
 from policies.switching.alert_kinds import ALERTS
 from policies.switching.facts import SwitchFacts
-from policies.switching.judge.holds import find_holds
+from policies.switching.judge.holds import DatedHold
 from policies.units import format_second, from_millis
 
 _SEVERITIES = {alert.name: alert.severities[0] for alert in ALERTS}
 
 
-def conditions(cluster: str, facts: SwitchFacts) -> Iterator[Condition]:
+def conditions(cluster: str, facts: SwitchFacts, holds: Sequence[DatedHold]) -> Iterator[Condition]:
     """Return the alert conditions that hold now; of several holds with one alert the most urgent one."""
     raised: set[tuple[str, str]] = set()
-    for kind, hold, due_ms in find_holds(facts):
+    for kind, hold, due_ms in holds:
         alert, subject = kind.alert, f"{cluster}/{hold.subject}"
         if facts.now_ms < due_ms or (alert, subject) in raised:
             continue

@@ -197,9 +197,6 @@ class SwitchHold(BaseModel):
     alert: str = Field(default="", description="The name of that alert.")
 
 
-_STANDSTILLS = frozenset({"contested", "halted", "return", "blocked", "pause", "pause-between"})
-
-
 class SwitchRecord(Decision):
     """The state of a broker cluster's switch: one compacted record, for status and dashboards."""
 
@@ -238,11 +235,6 @@ class SwitchRecord(Decision):
     )
     holds: tuple[SwitchHold, ...] = Field(default=(), description="What holds it up, the most urgent first.")
     valid_until: Instant | None = Field(default=None, description="The end of its validity; it is repeated before.")
-
-    @property
-    def standstill(self) -> SwitchHold | None:
-        """The most urgent hold that stops all orders or the next stage."""
-        return next((hold for hold in self.holds if hold.name in _STANDSTILLS), None)
 
     def carried_out(self) -> ReportedEffect | None:
         """Return the cluster that brokers write to, and how many have confirmed it."""

@@ -207,6 +207,23 @@ class SwitchFacts:
         return switch.attempt > 1 and (inventory is None or inventory.at_ms <= switch.stage_ms)
 
     @property
+    def needs_inventory(self) -> bool:
+        """Whether the switch cannot go on without an inventory that it does not have."""
+        switch = self.switch
+        if switch.recovering_ms >= 0:
+            return True
+        match switch.stage:
+            case SwitchStage.LIVE_DUAL_READ:
+                return True
+            case SwitchStage.BUILD:
+                return self.awaits_unplanned
+            case SwitchStage.ROLLBACK:
+                return switch.confirm_ms >= 0 and self.rollback_is_unconfirmed
+            case SwitchStage.CLEANUP:
+                return self.inventory_is_old
+        return False
+
+    @property
     def rollback_is_unconfirmed(self) -> bool:
         """Whether no inventory was begun since the last reference was reverted."""
         return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.confirm_ms

@@ -17,7 +17,7 @@ from policies.switching.emit.record import emit_record, renewal_ms
 from policies.switching.events import TimePassed
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import read
-from policies.switching.judge.holds import find_holds
+from policies.switching.judge.holds import DatedHold, find_holds
 from policies.switching.machine import Transition, reconcile
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
@@ -50,20 +50,24 @@ class SwitchingPolicy:
         taken, events, ids = read(before, observations)
         transition = Transition(taken, limits, now_ms)
         drafts = reconcile(transition, (*events, TimePassed()))
-        after, decisions = emit(transition.packed(), drafts, transition.plan, ids, self._sender.issuer, now)
-        after, record = emit_record(before, after, transition.facts(), drafts, self._sender.issuer, now)
-        found = conditions(self._cluster, transition.facts())
+        after, issuer = transition.packed(), self._sender.issuer
+        facts = transition.facts()
+        holds = tuple(find_holds(facts))
+        first = holds[0].hold if holds else None
+        after, decisions = emit(after, drafts, transition.plan, ids, issuer, now, first)
+        after, record = emit_record(before, after, facts, holds, drafts, issuer, now)
+        found = conditions(self._cluster, facts, holds)
         book, raised, review_at = review(after.alerts, found, now, self._sender)
-        due_ms = [ms for ms in _due_ms(after, transition.facts()) if ms > now_ms]
+        due_ms = [ms for ms in _due_ms(after, facts, holds) if ms > now_ms]
         due_ms += [to_millis(review_at)] if review_at else []
         wake_at = from_millis(min(due_ms)) if due_ms else None
         return Step(replace(after, alerts=book), (*decisions, *record, *raised), wake_at)
 
 
-def _due_ms(state: SwitchingState, facts: SwitchFacts) -> Iterator[int]:
+def _due_ms(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHold]) -> Iterator[int]:
     """Return the instants at which something may change without an observation."""
     yield from find_due_ms(facts)
-    yield from (due_ms for _, _, due_ms in find_holds(facts))
+    yield from (due_ms for _, _, due_ms in holds)
     if state.record:
         yield renewal_ms(state)
     if state.switch is not None:

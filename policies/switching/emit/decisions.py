@@ -10,6 +10,7 @@ from policies.succession import next_sequence
 from policies.switching.counterfactuals import counterfactuals
 from policies.switching.decisions import ORDERS, LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.judge.changes import DecisionDraft
+from policies.switching.judge.holds import Hold
 from policies.switching.plan import LedgerPlan
 from policies.switching.state import LedgerTask, RegistryEntry, SwitchingState, SwitchStage
 from policies.units import from_millis, to_millis
@@ -22,6 +23,7 @@ def emit(
     ids: Sequence[str],
     issuer: Issuer,
     now: datetime,
+    hold: Hold | None,
 ) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
     """Make decisions from drafts, in their order.
 
@@ -32,12 +34,14 @@ def emit(
         ids: the ids of the step's observations, as evidence.
         issuer: the common fields of the cluster's decisions.
         now: the time of the batch.
+        hold: the most urgent hold after the step.
     """
     decisions: list[SwitchDecision] = []
     for draft in drafts:
         state = number(state, now)
         evidence = tuple(ids[draft.cause : draft.cause + 1])
-        decisions.append(_decision(state, draft, plan, evidence, issuer, now))
+        decision = _decision(state, draft, plan, evidence, issuer, now)
+        decisions.append(decision.model_copy(update={"otherwise": counterfactuals(decision, hold)}))
     return state, tuple(decisions)
 
 
@@ -56,7 +60,7 @@ def _decision(
 ) -> SwitchDecision:
     subject = f"{issuer.cluster}/{draft.subject or 'switch'}"
     switch, lease = state.switch, state.lease
-    decision = SwitchDecision(
+    return SwitchDecision(
         **issuer.header(subject, state.sequence, now),
         verdict=draft.verdict,
         reason=draft.reason,
@@ -74,7 +78,6 @@ def _decision(
         args=_flatten(draft.details),
         valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
     )
-    return decision.model_copy(update={"otherwise": counterfactuals(decision)})
 
 
 def _refer_to_ledger(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:

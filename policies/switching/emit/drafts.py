@@ -22,6 +22,7 @@ from policies.switching.judge.changes import (
     WriteRegistry,
     WriteStatus,
 )
+from policies.switching.judge.holds import explain_refusal
 from policies.switching.state import ClusterStatus, SwitchAction
 
 _ORDERS = {
@@ -42,7 +43,8 @@ def draft_decision(change: Change, after: SwitchFacts) -> DecisionDraft | None:
     match change:
         case DecisionDraft():
             return change
-        case Reject(code, sentence, subject):
+        case Reject(code, _, subject):
+            sentence = explain_refusal(after, change)
             return DecisionDraft(SwitchVerdict.REJECT, SwitchReason.REJECTED, sentence, subject, code)
         case Advance(_, reason, sentence):
             return DecisionDraft(SwitchVerdict.ADVANCE, reason, sentence)

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from policies.decisions import Issuer
 from policies.succession import LONGEST_VALIDITY, ends_at
-from policies.switching.counterfactuals import record_counterfactuals
+from policies.switching.counterfactuals import hold_counterfactuals
 from policies.switching.decisions import BrokerCounts, SwitchHold, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import number
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge.changes import DecisionDraft
-from policies.switching.judge.holds import find_holds
+from policies.switching.judge.holds import DatedHold
 from policies.switching.plan import stage_counts
 from policies.switching.progress import make_progress
 from policies.switching.state import MOVED, LedgerStage, Switch, SwitchingState, SwitchStage
@@ -27,18 +27,19 @@ def emit_record(
     before: SwitchingState,
     after: SwitchingState,
     facts: SwitchFacts,
+    holds: Sequence[DatedHold],
     drafts: Sequence[DecisionDraft],
     issuer: Issuer,
     now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
     """Return the record of the state after a step, if it differs from the last one or must be repeated.
 
-    `facts` are those of the end of the step: a broker may have fallen silent although no reading arrived.
+    `facts` and `holds` are those of the end of the step: a broker may have fallen silent although no reading arrived.
     """
     is_due = bool(after.record) and to_millis(now) >= renewal_ms(after)
     if after == before and not is_due and after.directive is None:
         return after, ()
-    content, stage = _content(after, facts), after.switch.stage if after.switch else SwitchStage.NONE
+    content, stage = _content(after, facts, holds), after.switch.stage if after.switch else SwitchStage.NONE
     # The digest is of the record as it is published: renaming a class or function must not change it.
     plain = msgspec.json.encode((stage, content), order="deterministic", enc_hook=lambda model: model.model_dump())
     digest = hashlib.sha256(plain).hexdigest()[:16]
@@ -51,9 +52,10 @@ def emit_record(
         reason=_reason(drafts),
         explanation=_explain(issuer.cluster, after, facts),
         valid_until=ends_at(now, LONGEST_VALIDITY),
+        otherwise=hold_counterfactuals(holds[0].hold if holds else None),
         **content,
     )
-    return after, (record.model_copy(update={"otherwise": record_counterfactuals(record)}),)
+    return after, (record,)
 
 
 def renewal_ms(state: SwitchingState) -> int:
@@ -67,7 +69,7 @@ def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
     return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
 
 
-def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
+def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHold]) -> dict[str, object]:
     switch = state.switch
     counts = Counter(stage_counts(switch)) if switch else Counter[LedgerStage]()
     live = switch is not None and switch.live_ms >= 0
@@ -114,7 +116,7 @@ def _content(state: SwitchingState, facts: SwitchFacts) -> dict[str, object]:
                 alert_from=None if hold.since_ms is None else from_millis(due_ms),
                 ends_with=hold.ends_with,
             )
-            for kind, hold, due_ms in find_holds(facts)
+            for kind, hold, due_ms in holds
             # Answers come all the time; only those that are late are worth a record.
             if kind.name != "answers" or facts.now_ms >= due_ms
         ),

@@ -213,7 +213,7 @@ def pause(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     if switch is None or switch.stage in _NOT_PAUSED:
         yield reject(command, _INVALID, "no switch is under way")
     elif switch.paused:
-        yield reject(command, _INVALID, "it is paused already; `resume` lets it go on")
+        yield reject(command, _INVALID, "it is paused already")
     else:
         yield UpdateSwitch({"paused": True, "paused_ms": facts.now_ms})
         sentence = f"the switch to {switch.target} is paused at {switch.stage.value}; `resume` lets it go on"
@@ -269,31 +269,22 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     if live is not None and (why := guards.nothing_contests(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
     elif live is None or live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, _refuse_cleanup(live))
+        yield reject(command, _INVALID, guards.no_other_switch(facts) or "no switch is in hold")
     elif live.recovering_ms >= 0:
         yield reject(command, _INVALID, "its plan is read again after a lost checkpoint: wait for the inventory")
     elif why := guards.window_elapsed(facts):
-        yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, f"{why}; `end` leaves hold at once")
+        yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, why)
     elif why := facts.stands_still:
-        yield reject(command, _INVALID, f"{why}; `resume` it first")
+        yield reject(command, _INVALID, why)
     elif why := guards.brokers_follow(facts):
         yield reject(command, RejectCode.BROKERS_BEHIND, why)
     else:
+        yield UpdateSwitch({"cleanup_ms": facts.now_ms})  # accepted, before the whole plan is read
         ids = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED]
         are = counted_with(len(ids), "ledger", "is", "are")
         sentence = f"{are} to be deleted from {live.source}: {name_some(ids) or 'none'}"
-        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, {"cleanup_ms": facts.now_ms})
+        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
         yield TakeInventory()
-
-
-def _refuse_cleanup(live: Switch | None) -> str:
-    if live is None:
-        return "there is no switch in hold to clean up"
-    if live.stage is SwitchStage.CLEANUP:
-        return "the clean-up is under way already; `abort` stops it"
-    if live.stage is SwitchStage.DONE_WITH_FAILURES:
-        return f"the clean-up is over; `start` with {live.target} as its target tries again what stayed behind"
-    return f"the switch to {live.target} is at {live.stage.value}: only one in hold is cleaned up"
 
 
 def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
@@ -305,31 +296,24 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     if live is not None and (why := guards.nothing_contests(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
     elif live is None or not guards.can_end(facts):
-        yield reject(command, _INVALID, _refuse_end(live))
+        yield reject(command, _INVALID, guards.no_other_switch(facts) or "no switch is in hold")
     elif command.args.delete and live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, f"the switch is at {live.stage.value}: `end` without `--delete` ends it there")
+        yield reject(command, _INVALID, f"the switch is at {live.stage.value}: only in hold may `end` delete ledgers")
     elif command.args.delete and (why := guards.brokers_follow(facts)):
         yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
     else:
+        fields: dict[str, object] = {"cleanup_ms": facts.now_ms, "halted": "", "paused": False}
+        # Accepted, before the whole plan is read.
+        yield UpdateSwitch(fields | ({"early": True} if command.args.delete else {"kept": True}))
         ids = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED]
         window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
         given_up = window if guards.before_rollback_end(facts) is None else ""
-        fields: dict[str, object] = {"cleanup_ms": facts.now_ms, "halted": "", "paused": False}
-        fields |= {"early": True} if command.args.delete else {"kept": True}
         are = counted_with(len(ids), "ledger", "is", "are")
         done = "to be deleted from" if command.args.delete else "kept in"
         risk = ", which cannot be undone" if command.args.delete else ""
         sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {name_some(ids) or 'none'}{given_up}"
-        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence, fields)
+        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
         for task in [t for t in facts.plan if t.stage in _UNFINISHED]:
             left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.ABORTED.value)
             yield PutTask(left, numbered=True)  # a result that is still under way is late
         yield TakeInventory()
-
-
-def _refuse_end(live: Switch | None) -> str:
-    if live is None:
-        return "no switch is in hold"
-    if live.stage in (SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE_WITH_FAILURES):
-        return f"the switch to {live.target} is at {live.stage.value}: `abort` ends it there"
-    return f"the switch to {live.target} is at {live.stage.value}: `abort` takes it back while its window is open"

@@ -88,17 +88,7 @@ def holds_lease(facts: SwitchFacts) -> Refusal:
 def no_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
     live = facts.state.live_switch()
-    return f"the switch to {live.target} is at {live.stage.value}: {name_way(facts)} ends it" if live else None
-
-
-def name_way(facts: SwitchFacts) -> str:
-    """Name the command that ends the live switch at its stage."""
-    switch = facts.switch
-    if switch.stage is SwitchStage.DONE_WITH_FAILURES and switch.status_failed:
-        return f"`start --target {switch.target}`"
-    if can_end(facts):
-        return "`end`" if is_final(facts) else "`abort` or `end`"
-    return "`abort`"
+    return f"the switch to {live.target} is at {live.stage.value}" if live else None
 
 
 def is_final(facts: SwitchFacts) -> bool:
@@ -121,9 +111,9 @@ def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
         return None
     if writes_to == target:
         return f"{target} is active"
-    way = "`rollback` with brokers brings them back"
+    way = "`rollback --with-brokers` brings them back"
     if facts.state.switch is None:  # the switch was lost with the state, so it cannot be rolled back
-        way = f"`start` with {writes_to} as its target takes their switch up again"
+        way = f"`start --target {writes_to}` takes their switch up again"
     return f"{target} is active; brokers write to {writes_to}: {way}"
 
 
@@ -236,10 +226,7 @@ def ids_are_read(facts: SwitchFacts, home: str) -> Refusal:
 
 def nothing_contests(facts: SwitchFacts) -> Refusal:
     """The registry shows nothing that Headgate did not order."""
-    contested = facts.state.contested
-    if facts.state.contested_by is not None:
-        return f"{contested}: `resume` directs them back by a later epoch"
-    return f"{contested}: undo that in the registry first, and the switch goes on by itself" if contested else None
+    return facts.state.contested or None
 
 
 # --- going live (rows 5, 6)

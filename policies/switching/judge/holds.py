@@ -1,6 +1,7 @@
 """The holds of a switch. Each has a bound, the alert that it becomes after that, and the command that ends it.
 
-Alerts, the record of the switch, `headgate switch status` and the runbook are made from `HOLDS`.
+Alerts, the record of the switch, `headgate switch status`, refusals and the runbook are made from `HOLDS`. Which
+command ends a switch at its stage is asked of the judge itself, so no hold or refusal names one that it rejects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,9 +11,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from policies.switching import alert_kinds as kinds
+from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts
 from policies.switching.id_generators import remedy_beyond
-from policies.switching.judge import guards
+from policies.switching.judge import guards, judge
+from policies.switching.judge.changes import Reject
+from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.switching.settings import DAY_MS
 from policies.switching.state import (
     ENDED,
@@ -63,14 +67,22 @@ class HoldKind:
     """Whether its sentence is about a switch; else it is about brokers or clusters, and needs no switch."""
 
 
-def find_holds(facts: SwitchFacts) -> Iterator[tuple[HoldKind, Hold, int]]:
-    """Return all holds, the most urgent first, each with its kind and the instant when it becomes an alert."""
+class DatedHold(NamedTuple):
+    """A hold with its kind, and the instant when it becomes an alert."""
+
+    kind: HoldKind
+    hold: Hold
+    due_ms: int
+
+
+def find_holds(facts: SwitchFacts) -> Iterator[DatedHold]:
+    """Return all holds, the most urgent first."""
     for kind in HOLDS:
         if kind.is_about_switch and facts.state.switch is None:
             continue
         for hold in kind.find(facts):
             due_ms = NEVER if hold.since_ms is None else hold.since_ms + BOUNDS[kind.bound](facts)
-            yield kind, hold._replace(ends_with=hold.ends_with or kind.ends_with), due_ms
+            yield DatedHold(kind, hold._replace(ends_with=hold.ends_with or kind.ends_with), due_ms)
 
 
 # --- the registry
@@ -97,8 +109,8 @@ def _find_impostors(facts: SwitchFacts) -> Iterator[Hold]:
 def _find_halted(facts: SwitchFacts) -> Iterator[Hold]:
     if why := facts.switch.halted:
         # Headgate ends a block of ids itself, but no halt.
-        remedy = "create that HOB below `<ledgers root>/idgen-long`, then `resume`" if "advance to HOB-" in why else ""
-        yield Hold(f"halts: {why}", None, remedy)
+        remedy = "create that HOB below `<ledgers root>/idgen-long`" if "advance to HOB-" in why else "remove the cause"
+        yield Hold(f"halts: {why}", None, f"{remedy}, then `resume`{_or_way(facts)}")
 
 
 def _find_blocked(facts: SwitchFacts) -> Iterator[Hold]:
@@ -133,14 +145,17 @@ def _find_no_lease(facts: SwitchFacts) -> Iterator[Hold]:
 def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
         left = [task for task in facts.plan if task.stage in UNREVERTED]
-        can_retry = any(guards.source_has_it(facts, task) is None for task in left)
-        way = "`rollback`" if can_retry else f"`start --target {facts.switch.target}`: their ledgers were deleted"
-        yield Hold(f"is taken back, except {name_some([task.paths[0] for task in left])}", None, way)
+        can_retry, target = any(guards.source_has_it(facts, task) is None for task in left), facts.switch.target
+        way = "`rollback`" if can_retry else f"`start --target {target}`: their ledgers were deleted"
+        if can_retry or facts.state.committed() != target:  # else the target is where they belong
+            yield Hold(f"is taken back, except {name_some([task.paths[0] for task in left])}", None, way)
 
 
 def _find_undone(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.automatic and facts.switch.stage in UNDONE | {SwitchStage.ROLLBACK}:
-        yield Hold(f"was undone: {facts.switch.automatic}")
+        target = facts.switch.target
+        way = "start --target" if facts.state.entry(target) else "register --name"
+        yield Hold(f"was undone: {facts.switch.automatic}", None, f"`{way} {target}`, once brokers can follow")
 
 
 def _find_left_behind(facts: SwitchFacts) -> Iterator[Hold]:
@@ -243,16 +258,16 @@ def _find_pause(facts: SwitchFacts, *, is_between: bool) -> Iterator[Hold]:
     moves = moves or (switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only)
     if switch.paused and (moves and guards.brokers_follow(facts) is not None) is is_between:
         risk = " while brokers are between two clusters: topics that move between them may get lower ids"
-        yield Hold(f"is paused{risk if is_between else ' by an operator'}", max(switch.paused_ms, switch.started_ms))
+        why = f"is paused{risk if is_between else ' by an operator'}"
+        yield Hold(why, max(switch.paused_ms, switch.started_ms), f"`resume`{_or_way(facts)}")
 
 
 def _find_inventory(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
-    if needs_inventory(facts) and switch.stage not in UNDONE and not facts.stands_still:
-        is_step = switch.stage in REVERSIBLE and (guards.is_final(facts) or switch.recovering_ms >= 0)
-        way = f"{guards.name_way(facts)}, then `abort`" if is_step else guards.name_way(facts)
+    if facts.needs_inventory and switch.stage not in UNDONE and not facts.stands_still:
         why = "waits for a complete inventory of all references: the executor's log names what it cannot read"
-        yield Hold(why, max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms), way)
+        since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms)
+        yield Hold(why, since_ms, name_ways(facts))
 
 
 def _find_answers(facts: SwitchFacts) -> Iterator[Hold]:
@@ -260,7 +275,7 @@ def _find_answers(facts: SwitchFacts) -> Iterator[Hold]:
     count = facts.plan.count_ordered(*_OPEN) + (switch.awaiting in _STATUSES)
     if count and switch.stage is not SwitchStage.ABORTED and not facts.stands_still:
         since_ms = max(switch.progress_ms, switch.stage_ms, switch.started_ms)
-        yield Hold(f"waits for the executor's answers to {count} orders", since_ms, f"`pause`{_or_way(facts)}")
+        yield Hold(f"waits for the executor's answers to {count} orders", since_ms, name_ways(facts, "pause"))
 
 
 def _find_brokers_left(facts: SwitchFacts) -> Iterator[Hold]:
@@ -274,29 +289,41 @@ def _find_brokers_left(facts: SwitchFacts) -> Iterator[Hold]:
 
 def _find_in_hold(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.stage is SwitchStage.HOLD and not facts.stands_still:
-        yield Hold("waits in hold for an operator", max(facts.switch.hold_ms, facts.switch.started_ms))
+        ways = name_ways(facts, "cleanup --execute")
+        yield Hold("waits in hold for an operator", max(facts.switch.hold_ms, facts.switch.started_ms), ways)
 
 
-def needs_inventory(facts: SwitchFacts) -> bool:
-    """Whether the switch cannot go on without an inventory that it does not have."""
-    switch = facts.switch
-    if switch.recovering_ms >= 0:
-        return True
-    match switch.stage:
-        case SwitchStage.LIVE_DUAL_READ:
-            return True
-        case SwitchStage.BUILD:
-            return facts.awaits_unplanned
-        case SwitchStage.ROLLBACK:
-            return switch.confirm_ms >= 0 and facts.rollback_is_unconfirmed
-        case SwitchStage.CLEANUP:
-            return facts.inventory_is_old
-    return False
+# --- commands
+
+
+def name_ways(facts: SwitchFacts, *others: str) -> str:
+    """Name the commands that end the live switch, and those of the others that are accepted now; empty if none is."""
+    if facts.state.switch is None:
+        return ""
+    ways = [words for words in (*others, "abort", "end") if _is_accepted(facts, words)]
+    ways = ways or [words for words in (f"start --target {facts.switch.target}",) if _is_accepted(facts, words)]
+    return " or ".join(f"`{words}`" for words in ways)
+
+
+def _is_accepted(facts: SwitchFacts, words: str) -> bool:
+    """Whether the judge accepts a command about the switch, as an operator writes it. Reads no more than it must."""
+    name, args = CommandName(words.split()[0]), CommandArgs.model_construct(target=facts.switch.target)
+    command = SwitchCommand.model_construct(cluster="", command=name, args=args, idempotency_key="")
+    return not isinstance(next(judge(facts, command), None), Reject)
 
 
 def _or_way(facts: SwitchFacts) -> str:
-    """Name the command that ends the switch, as an alternative; empty if no switch is under way."""
-    return f", or {guards.name_way(facts)}" if facts.state.live_switch() is not None else ""
+    """Name the commands that end the switch, as an alternative; empty if there is none."""
+    return f", or {ways}" if (ways := name_ways(facts)) else ""
+
+
+def explain_refusal(facts: SwitchFacts, refused: Reject) -> str:
+    """Return the sentence of a refused command with what an operator may do instead: see to its cause, or end it."""
+    if not refused.subject.startswith("commands/") or refused.code not in _BY_STAGE:
+        return refused.sentence
+    causes = _STANDSTILLS | (_BROKERS if refused.code is RejectCode.BROKERS_BEHIND else frozenset())
+    way = next((hold.ends_with for kind, hold, _ in find_holds(facts) if kind.name in causes), name_ways(facts))
+    return f"{refused.sentence}; to go on: {way}" if way else refused.sentence
 
 
 def _format(milliseconds: int) -> str:
@@ -314,6 +341,15 @@ BOUNDS: Mapping[str, Callable[[SwitchFacts], int]] = {
     "1 day after `cleanup_from`": lambda facts: facts.switch.cleanup_from_ms - facts.switch.hold_ms + DAY_MS,
 }
 """In milliseconds, by the words of the runbook."""
+_STANDSTILLS = frozenset({"contested", "halted", "pause", "pause-between"})
+_BROKERS = frozenset({"no_live_broker", "not_acked", "broker_astray", "broker_silent"})
+_BY_STAGE = frozenset(
+    {
+        RejectCode.CONTESTED, RejectCode.BROKERS_BEHIND, RejectCode.SWITCH_IN_PROGRESS, RejectCode.WINDOW_EXPIRED,
+        RejectCode.CLEANUP_STARTED, RejectCode.WINDOW_NOT_ELAPSED, RejectCode.INVALID_TRANSITION,
+    }
+)  # fmt: skip
+"""The codes of commands that the stage does not allow, or something that holds the switch up."""
 _NONE, _ACK_TIMEOUT, _MINUTES, _DAY, _WINDOW = BOUNDS
 _WAY = "`abort`, or `end` after the rollback window"
 

@@ -21,7 +21,6 @@ from policies.switching.judge.changes import (
     UpdateSwitch,
     WriteStatus,
 )
-from policies.switching.judge.holds import needs_inventory
 from policies.switching.state import OrchestratorLease, SwitchAction, SwitchStage
 
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
@@ -62,7 +61,7 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
             yield OrderLedger(task, reason)
     # An inventory under the directive before does not count any more.
     is_void = redirected and facts.switch.stage is SwitchStage.CLEANUP
-    if is_void or needs_inventory(facts) or facts.plan.count_ordered(SwitchAction.INVENTORY):
+    if is_void or facts.needs_inventory or facts.plan.count_ordered(SwitchAction.INVENTORY):
         yield TakeInventory()
     if facts.switch.awaiting in _STATUSES:
         yield WriteStatus(None, reason)
@@ -98,15 +97,15 @@ def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
 def _judge_failed_client(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
     """Row 7. Brokers go back only once it is known that they get greater ids there; that is judged at each step."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
-    others = "others already write there"
+    why = "others already write there"
     if switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked:
         if switch.returning:
             return
         if not facts.stands_still:
             yield UpdateSwitch({"returning": f"{seen.broker} cannot reach {switch.target}"})
             return
-        others = f"and nothing is undone by itself ({facts.stands_still})"
+        why = f"nothing is undone by itself ({facts.stands_still})"
     if not switch.degraded:
         yield UpdateSwitch({"degraded": True})
-        sentence = f"{seen.broker} cannot reach {switch.target}, {others}: a person must decide, `abort` sends all back"
+        sentence = f"{seen.broker} cannot reach {switch.target}, and {why}: an operator must decide"
         yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)

@@ -79,9 +79,9 @@ def _refuse_status(facts: SwitchFacts, name: str, wanted: ClusterStatus | None, 
     if wanted is ClusterStatus.ACTIVE:
         # Any cluster may become active if none is, no switch will make one active, and brokers write nowhere else.
         is_vacant = state.committed() is None and live is None and state.active() in (None, name)
-        after = "" if state.entry(name) else ", after `register` without `--status`"
-        sentence = f"{state.active() or 'none'} is active: `start --target {name}` moves brokers{after}"
-        return None if is_vacant else sentence
+        way = f"`start --target {name}`" if state.entry(name) else "`register` without `--status`, and then a switch,"
+        sentence = f"{state.active() or 'none'} is active: {way} moves brokers"
+        return None if is_vacant else guards.no_other_switch(facts) or sentence
     if wanted is ClusterStatus.DEPRECATED:
         return f"{name} is {usual.value}: a clean-up deprecates the cluster that brokers left"
     if usual is ClusterStatus.ACTIVE or state.active() == name:

@@ -164,7 +164,7 @@ def _reject(facts: SwitchFacts) -> Iterator[Change]:
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
     if switch.moved or facts.acked:
         yield UpdateSwitch({"returning": "", "degraded": True, "blocked": ""})
-        sentence = f"{switch.returning}, others already write there: a person must decide, `abort` sends all back"
+        sentence = f"{switch.returning}, and others already write there: an operator must decide"
         yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)
     elif switch.home == switch.target or not (why := _find_obstacle_to_return(facts)):
         sentence = f"{switch.returning}; no broker said that it moved, so none will"
@@ -275,7 +275,7 @@ def _end_rollback(facts: SwitchFacts) -> Advance:
     if switch.unplanned_count:
         name = counted_with(switch.unplanned_count, "reference", "names", "name")
         parts.append(f"{name} {switch.target}: {name_some(switch.unplanned)}")
-    sentence = "; ".join([*parts, "`rollback` tries again" if kept else "our copies are deleted later"])
+    sentence = "; ".join(parts if kept else [*parts, "our copies are deleted later"])
     stage = SwitchStage.ROLLED_BACK_WITH_FAILURES if kept else SwitchStage.ROLLED_BACK
     return Advance(stage, SwitchReason.ALL_TERMINAL, sentence, {"ended_ms": facts.now_ms})
 

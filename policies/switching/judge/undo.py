@@ -1,6 +1,6 @@
 """How an operator takes a switch back: rollback and abort. Rows 18 and 27 of the table.
 
-In every stage at least one command is accepted, and a refusal names it.
+In every stage at least one command is accepted, and a refusal names it (`holds.explain_refusal`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -42,18 +42,18 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.CONTESTED, why)
     elif switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
         yield from _complete_rollback(facts, switch, command)
-    elif switch.stage in (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
-        first = "" if switch.stage is SwitchStage.DONE else "`abort` lets go of what stays behind, then "
-        first += "" if facts.state.entry(switch.source) else f"`register` {switch.source} again, then "
-        sentence = f"{first}`start` with {switch.source} as its target switches back"
-        yield reject(command, _INVALID, f"the switch is {switch.stage.value}: {sentence}")
+    elif switch.stage is SwitchStage.DONE:
+        is_known = facts.state.entry(switch.source) is not None
+        way = f"`start --target {switch.source}`" if is_known else f"`register` {switch.source} again, and a switch"
+        yield reject(command, _INVALID, f"the switch is done: {way} leads back")
+    elif switch.stage is SwitchStage.DONE_WITH_FAILURES:
+        yield reject(command, _INVALID, "the switch is done_with_failures: once it is over, another one leads back")
     elif switch.stage is SwitchStage.ROLLBACK:
-        yield reject(command, _INVALID, "it is being rolled back; `abort` ends that where it stands")
+        yield reject(command, _INVALID, "it is being rolled back")
     elif switch.stage is not SwitchStage.TRIGGERED:
         yield from _take_back(facts, switch, command, attribution_only=command.args.attribution_only)
     elif command.args.attribution_only:
-        sentence = "nothing is attributed yet, and brokers are between two clusters: `abort` sends them back"
-        yield reject(command, _INVALID, sentence)
+        yield reject(command, _INVALID, "nothing is attributed yet, and brokers are between two clusters")
     else:
         yield from _send_back(facts, switch, command)
 
@@ -61,12 +61,11 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
 def _take_back(facts: SwitchFacts, live: Switch, command: SwitchCommand, *, attribution_only: bool) -> Iterator[Change]:
     """Take back the promotions of a live switch, while the rollback window is open."""
     if why := guards.before_rollback_end(facts):
-        way = "`abort` stops the clean-up" if live.stage is SwitchStage.CLEANUP else "`end` ends the switch"
-        yield reject(command, RejectCode.WINDOW_EXPIRED, f"{why}; {way}")
+        yield reject(command, RejectCode.WINDOW_EXPIRED, why)
     elif live.stage is SwitchStage.CLEANUP:
-        yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun; `abort` stops it")
+        yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun")
     elif why := guards.no_delete_intent(facts):
-        yield reject(command, RejectCode.CLEANUP_STARTED, f"{why}; `end` ends the switch")
+        yield reject(command, RejectCode.CLEANUP_STARTED, why)
     elif not attribution_only and (why := guards.cannot_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
     else:
@@ -153,9 +152,10 @@ def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     elif live.stage is SwitchStage.CLEANUP:
         yield from _stop_cleanup(facts)
     elif live.stage is SwitchStage.ROLLBACK:
+        yield UpdateSwitch({"ended_ms": facts.now_ms})  # accepted, before the whole plan is read
         yield _end(facts, f"the rollback is ended where it stands: {_name_leftovers(facts) or 'nothing is left'}")
     elif live.status_failed:
-        yield reject(command, _INVALID, f"the registry is not written yet: `start` with {live.target} tries it again")
+        yield reject(command, _INVALID, "the registry is not written yet")
     else:
         stay = counted_with(facts.left_behind, "ledger", "stays", "stay")
         yield _end(facts, f"the switch to {live.target} is over; {stay} in {live.source}")

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from deploy.switch.status_view import bars, present_stage, stage_line, status_view
-from policies.decisions import Otherwise
 from policies.switching.decisions import BrokerCounts, SwitchHold
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switch.decisions import NOW, record
@@ -124,13 +123,11 @@ def test_the_view_fits_its_width(width: int) -> None:
 def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     text = view(
         ledgers={LedgerStage.FOREIGN_CONFLICT: 2, LedgerStage.BUILD_FAILED: 1, LedgerStage.BUILT: 5},
-        otherwise=(Otherwise("advance", "it ends"),),
         holds=(hold("halted", "switch-halted", "halts: INV-1 of 5"), LATER), brokers=BrokerCounts(live=None, acked=2),
     )  # fmt: skip
     assert "stay behind in old: 2 foreign_conflict, 1 build_failed" in text
     assert "switch-halted: halts: INV-1 of 5; to end it: `resume`" in text
     assert "switch-waiting from 2026-11-21T18:00:00Z: waits (since 2026-11-21T16:00:00Z); to end it: `resume`" in text
-    assert "next: advance once it ends" in text
     assert "the number of live brokers is unknown" in text
     calm = view()
     assert not [word for word in ("stay behind", "to end it", "not known") if word in calm]

@@ -343,7 +343,10 @@ def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert()
     world.later()
     world.tell(MembersSeen(None, world.now_ms))
     [refused] = world.tell(command("cleanup", "c"))
-    assert (refused.code, refused.sentence) == (RejectCode.BROKERS_BEHIND, "it is not known which brokers are alive")
+    assert (refused.code, refused.sentence) == (
+        RejectCode.BROKERS_BEHIND,
+        "it is not known which brokers are alive; to go on: start the brokers' agents, or `end`",
+    )
     world.later(60_000)
     world.step()
     assert [a.reason for a in firing(world, AWAITED)] == ["no_live_broker"]

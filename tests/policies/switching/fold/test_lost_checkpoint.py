@@ -249,7 +249,7 @@ def test_a_plan_that_no_inventory_shows_is_an_alert_and_abort_ends_it() -> None:
     world.orders.clear()
     facts = Transition(world.state, world.limits, world.now_ms).facts()
     assert [(kind.name, hold.ends_with) for kind, hold, _ in find_holds(facts)][:1] == [
-        ("inventory", "`abort` or `end`, then `abort`")
+        ("inventory", "`abort` or `end`")
     ]
     world.tell(command("abort", "a"), command("abort", "b"))
     assert world.is_at(S.ABORTED)

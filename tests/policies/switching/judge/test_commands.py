@@ -107,7 +107,10 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
 def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() -> None:
     world = World().to(S.HOLD)
     refused = next(said for said in world.tell(command("cleanup", world.key())) if said.code)
-    assert f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC; `end`" in refused.sentence
+    assert (
+        f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC; to go on: `abort` or `end`"
+        in refused.sentence
+    )
 
 
 def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
@@ -161,7 +164,7 @@ def test_a_client_may_be_closed_after_a_later_switch_came_to_nothing() -> None:
     world.clusters["third"] = Bookies("third", "id-of-third", hob=4)
     world.registered().checked("third").triggered("third")
     [refused] = world.tell(world.close_event())
-    assert refused.sentence == "the switch to third is not over"
+    assert refused.sentence == "the switch to third is not over; to go on: `abort`"
     world.tell(world.cluster_event("third"), world.broker_event("b1", failed=True, epoch=world.switch.epoch))
     world.work(SwitchVerdict.ADVANCE_IDS)
     assert world.is_at(S.REJECTED)

@@ -45,11 +45,12 @@ def test_a_new_cluster_stands_by(status: ClusterStatus | None) -> None:
 @pytest.mark.parametrize(
     ("stage", "name", "status", "says"),
     [
-        (S.PRECHECKED, "third", C.ACTIVE, "old is active: `start --target third`"),
+        (S.PRECHECKED, "third", C.ACTIVE, "old is active: `register` without `--status`, and then"),
         (S.PRECHECKED, "third", C.DEPRECATED, "a clean-up deprecates"),
         (S.PRECHECKED, "old", C.STANDBY, "old is active"),
         (S.HOLD, "old", C.STANDBY, "old is active"),
-        (S.HOLD, "new", C.ACTIVE, "`start --target new`"),
+        (S.HOLD, "new", C.ACTIVE, "the switch to new is at hold; to go on: `abort` or `end`"),
+        (S.ROLLED_BACK, "new", C.ACTIVE, "`start --target new`"),
         (S.DONE, "new", C.STANDBY, "new is active"),
     ],
 )

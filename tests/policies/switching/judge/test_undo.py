@@ -181,7 +181,7 @@ def test_a_paused_switch_is_not_cleaned_up() -> None:
     world = World().to(S.HOLD).later(15 * DAY_MS)
     world.tell(command("pause", "p"))
     [refused] = world.tell(command("cleanup", "c"))
-    assert "`resume` it first" in refused.sentence
+    assert refused.sentence == "it is paused; to go on: `resume`, or `end`"
 
 
 @pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
@@ -261,30 +261,30 @@ def test_abort_lets_go_of_what_stays_behind() -> None:
 
 
 REFUSALS = {
-    "rollback, before it is live": (S.TRIGGERED, command("rollback", "x"), "`abort` sends them back"),
-    "rollback, in the clean-up": (S.CLEANUP, command("rollback", "x"), "`abort` stops the clean-up"),
-    "rollback, twice": (S.ROLLBACK, command("rollback", "x"), "`abort` ends that"),
-    "rollback, done": (S.DONE, command("rollback", "x"), "`start` with old as its target switches back"),
+    "rollback, before it is live": (S.TRIGGERED, command("rollback", "x"), "; to go on: `abort`"),
+    "rollback, in the clean-up": (S.CLEANUP, command("rollback", "x"), "; to go on: `abort`"),
+    "rollback, twice": (S.ROLLBACK, command("rollback", "x"), "; to go on: `abort`"),
+    "rollback, done": (S.DONE, command("rollback", "x"), "`start --target old` leads back"),
     "rollback, done with failures": (
         S.DONE_WITH_FAILURES,
         command("rollback", "x"),
-        "`abort` lets go of what stays behind, then",
+        "once it is over, another one leads back; to go on: `abort`",
     ),
-    "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "`abort` ends it"),
-    "start, another, in hold": (S.HOLD, None, "`end` ends it"),
-    "end, done with failures": (S.DONE_WITH_FAILURES, command("end", "x"), "`abort` ends it there"),
-    "end, before hold": (S.BUILD, command("end", "x"), "`abort` takes it back"),
-    "cleanup, too soon": (S.HOLD, command("cleanup", "x"), "`end` leaves hold at once"),
-    "start, another, in build": (S.BUILD, None, "`abort` ends it"),
-    "cleanup, twice": (S.CLEANUP, command("cleanup", "x"), "`abort` stops it"),
+    "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "; to go on: `abort`"),
+    "start, another, in hold": (S.HOLD, None, "; to go on: `abort` or `end`"),
+    "end, done with failures": (S.DONE_WITH_FAILURES, command("end", "x"), "; to go on: `abort`"),
+    "end, before hold": (S.BUILD, command("end", "x"), "; to go on: `abort`"),
+    "cleanup, too soon": (S.HOLD, command("cleanup", "x"), " UTC; to go on: `abort` or `end`"),
+    "start, another, in build": (S.BUILD, None, "; to go on: `abort`"),
+    "cleanup, twice": (S.CLEANUP, command("cleanup", "x"), "; to go on: `abort`"),
     "cleanup, done with failures": (
         S.DONE_WITH_FAILURES,
         command("cleanup", "x"),
-        "`start` with new as its target",
+        "; to go on: `abort`",
     ),
-    "cleanup, before hold": (S.BUILD, command("cleanup", "x"), "is at build: only one in hold"),
+    "cleanup, before hold": (S.BUILD, command("cleanup", "x"), "is at build; to go on: `abort`"),
     "rollback, rolled back": (S.ROLLED_BACK, command("rollback", "x"), "with brokers, it brings them back to old"),
-    "start, the old one, rolled back": (S.ROLLED_BACK, None, "`rollback` with brokers brings them back"),
+    "start, the old one, rolled back": (S.ROLLED_BACK, None, "`rollback --with-brokers` brings them back"),
 }
 
 
@@ -299,7 +299,7 @@ def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: Sw
 def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     world = World().to(S.HOLD).later(2 * DAY_MS)
     [refused] = world.tell(command("abort", "a"))
-    assert (refused.code, "`end` ends the switch" in refused.sentence) == (RejectCode.WINDOW_EXPIRED, True)
+    assert (refused.code, refused.sentence.endswith("; to go on: `end`")) == (RejectCode.WINDOW_EXPIRED, True)
 
 
 @pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
@@ -309,7 +309,7 @@ def test_after_the_window_a_switch_that_still_copies_ends_where_it_stands(stage:
     before = dict(world.clusters["old"].ledgers)
     world.tell(*([command("pause", "p")] if is_paused else []))
     [refused] = world.later(2 * DAY_MS).tell(command("rollback", "r"))
-    assert "`end` ends the switch" in refused.sentence
+    assert refused.sentence.endswith("; to go on: `resume`, or `end`" if is_paused else "; to go on: `end`")
     assert codes(world.tell(command("end", "d", delete=True))) == [RejectCode.INVALID_TRANSITION]
     world.tell(command("end", "e"))
     world.orders = [o for o in world.orders if o.verdict in (SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.WRITE_STATUS)]
@@ -350,7 +350,7 @@ def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_ba
     world.clusters["old"].hob, world.clusters["old"].created = 9, 0
     world.later().acks().checked("new")
     [refused] = world.tell(world.start_event("old"))
-    assert "`rollback` with brokers brings them back" in refused.sentence
+    assert "`rollback --with-brokers` brings them back" in refused.sentence
     assert "with brokers, it brings them back to old" in world.tell(command("rollback", "r"))[0].sentence
     assert codes(world.tell(command("rollback", "x", **BACK))) == []
     world.later().acks().work()
@@ -365,7 +365,7 @@ def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> 
     world.later().tell(RegistrySeen(entries, "old", directive, 0, world.now_ms), world.lease_event(2))
     world.acks()
     [refused] = world.tell(world.start_event("old"))
-    assert "`start` with new as its target takes their switch up again" in refused.sentence
+    assert "`start --target new` takes their switch up again" in refused.sentence
     assert codes(world.tell(command("rollback", "r"))) == [RejectCode.INVALID_TRANSITION]
     world.checked("new").triggered("new").acks().work()
     assert world.is_at(S.HOLD)
