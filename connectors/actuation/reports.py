@@ -69,7 +69,9 @@ class RepeatedReading(Generic[ReadingT]):
 
     def publish(self, reading: ReadingT, at: datetime) -> None:
         """Publish the reading if that is due at this time."""
-        if self._last is None or self._last[0] != reading or at - self._last[1] >= _REPEATED_AFTER:
+        last, published_at = self._last or (None, at)
+        # After the clock was set back, the last publication lies in the future.
+        if last != reading or not timedelta(0) <= at - published_at < _REPEATED_AFTER:
             self._publish(reading)
             self._last = reading, at
 

@@ -120,6 +120,9 @@ class CordonWorker(Worker[Alert]):
         except FAILURES as error:
             _log.warning("cordons cannot be read", cluster=self._cluster, detail=detail_of(error))
             is_done = False
+        except Exception:  # this thread must survive any exception: later alerts need it
+            _log.exception("cordons cannot be carried out", cluster=self._cluster)
+            is_done = False
         else:
             is_done = not left
         self._metrics.set_failing(self._cluster, yes=not is_done)

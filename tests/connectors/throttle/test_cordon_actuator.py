@@ -158,6 +158,17 @@ def test_a_silent_loop_opens_nothing(bench: Bench) -> None:
     assert bench.kafka.cordoned == {V}
 
 
+def test_an_unexpected_error_is_shown_and_somebody_stays_at_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("not thought of")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kafka, "read_records", fail)
+        assert bench.reconcile(soft_limit_alert(FIRING, 1)) == []
+        assert bench.registry.get_sample_value("headgate_cordon_failing", {"cluster": "payments"}) == 1
+    assert bench.reconcile(after=6) == CORDON
+
+
 def test_an_old_broker_or_a_list_in_its_properties_is_refused_once(bench: Bench) -> None:
     bench.kafka.obstacle = "the broker is older than Kafka 4.3, which has no cordons"
     bench.reconcile(soft_limit_alert(FIRING, 1))
