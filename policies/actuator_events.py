@@ -3,21 +3,20 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.closed_enum import ClosedEnum
 
-class ReportResult(Enum):
-    """The results that all actuators have in common. The values are the words of their outcomes on the wire."""
 
-    SET = "applied"
-    KEPT = "unchanged"
-    """The value was there already."""
-    REFUSED = "refused"
-    """Nothing was done, on purpose."""
-    FAILED = "failed"
+class ReportResult(ClosedEnum):
+    """The results that all actuators have in common."""
+
+    APPLIED = "applied", "The watched system has accepted it."
+    UNCHANGED = "unchanged", "Nothing had to be done; published when it is new."
+    REFUSED = "refused", "Nothing was done, on purpose; published when it is new."
+    FAILED = "failed", "The watched system did not accept it; `detail` says why, and it is retried."
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class EffectBook:
         return tuple(effect for effect in found if effect is not None)
 
 
-_DONE = (ReportResult.SET, ReportResult.KEPT)
+_DONE = (ReportResult.APPLIED, ReportResult.UNCHANGED)
 
 
 def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_done: datetime | None) -> Effect | None:
@@ -113,7 +113,7 @@ def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_don
     effect = Effect(target, last.effect.by, last.subject)
     done = max((reports[kind] for kind in _DONE if kind in reports), key=attrgetter("at"), default=None)
     if done is not None:
-        was_set = reports.get(ReportResult.SET)
+        was_set = reports.get(ReportResult.APPLIED)
         is_same = was_set is not None and was_set.effect.value == done.effect.value
         effect = replace(
             effect,

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.kafka.tail import Tail
-from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
-from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
+from policies.actuator_events import ReportResult
+from policies.bookie_disks.publish_events import PublishApplication
+from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import BadRecordError, EventReader
 
@@ -79,5 +80,5 @@ class AuditFollower:
             event = self._reader.read(record).data
         except BadRecordError:
             return None  # an event of another kind
-        is_news = event.outcome not in (QuotaOutcome.UNCHANGED, PublishOutcome.UNCHANGED)
+        is_news = event.outcome is not ReportResult.UNCHANGED
         return event.explanation if is_news else None

@@ -7,22 +7,19 @@ the instants at which a hold ends.
 from collections.abc import Iterator
 
 from policies.bookie_disks.decisions import BookieThrottleReason
-from policies.bookie_disks.judge.bookies import DirVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.messages import name_dir
-from policies.comparison import Comparison, Relation
+from policies.comparison import Relation
 from policies.decisions import Otherwise
-from policies.free_space.gate import FactorVerdict, earliest_rise_ms, lowering, raising
-from policies.free_space.limits import factor_line
+from policies.free_space.counterfactuals import NO_LIMIT, describe_threshold, describe_wait, list_otherwise
+from policies.free_space.gate import lowering, raising
 from policies.free_space.volumes import Freshness
-from policies.units import counted, format_instant, from_millis, human_bytes, to_millis
+from policies.units import counted, format_instant, from_millis, to_millis
 
 
 def counterfactuals(verdict: GroupVerdict) -> tuple[Otherwise, ...]:
     """Name the conditions under which the factor falls, then those under which it rises."""
-    lower = (Otherwise(FactorVerdict.LOWER.value, when) for when in _lower(verdict))
-    higher = (Otherwise(FactorVerdict.RAISE.value, when) for when in _higher(verdict))
-    return (*lower, *higher)
+    return list_otherwise(_lower(verdict), _higher(verdict))
 
 
 def _lower(verdict: GroupVerdict) -> Iterator[str]:
@@ -30,12 +27,13 @@ def _lower(verdict: GroupVerdict) -> Iterator[str]:
     if factor == 0.0:
         return
     if not settings.limited:
-        yield "a limit is set for the cluster: there is neither `hard` nor `soft`"
+        yield NO_LIMIT
         return
     decisive = verdict.decisive
     if decisive is not None and decisive.tightest is not None and decisive.tightest.freshness is Freshness.FRESH:
         threshold = lowering(factor, verdict.raw_factor, settings).threshold
-        yield _describe(verdict, decisive.tightest, Relation.AT_MOST, threshold)
+        name = name_dir(*decisive.tightest.key)
+        yield describe_threshold(name, decisive.tightest, Relation.AT_MOST, threshold, settings)
     spare = len(verdict.ranked.known) - verdict.group.ensemble + 1
     if spare > 0:
         yield f"{counted(spare, 'bookie')} more cannot be used: a ledger needs {verdict.group.ensemble}"
@@ -51,23 +49,12 @@ def _higher(verdict: GroupVerdict) -> Iterator[str]:
     if verdict.reason is BookieThrottleReason.TOO_FEW_BOOKIES or verdict.decisive is None:
         yield f"{counted(verdict.group.ensemble, 'bookie')} can be used"
         return
-    tightest, rises_ms = verdict.decisive.tightest, earliest_rise_ms(gate, settings)
-    wait = f", not before {format_instant(from_millis(rises_ms))}" if rises_ms > to_millis(verdict.now) else ""
+    tightest, wait = verdict.decisive.tightest, describe_wait(gate, settings, to_millis(verdict.now))
     if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
         yield f"{name_dir(verdict.decisive.name, '')} takes data again, or another bookie is added{wait}"
     elif tightest.freshness is Freshness.FRESH:
-        threshold = raising(gate.factor, verdict.raw_factor, settings).threshold
-        yield _describe(verdict, tightest, Relation.MORE, threshold) + wait
+        name, threshold = name_dir(*tightest.key), raising(gate.factor, verdict.raw_factor, settings).threshold
+        stops = bool(gate.stopped_by)
+        yield describe_threshold(name, tightest, Relation.MORE, threshold, settings, stops=stops) + wait
     else:
         yield f"{name_dir(*tightest.key)} is read again, and has more free than its limits{wait}"
-
-
-def _describe(verdict: GroupVerdict, tightest: DirVerdict, relation: Relation, factor: float) -> str:
-    """Turn the threshold of a comparison of factors into free bytes of the dir."""
-    settings, total = verdict.settings, tightest.state.total_bytes
-    threshold = factor_line(total, settings.hard, settings.soft).usable_bytes(factor)
-    if relation is Relation.MORE and verdict.move.gate.stopped_by and settings.hard is not None:
-        threshold = max(threshold, settings.hard.in_bytes(total, margin=settings.recovery_margin))
-    threshold += tightest.state.usable_bytes - tightest.judged_bytes
-    free = Comparison(tightest.state.usable_bytes, relation, threshold)
-    return f"{name_dir(*tightest.key)} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
+from policies.actuator_events import ReportResult
+from policies.bookie_disks.publish_events import PublishApplication
 from policies.bookie_disks.publish_plan import FoundLimit, PublishReason, WantedShare, plan_publish
 from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds
@@ -55,7 +56,7 @@ def _applied() -> PublishApplication:
         reason=plan.reason,
         rate_bytes_per_second=plan.rate,
         previous_bytes_per_second=plan.found.rate,
-        outcome=PublishOutcome.APPLIED,
+        outcome=ReportResult.APPLIED,
     ).explained(minutes(3))
 
 

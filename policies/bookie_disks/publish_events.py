@@ -6,20 +6,10 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
-from policies.bookie_disks.publish_plan import PublishReason, PublishVerdict
-from policies.closed_enum import ClosedEnum
+from policies.bookie_disks.publish_plan import PublishReason
+from policies.free_space.orders import LimitVerdict
 from policies.free_space.wording import explain_application, render_rate
 from policies.units import format_instant
-
-
-class PublishOutcome(ClosedEnum):
-    """The result of an operation."""
-
-    APPLIED = "applied", "Pulsar has accepted it."
-    UNCHANGED = "unchanged", "Nothing had to be done; published when it is new."
-    REFUSED = "refused", "Nothing was done, on purpose; published when it is new."
-    FAILED = "failed", "Pulsar did not accept it; `detail` says why, and it is retried."
-
 
 _NOTHING = "no limit"
 _HELD = (PublishReason.DECIDED, PublishReason.STALE)
@@ -35,11 +25,11 @@ class PublishApplication(ActuatorEvent):
     target: str = Field(description="`brokers`, or the namespace; empty: all of the cluster.")
     by: str = Field(description="`broker`, `namespace` or `resource_group`.")
     factor: float | None = Field(description="The factor carried out; null without one.")
-    verdict: PublishVerdict
+    verdict: LimitVerdict
     reason: PublishReason
     rate_bytes_per_second: int | None = Field(description="The limit that it should have; null: none.")
     previous_bytes_per_second: int | None = Field(description="The limit that was found; null: none.")
-    outcome: PublishOutcome
+    outcome: ReportResult
     detail: str | None = Field(default=None, description="The error in a few words; never a secret.")
     explanation: str | None = Field(default=None, description="One plain sentence.")
 
@@ -50,14 +40,14 @@ class PublishApplication(ActuatorEvent):
     def effect(self) -> ReportedEffect:
         """Return the limit that is set, or why it is not."""
         is_slowed = self.factor is not None and self.factor < 1.0
-        is_kept = self.outcome is PublishOutcome.UNCHANGED and self.reason in _HELD and is_slowed
-        why = self.detail or (self.reason.meaning.rstrip(".") if self.outcome is PublishOutcome.REFUSED else None)
+        is_kept = self.outcome is ReportResult.UNCHANGED and self.reason in _HELD and is_slowed
+        why = self.detail or (self.reason.meaning.rstrip(".") if self.outcome is ReportResult.REFUSED else None)
         return ReportedEffect(
             target=self.target,
             by="the publish actuator",
-            result=ReportResult(self.outcome.value),
+            result=self.outcome,
             value=render_rate(self.rate_bytes_per_second, _NOTHING) if self.target else None,
-            is_held=is_kept or (self.outcome is PublishOutcome.APPLIED and self.verdict is PublishVerdict.SET),
+            is_held=is_kept or (self.outcome is ReportResult.APPLIED and self.verdict is LimitVerdict.SET),
             number=self.rate_bytes_per_second,
             detail=why,
             subject=self.cluster,  # decisions are about groups
@@ -67,7 +57,7 @@ class PublishApplication(ActuatorEvent):
         """Add the sentence; `at` is the time of the operation."""
         text = explain_application(
             f"the publish limit of {self.target or 'every target'} on {self.cluster}",
-            ReportResult(self.outcome.value),
+            self.outcome,
             f"by the publish actuator at {format_instant(at)}",
             rates=(self.rate_bytes_per_second, self.previous_bytes_per_second),
             nothing=_NOTHING,

@@ -15,18 +15,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from policies.closed_enum import ClosedEnum
-from policies.free_space.orders import WantedFactor
+from policies.free_space.orders import LimitVerdict, WantedFactor
 
 _REMEMBERED_RATES = 4
-
-
-class PublishVerdict(ClosedEnum):
-    """The operation on a publish limit."""
-
-    SET = "set", "A rate is set, because the group is to be slowed down."
-    RESTORE = "restore", "The limit from before Headgate is put back: a rate, or none."
-    KEEP = "keep", "It is as it should be."
-    REFUSE = "refuse", "Nothing is done, for the reason given."
 
 
 class PublishReason(ClosedEnum):
@@ -72,7 +63,7 @@ RELEASED_SHARE = WantedShare(1.0, PublishReason.RELEASED)
 class PublishPlan:
     """The operation on one limit."""
 
-    verdict: PublishVerdict
+    verdict: LimitVerdict
     reason: PublishReason
     rate: int | None
     """The rate that it should have; None: none."""
@@ -81,11 +72,6 @@ class PublishPlan:
     """To be written before a rate is set; None: to be deleted after the original limit is put back."""
     original: FoundLimit | None = None
     """The limit to put back; None: the found one stays."""
-
-    @property
-    def acts(self) -> bool:
-        """Whether to send a request."""
-        return self.verdict in (PublishVerdict.SET, PublishVerdict.RESTORE)
 
     @property
     def highest_rate(self) -> int | None:
@@ -110,18 +96,18 @@ def plan_publish(
     reason = wanted.reason if is_ours or record is None else PublishReason.CHANGED_BY_HAND
     if found.is_foreign:
         refused = PublishReason.OTHER_GROUP
-        return PublishPlan(PublishVerdict.REFUSE if wanted.slows else PublishVerdict.KEEP, refused, None, found, record)
+        return PublishPlan(LimitVerdict.REFUSE if wanted.slows else LimitVerdict.KEEP, refused, None, found, record)
     if not wanted.slows:
         return _put_back(original if is_ours else None, record, found, reason)
     full = base if base is not None else original.rate
     if full is None:
-        return PublishPlan(PublishVerdict.REFUSE, PublishReason.NO_BASE, None, found, record)
+        return PublishPlan(LimitVerdict.REFUSE, PublishReason.NO_BASE, None, found, record)
     rate = max(int(full * wanted.factor), floor)
     if original.rate is not None and original.rate <= rate:
         return _put_back(original if is_ours else None, record, found, PublishReason.TIGHTER)
     rates = tuple(dict.fromkeys((rate, *(record.rates if record else ()))))[:_REMEMBERED_RATES]
     kept = found.rate == rate and record is not None and is_ours
-    verdict = PublishVerdict.KEEP if kept else PublishVerdict.SET
+    verdict = LimitVerdict.KEEP if kept else LimitVerdict.SET
     planned = PublishPlan(verdict, reason, rate, found, PublishRecord(original, rates))
     _check(planned, original, floor)
     return planned
@@ -130,7 +116,7 @@ def plan_publish(
 def _put_back(
     original: FoundLimit | None, record: PublishRecord | None, found: FoundLimit, reason: PublishReason
 ) -> PublishPlan:
-    verdict = PublishVerdict.KEEP if record is None else PublishVerdict.RESTORE
+    verdict = LimitVerdict.KEEP if record is None else LimitVerdict.RESTORE
     return PublishPlan(verdict, reason, (original or found).rate, found, None, original)
 
 

@@ -4,12 +4,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from policies.actuator_events import ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision, Mode
 from policies.free_space.settings import FreeSpaceSettings
 
 ReasonT = TypeVar("ReasonT", bound=ClosedEnum)
 """The reasons of one actuator. All have `decided`, `stale`, `shadow` and `released`."""
+
+
+class LimitVerdict(ClosedEnum):
+    """The operation on a limit of writers."""
+
+    SET = "set", "A rate is set, because writers are to be slowed down."
+    RESTORE = "restore", "The limit from before Headgate is put back: a rate, or none."
+    KEEP = "keep", "It is as it should be, or (`shadow`, `tighter`) not to be touched."
+    REFUSE = "refuse", "Nothing is done, for the reason given."
+
+    @property
+    def acts(self) -> bool:
+        """Whether it is a change."""
+        return self in (LimitVerdict.SET, LimitVerdict.RESTORE)
+
+    @property
+    def result(self) -> ReportResult:
+        """The result of the operation, if it succeeds."""
+        if self.acts:
+            return ReportResult.APPLIED
+        return ReportResult.UNCHANGED if self is LimitVerdict.KEEP else ReportResult.REFUSED
 
 
 @dataclass(frozen=True)

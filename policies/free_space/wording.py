@@ -78,12 +78,12 @@ def explain_application(
     """
     wanted, found = rates[0], render_rate(rates[1], nothing)
     sentence = {
-        ReportResult.SET: f"was set {by} to {render_rate(wanted, nothing, per)} (before: {found})",
-        ReportResult.KEPT: f"is left at {found}",
+        ReportResult.APPLIED: f"was set {by} to {render_rate(wanted, nothing, per)} (before: {found})",
+        ReportResult.UNCHANGED: f"is left at {found}",
         ReportResult.REFUSED: "is not set",
         ReportResult.FAILED: f"could not be set to {render_rate(wanted, nothing)}",
     }[result]
     why = "" if factor is None else f", for factor {factor:.2f}"
-    shown = result is not ReportResult.SET or reason.value != "decided"
+    shown = result is not ReportResult.APPLIED or reason.value != "decided"
     because = f": {reason.meaning.rstrip('.')}" if shown else ""
     return f"{what} {sentence}{why}{because}."

@@ -56,8 +56,8 @@ class BookieQuarantined(ActuatorEvent):
         if self.outcome in (QuarantineOutcome.SUPERSEDED, QuarantineOutcome.EXPIRED):
             return None
         results = {
-            QuarantineOutcome.DONE: ReportResult.SET,
-            QuarantineOutcome.ALREADY_ASSIGNED: ReportResult.KEPT,
+            QuarantineOutcome.DONE: ReportResult.APPLIED,
+            QuarantineOutcome.ALREADY_ASSIGNED: ReportResult.UNCHANGED,
             QuarantineOutcome.FAILED: ReportResult.FAILED,
         }
         result = results.get(self.outcome, ReportResult.REFUSED)

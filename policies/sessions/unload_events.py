@@ -58,9 +58,9 @@ class BundleReport(ActuatorEvent):
         if self.outcome in (UnloadOutcome.SUPERSEDED, UnloadOutcome.EXPIRED):
             return None
         results = {
-            UnloadOutcome.DONE: ReportResult.SET,
-            UnloadOutcome.ALREADY_MOVED: ReportResult.KEPT,
-            UnloadOutcome.ALREADY_OWNED: ReportResult.KEPT,
+            UnloadOutcome.DONE: ReportResult.APPLIED,
+            UnloadOutcome.ALREADY_MOVED: ReportResult.UNCHANGED,
+            UnloadOutcome.ALREADY_OWNED: ReportResult.UNCHANGED,
             UnloadOutcome.FAILED: ReportResult.FAILED,
         }
         result = results.get(self.outcome, ReportResult.REFUSED)

@@ -243,7 +243,7 @@ class SwitchRecord(Decision):
         return ReportedEffect(
             target=f"the brokers of {self.cluster}",
             by="the switch executor",
-            result=ReportResult.SET,
+            result=ReportResult.APPLIED,
             value=f"cluster {self.active} ({self.verdict})",
             confirmed_brokers=self.brokers.acked if self.brokers.live is not None else None,
             broker_count=self.brokers.live,

@@ -6,24 +6,20 @@ the volume that decided, and the instants at which a hold ends.
 
 from collections.abc import Iterator
 
-from policies.comparison import Comparison, Relation
+from policies.comparison import Relation
 from policies.decisions import Otherwise
-from policies.free_space.gate import FactorVerdict, earliest_rise_ms, lowering, raising
-from policies.free_space.limits import factor_line
+from policies.free_space.counterfactuals import NO_LIMIT, describe_threshold, describe_wait, list_otherwise
+from policies.free_space.gate import lowering, raising
 from policies.free_space.verdicts import hold_ends_ms
 from policies.free_space.volumes import Freshness
 from policies.throttle.judge.cluster import ClusterVerdict
-from policies.throttle.judge.volumes import VolumeVerdict
-from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import name_volume
-from policies.units import format_duration, format_instant, from_millis, human_bytes
+from policies.units import format_duration, format_instant, from_millis
 
 
 def counterfactuals(verdict: ClusterVerdict) -> tuple[Otherwise, ...]:
     """Name the conditions under which the factor falls, then those under which it rises."""
-    lower = (Otherwise(FactorVerdict.LOWER.value, when) for when in _lower(verdict))
-    higher = (Otherwise(FactorVerdict.RAISE.value, when) for when in _higher(verdict))
-    return (*lower, *higher)
+    return list_otherwise(_lower(verdict), _higher(verdict))
 
 
 def _lower(verdict: ClusterVerdict) -> Iterator[str]:
@@ -31,12 +27,12 @@ def _lower(verdict: ClusterVerdict) -> Iterator[str]:
     if factor == 0.0:
         return
     if not settings.limited:
-        yield "a limit is set for the cluster: there is neither `hard` nor `soft`"
+        yield NO_LIMIT
         return
     volume = verdict.decisive or verdict.brokers.nearest()
     if volume is not None and volume.freshness is Freshness.FRESH:
-        threshold = _usable_bytes(volume, lowering(factor, verdict.raw.factor, settings), settings)
-        yield _describe(volume, Comparison(volume.state.usable_bytes, Relation.AT_MOST, threshold))
+        threshold = lowering(factor, verdict.raw.factor, settings).threshold
+        yield describe_threshold(name_volume(volume.key), volume, Relation.AT_MOST, threshold, settings)
     if settings.fallback < factor:
         unread = f"is not read for {format_duration(settings.validity)}"
         yield f"a volume {unread}: the fallback is {settings.fallback:.2f}"
@@ -53,35 +49,21 @@ def _higher(verdict: ClusterVerdict) -> Iterator[str]:
     if volume is None:
         yield "a broker's volumes are read"
         return
-    held = _held(verdict)
+    name, held = name_volume(volume.key), _held(verdict)
     if volume.freshness is Freshness.FRESH:
-        threshold = _usable_bytes(volume, raising(gate.factor, verdict.raw.factor, settings), settings)
-        if volume.key in gate.stopped_by and settings.hard is not None:
-            clear = settings.hard.in_bytes(volume.state.total_bytes, margin=settings.recovery_margin)
-            threshold = max(threshold, clear + volume.state.usable_bytes - volume.judged_bytes)
-        yield _describe(volume, Comparison(volume.state.usable_bytes, Relation.MORE, threshold)) + held
+        threshold, stops = raising(gate.factor, verdict.raw.factor, settings).threshold, volume.key in gate.stopped_by
+        yield describe_threshold(name, volume, Relation.MORE, threshold, settings, stops=stops) + held
     elif volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
         again = " again" if volume.freshness is Freshness.STALE else ""
-        yield f"{name_volume(volume.key)} is read{again}, and has more free than its limits{held}"
+        yield f"{name} is read{again}, and has more free than its limits{held}"
     elif volume.departed_ms is not None:
         ends = format_instant(from_millis(hold_ends_ms(volume.departed_ms, settings)))
-        yield f"{name_volume(volume.key)} is back with more free, or it is {ends}{held}"
-
-
-def _usable_bytes(volume: VolumeVerdict, comparison: Comparison, settings: ThrottleSettings) -> float:
-    """Turn the threshold of a comparison of factors into free bytes of a volume, at its present rate."""
-    judged = factor_line(volume.state.total_bytes, settings.hard, settings.soft).usable_bytes(comparison.threshold)
-    return judged + volume.state.usable_bytes - volume.judged_bytes
-
-
-def _describe(volume: VolumeVerdict, free: Comparison) -> str:
-    return f"{name_volume(volume.key)} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"
+        yield f"{name} is back with more free, or it is {ends}{held}"
 
 
 def _held(verdict: ClusterVerdict) -> str:
     """Name what else a factor that would rise waits for."""
     gate = verdict.move.gate
-    others, rises_ms = len(gate.stopped_by) - 1, earliest_rise_ms(gate, verdict.brokers.settings)
+    others = len(gate.stopped_by) - 1
     also = f", and so have {others} more that stopped it" if others > 0 else ""
-    wait = f", not before {format_instant(from_millis(rises_ms))}" if rises_ms > verdict.brokers.now_ms else ""
-    return f"{also}{wait}"
+    return also + describe_wait(gate, verdict.brokers.settings, verdict.brokers.now_ms)

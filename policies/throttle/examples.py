@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from policies.actuator_events import ReportResult
 from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonVerdict
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
+from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
 from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.quota_state import NamedQuota, QuotaState
@@ -107,7 +108,7 @@ def _quotas_set() -> Sequence[ExampleReport]:
         reason=planned.reason,
         rate_bytes_per_second=planned.rate,
         previous_bytes_per_second=planned.found,
-        outcome=QuotaOutcome.APPLIED,
+        outcome=ReportResult.APPLIED,
         attempt=1,
     ).explained(at)
     assert planned.record is not None  # noqa: S101 - a rate that is set is recorded

@@ -6,10 +6,9 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
-from policies.closed_enum import ClosedEnum
-from policies.free_space.orders import FactorOrder
+from policies.free_space.orders import FactorOrder, LimitVerdict
 from policies.free_space.wording import explain_application, render_rate
-from policies.throttle.quota_plan import QuotaReason, QuotaRecord, QuotaVerdict
+from policies.throttle.quota_plan import QuotaReason, QuotaRecord
 from policies.throttle.quota_settings import Entity
 from policies.units import Instant, format_instant
 
@@ -17,15 +16,6 @@ _SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both kinds."""
 _NOTHING = "no quota"
 _PER = " a broker"
-
-
-class QuotaOutcome(ClosedEnum):
-    """The result of an operation."""
-
-    APPLIED = "applied", "Kafka has accepted it."
-    UNCHANGED = "unchanged", "Nothing had to be done; published when it is new."
-    REFUSED = "refused", "Nothing was done, on purpose; published when it is new."
-    FAILED = "failed", "Kafka did not accept it; `detail` says why, and it is retried."
 
 
 _NOT_HELD = (QuotaReason.SHADOW, QuotaReason.TIGHTER, QuotaReason.RELEASED)
@@ -45,13 +35,13 @@ class QuotaApplication(ActuatorEvent):
     factor: float | None = Field(
         description="The factor carried out: the decision's, or what `expired_action` makes of it once it is stale."
     )
-    verdict: QuotaVerdict
+    verdict: LimitVerdict
     reason: QuotaReason
     rate_bytes_per_second: int | None = Field(
         description="The `producer_byte_rate` that it should have (in shadow mode or refused: would have); null: none."
     )
     previous_bytes_per_second: int | None = Field(description="The `producer_byte_rate` that was found; null: none.")
-    outcome: QuotaOutcome
+    outcome: ReportResult
     attempt: int = Field(ge=1, description="The number of this attempt; it is retried until Kafka accepts it.")
     detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
     confirmed_brokers: int | None = Field(
@@ -70,16 +60,16 @@ class QuotaApplication(ActuatorEvent):
         """Return the rate that is set, or why it is not."""
         if self.reason is QuotaReason.FENCED:
             return None
-        result = ReportResult(self.outcome.value)
-        rate = self.previous_bytes_per_second if self.outcome is QuotaOutcome.UNCHANGED else self.rate_bytes_per_second
+        result = self.outcome
+        rate = self.previous_bytes_per_second if self.outcome is ReportResult.UNCHANGED else self.rate_bytes_per_second
         why = self.detail or (self.reason.meaning.rstrip(".") if result is ReportResult.REFUSED else None)
-        is_kept = self.outcome is QuotaOutcome.UNCHANGED and self.reason not in _NOT_HELD and (self.factor or 0.0) < 1.0
+        is_kept = self.outcome is ReportResult.UNCHANGED and self.reason not in _NOT_HELD and (self.factor or 0.0) < 1.0
         return ReportedEffect(
             target=self.entity or "",
             by="the quota actuator",
             result=result,
             value=render_rate(rate, _NOTHING, _PER) if self.entity else None,
-            is_held=is_kept or (self.outcome is QuotaOutcome.APPLIED and self.verdict is QuotaVerdict.SET),
+            is_held=is_kept or (self.outcome is ReportResult.APPLIED and self.verdict is LimitVerdict.SET),
             number=rate,
             detail=why,
             confirmed_brokers=self.confirmed_brokers,
@@ -90,7 +80,7 @@ class QuotaApplication(ActuatorEvent):
         """Add the sentence; `at` is the time of the operation."""
         sentence = explain_application(
             f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}",
-            ReportResult(self.outcome.value),
+            self.outcome,
             f"by the quota actuator at {format_instant(at)}",
             rates=(self.rate_bytes_per_second, self.previous_bytes_per_second),
             nothing=_NOTHING,

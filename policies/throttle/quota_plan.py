@@ -15,17 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from policies.closed_enum import ClosedEnum
-from policies.free_space.orders import WantedFactor
+from policies.free_space.orders import LimitVerdict, WantedFactor
 from policies.throttle.quota_originals import Original, Rate
-
-
-class QuotaVerdict(ClosedEnum):
-    """The operation on a quota."""
-
-    SET = "set", "A rate is set, because the cluster is to be slowed down."
-    RESTORE = "restore", "What was there before Headgate is put back: a rate, or none."
-    KEEP = "keep", "It is as it should be, or (`shadow`, `tighter`) not to be touched."
-    REFUSE = "refuse", "Nothing is done, for the reason given."
 
 
 class QuotaReason(ClosedEnum):
@@ -94,18 +85,13 @@ class QuotaSituation:
 class QuotaPlan:
     """The operation on one entity's quota."""
 
-    verdict: QuotaVerdict
+    verdict: LimitVerdict
     reason: QuotaReason
     rate: Rate
     """The rate that the entity should have; for `shadow` and refusals, the rate that it would have."""
     found: Rate
     record: QuotaRecord | None
     """The known state of the entity once this is done."""
-
-    @property
-    def acts(self) -> bool:
-        """Whether to send a request."""
-        return self.verdict in (QuotaVerdict.SET, QuotaVerdict.RESTORE)
 
     @property
     def holds(self) -> bool:
@@ -116,7 +102,7 @@ class QuotaPlan:
 def plan(it: QuotaSituation) -> QuotaPlan:
     """Return the next operation on one entity's quota."""
     if it.is_unknown and it.record is None:
-        return QuotaPlan(QuotaVerdict.REFUSE, QuotaReason.UNKNOWN_ORIGINAL, it.found, it.found, None)
+        return QuotaPlan(LimitVerdict.REFUSE, QuotaReason.UNKNOWN_ORIGINAL, it.found, it.found, None)
     baseline, by_hand = _find_baseline(it)
     # The base of the settings, or else the original quota, or else the recorded base of a held entity.
     base = it.base if it.base is not None else baseline
@@ -127,14 +113,14 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     target = stepped if it.wanted.applies else baseline
     refusal = _find_refusal(it, base, throttles=asked != baseline or base is None)
     if refusal is not None:
-        return QuotaPlan(QuotaVerdict.REFUSE, refusal, asked, it.found, it.record)
+        return QuotaPlan(LimitVerdict.REFUSE, refusal, asked, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
     before = it.record.rates if it.record is not None else ()
     rates = tuple(dict.fromkeys(rate for rate in (target, *before) if rate is not None and rate != baseline))
     planned = _plan_operation(it, target, QuotaRecord(target != baseline, baseline, base, rates), by_hand)
-    if planned.verdict is QuotaVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
-        planned = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
+    if planned.verdict is LimitVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
+        planned = QuotaPlan(LimitVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
     _check(it, planned, baseline)
     return planned
 
@@ -188,7 +174,7 @@ def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_ha
             record.baseline,
             target,
         )
-        verdict = QuotaVerdict.KEEP if it.found == target and is_recorded else QuotaVerdict.SET
+        verdict = LimitVerdict.KEEP if it.found == target and is_recorded else LimitVerdict.SET
         reason = it.wanted.reason
         if by_hand:
             reason = QuotaReason.CHANGED_BY_HAND
@@ -200,11 +186,11 @@ def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_ha
     if in_place and it.wanted.applies and it.wanted.factor < 1.0:
         reason = QuotaReason.TIGHTER
     remembered = record if it.record is not None and it.record.held else it.record
-    return QuotaPlan(QuotaVerdict.KEEP if in_place else QuotaVerdict.RESTORE, reason, target, it.found, remembered)
+    return QuotaPlan(LimitVerdict.KEEP if in_place else LimitVerdict.RESTORE, reason, target, it.found, remembered)
 
 
 def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:
-    if planned.verdict is QuotaVerdict.SET:
+    if planned.verdict is LimitVerdict.SET:
         rate, record = planned.rate, planned.record
         assert rate is not None, "a quota that is set has a rate"  # noqa: S101
         assert rate >= it.floor or rate == baseline, f"{rate} is below the floor {it.floor}"  # noqa: S101
@@ -212,5 +198,5 @@ def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:
         assert record is not None, "set without a record"  # noqa: S101
         assert record.held, "set without a record"  # noqa: S101
         assert rate in record.rates, f"{rate} is not recorded as ours"  # noqa: S101
-    if planned.verdict is QuotaVerdict.RESTORE:
+    if planned.verdict is LimitVerdict.RESTORE:
         assert planned.rate == baseline, f"{planned.rate} was not there before"  # noqa: S101

@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
+from policies.actuator_events import ReportResult
 from policies.effects import report_key
-from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
-from policies.throttle.quota_plan import QuotaReason, QuotaVerdict
+from policies.free_space.orders import LimitVerdict
+from policies.throttle.quota_events import QuotaApplication
+from policies.throttle.quota_plan import QuotaReason
 from policies.units import to_millis
 from policies.wire import actuator_event
 
@@ -16,9 +18,9 @@ ALICE, BOB = "user=alice", "user=bob"
 
 def applied(entity: str, rate: int, minute: int) -> Record:
     event = QuotaApplication(
-        cluster="payments", entity=entity, decision_id=None, sequence=None, factor=0.5, verdict=QuotaVerdict.SET,
+        cluster="payments", entity=entity, decision_id=None, sequence=None, factor=0.5, verdict=LimitVerdict.SET,
         reason=QuotaReason.DECIDED, rate_bytes_per_second=rate, previous_bytes_per_second=None,
-        outcome=QuotaOutcome.APPLIED, attempt=1,
+        outcome=ReportResult.APPLIED, attempt=1,
     )  # fmt: skip
     at = NOON + timedelta(minutes=minute)
     value = actuator_event(event, id=f"{entity}-{minute}", at=at)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from policies.actuator_events import ReportedEffect, ReportResult
 from policies.decisions import Decision, Issuer, Mode, Standing, StandingReason, StandingVerdict
 from policies.effects import EffectBook, InForce, Report, judge_in_force
+from policies.free_space.orders import LimitVerdict
 from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
 from policies.sessions.unload_events import BundleUnloaded, UnloadOutcome
 from policies.throttle.decisions import FreshnessCounts, ThrottleFactor, VolumeCounts
-from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
-from policies.throttle.quota_plan import QuotaReason, QuotaVerdict
+from policies.throttle.quota_events import QuotaApplication
+from policies.throttle.quota_plan import QuotaReason
 from tests.decisions import decided as decision
 
 BROKERS = FreshnessCounts(counted=1, stale=0, departed=0)
@@ -28,26 +29,26 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def quota(outcome: QuotaOutcome, rate: int | None, entity: str | None = ANY, **more: Any) -> QuotaApplication:
-    verdicts = {QuotaOutcome.APPLIED: QuotaVerdict.SET, QuotaOutcome.UNCHANGED: QuotaVerdict.KEEP}
+def quota(outcome: ReportResult, rate: int | None, entity: str | None = ANY, **more: Any) -> QuotaApplication:
+    verdicts = {ReportResult.APPLIED: LimitVerdict.SET, ReportResult.UNCHANGED: LimitVerdict.KEEP}
     plain: dict[str, Any] = {
         "cluster": CLUSTER, "entity": entity, "decision_id": None, "sequence": None, "factor": 0.25, "attempt": 1,
-        "verdict": verdicts.get(outcome, QuotaVerdict.SET), "reason": QuotaReason.DECIDED, "outcome": outcome,
+        "verdict": verdicts.get(outcome, LimitVerdict.SET), "reason": QuotaReason.DECIDED, "outcome": outcome,
         "rate_bytes_per_second": rate, "previous_bytes_per_second": rate,
     }  # fmt: skip
     return QuotaApplication.model_validate({**plain, **more})
 
 
 def applied(rate: int = SLOW, entity: str = ANY) -> QuotaApplication:
-    return quota(QuotaOutcome.APPLIED, rate, entity)
+    return quota(ReportResult.APPLIED, rate, entity)
 
 
 def restored() -> QuotaApplication:
-    return quota(QuotaOutcome.APPLIED, None, verdict=QuotaVerdict.RESTORE, factor=1.0)
+    return quota(ReportResult.APPLIED, None, verdict=LimitVerdict.RESTORE, factor=1.0)
 
 
 def failed(entity: str | None = None, rate: int | None = None) -> QuotaApplication:
-    return quota(QuotaOutcome.FAILED, rate, entity, detail="no answer in time")
+    return quota(ReportResult.FAILED, rate, entity, detail="no answer in time")
 
 
 def book(*reports: tuple[float, Any], policy: str = "throttle") -> EffectBook:
@@ -92,7 +93,7 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
     [
         pytest.param([], "set: nothing, no actuator has reported", id="no report"),
         pytest.param([(0, applied())], SET, id="set"),
-        pytest.param([(0, applied()), (50, quota(QuotaOutcome.UNCHANGED, SLOW))], SET, id="found so later"),
+        pytest.param([(0, applied()), (50, quota(ReportResult.UNCHANGED, SLOW))], SET, id="found so later"),
         pytest.param(
             [(0, applied()), (5, restored())],
             f"set: nothing of Headgate's (no quota for {ANY} since 2026-11-21 12:00:05 UTC by the quota actuator)",
@@ -103,7 +104,7 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
             f"{SET}; {DOWN}: the whole cluster (no answer in time)",
             id="not read since the first failure",
         ),
-        pytest.param([(0, applied()), (10, failed()), (30, quota(QuotaOutcome.UNCHANGED, SLOW))], SET, id="read again"),
+        pytest.param([(0, applied()), (10, failed()), (30, quota(ReportResult.UNCHANGED, SLOW))], SET, id="read again"),
         pytest.param(
             [(0, applied()), (10, failed(ANY, STOP))],
             f"{SET}; {DOWN}: 65.5 kB/s a broker for {ANY} (no answer in time)",
@@ -115,7 +116,7 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
             id="different rates cannot be set",
         ),
         pytest.param(
-            [(0, quota(QuotaOutcome.REFUSED, SLOW, reason=QuotaReason.QUOTA_CALLBACK))],
+            [(0, quota(ReportResult.REFUSED, SLOW, reason=QuotaReason.QUOTA_CALLBACK))],
             f"set: nothing; not set: 250 kB/s a broker for {ANY} (A broker has a "
             "`client.quota.callback.class`: it heeds no quotas)",
             id="refused",
@@ -142,7 +143,9 @@ def test_who_paused_it_until_when_and_why_comes_first() -> None:
 
 
 def test_the_brokers_that_show_it_are_counted() -> None:
-    effect = ReportedEffect(ANY, "the quota actuator", ReportResult.SET, "1 MB/s", confirmed_brokers=2, broker_count=3)
+    effect = ReportedEffect(
+        ANY, "the quota actuator", ReportResult.APPLIED, "1 MB/s", confirmed_brokers=2, broker_count=3
+    )
     folded = EffectBook()
     folded.fold(Report("throttle", CLUSTER, f"{CLUSTER}/{ANY}", NOON, effect))
     found = judge_in_force("throttle", CLUSTER, (decided(),), folded.effects("throttle", CLUSTER), None, NOON)
@@ -161,7 +164,7 @@ def test_a_policy_without_orders_reports_and_pause_has_no_line() -> None:
 
 @given(st.permutations(range(5)))
 def test_the_order_of_the_reports_does_not_matter(order: list[int]) -> None:
-    reports = [(0, applied()), (1, applied(entity=ALICE)), (5, quota(QuotaOutcome.UNCHANGED, SLOW)),
+    reports = [(0, applied()), (1, applied(entity=ALICE)), (5, quota(ReportResult.UNCHANGED, SLOW)),
                (10, failed(ALICE, STOP)), (20, applied(STOP, ALICE))]  # fmt: skip
     expected = book(*reports).effects("throttle", CLUSTER)
     assert book(*(reports[number] for number in order)).effects("throttle", CLUSTER) == expected
@@ -193,12 +196,12 @@ def unloaded(outcome: UnloadOutcome) -> BundleUnloaded:
 @pytest.mark.parametrize(
     ("event", "effect"),
     [
-        (quarantined(QuarantineOutcome.DONE), (ReportResult.SET, "group quarantine", True)),
-        (quarantined(QuarantineOutcome.ALREADY_ASSIGNED, "a"), (ReportResult.KEPT, "group a", False)),
+        (quarantined(QuarantineOutcome.DONE), (ReportResult.APPLIED, "group quarantine", True)),
+        (quarantined(QuarantineOutcome.ALREADY_ASSIGNED, "a"), (ReportResult.UNCHANGED, "group a", False)),
         (quarantined(QuarantineOutcome.TOO_MANY), (ReportResult.REFUSED, "group quarantine", True)),
         (quarantined(QuarantineOutcome.FAILED), (ReportResult.FAILED, "group quarantine", True)),
         (quarantined(QuarantineOutcome.SUPERSEDED), None),
-        (unloaded(UnloadOutcome.DONE), (ReportResult.SET, "unloaded", False)),
+        (unloaded(UnloadOutcome.DONE), (ReportResult.APPLIED, "unloaded", False)),
         (unloaded(UnloadOutcome.CONTESTED), (ReportResult.REFUSED, "unloaded", False)),
         (unloaded(UnloadOutcome.EXPIRED), None),
     ],

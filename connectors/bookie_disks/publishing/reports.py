@@ -5,18 +5,14 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.actuation.reports import AuditLog, FailingMetric
-from policies.bookie_disks.publish_events import PublishApplication, PublishOutcome
-from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishReason, PublishVerdict, WantedShare
+from policies.actuator_events import ReportResult
+from policies.bookie_disks.publish_events import PublishApplication
+from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishReason, WantedShare
+from policies.free_space.orders import LimitVerdict
 
-_OUTCOMES = {
-    PublishVerdict.SET: PublishOutcome.APPLIED,
-    PublishVerdict.RESTORE: PublishOutcome.APPLIED,
-    PublishVerdict.KEEP: PublishOutcome.UNCHANGED,
-    PublishVerdict.REFUSE: PublishOutcome.REFUSED,
-}
-_UNPLANNED = PublishPlan(PublishVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
+_UNPLANNED = PublishPlan(LimitVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
 """Stands for the plan of a limit that could not be read."""
-_NONE_SET = PublishPlan(PublishVerdict.KEEP, PublishReason.DECIDED, None, FoundLimit(None, None), None)
+_NONE_SET = PublishPlan(LimitVerdict.KEEP, PublishReason.DECIDED, None, FoundLimit(None, None), None)
 """Stands for the plans of a cluster on which no limit is set or put back."""
 
 
@@ -59,8 +55,8 @@ class PublishReports(AuditLog[PublishMetrics]):
             self._metrics.overwritten.labels(self._cluster, target)  # from 0 on, or the first change would not count
         else:
             self._metrics.rate.remove(self._cluster, target)
-        outcome = _OUTCOMES[plan.verdict]
-        if self._is_new(target, (outcome, plan.rate, plan.reason)) or outcome is PublishOutcome.APPLIED:
+        outcome = plan.verdict.result
+        if self._is_new(target, (outcome, plan.rate, plan.reason)) or outcome is ReportResult.APPLIED:
             self._emit(by, target, outcome, plan, wanted.factor, at)
 
     def report_overwritten(self, target: str) -> None:
@@ -70,8 +66,8 @@ class PublishReports(AuditLog[PublishMetrics]):
     def report_failure(self, by: str, target: str, detail: str, at: datetime) -> None:
         """Report that one limit, or all of the cluster's (an empty target), could not be read or set."""
         self.set_failing(yes=True)
-        if self._is_new(target, (PublishOutcome.FAILED, detail)):
-            self._emit(by, target, PublishOutcome.FAILED, _UNPLANNED, None, at, detail)
+        if self._is_new(target, (ReportResult.FAILED, detail)):
+            self._emit(by, target, ReportResult.FAILED, _UNPLANNED, None, at, detail)
             if not target:
                 self._forget_successes()
 
@@ -79,13 +75,13 @@ class PublishReports(AuditLog[PublishMetrics]):
         """Show that all limits of the cluster are right. The next failure is new."""
         self.set_failing(yes=False)
         if self._last.pop("", None) is not None and not self._last:  # no report of a single limit shows it
-            self._emit(by, "", PublishOutcome.UNCHANGED, _NONE_SET, None, at)
+            self._emit(by, "", ReportResult.UNCHANGED, _NONE_SET, None, at)
 
     def _emit(
         self,
         by: str,
         target: str,
-        outcome: PublishOutcome,
+        outcome: ReportResult,
         plan: PublishPlan,
         factor: float | None,
         at: datetime,

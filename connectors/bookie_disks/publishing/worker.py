@@ -24,7 +24,6 @@ from policies.bookie_disks.publish_plan import (
     PublishPlan,
     PublishReason,
     PublishRecord,
-    PublishVerdict,
     WantedShare,
     plan_publish,
 )
@@ -32,7 +31,7 @@ from policies.bookie_disks.publish_settings import PublishBy, PublishSettings
 from policies.bookie_disks.publish_state import PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity
-from policies.free_space.orders import FactorOrder
+from policies.free_space.orders import FactorOrder, LimitVerdict
 from policies.observations import Outcome
 from policies.units import MAX_INT64
 
@@ -220,7 +219,7 @@ class PublishWorker(Worker[FactorOrder]):
             self._records = None  # somebody may have repaired a record, or deleted a namespace
             return False
         self._reports.report_success(self._watched.settings.by.value, self._clock.now())
-        return not any(plan.acts for plan in done.values())
+        return not any(plan.verdict.acts for plan in done.values())
 
     def _find_groups(self, orders: Set[str], everywhere: str) -> dict[str, str]:
         """Return the group of each namespace with affinity, by its last reading.
@@ -246,7 +245,7 @@ class PublishWorker(Worker[FactorOrder]):
             floor = int(settings.floor_bytes_per_second)
             plan = plan_publish(share, records.known.get(target), found, base, floor)
             self._note_overwritten(target, plan)
-            if plan.acts:
+            if plan.verdict.acts:
                 if not self.may_act():
                     return None
                 _execute(limits, records.known, target, group, plan)
@@ -261,7 +260,7 @@ class PublishWorker(Worker[FactorOrder]):
         confirmed = self._confirmed.pop(target, None)
         if confirmed is not None and plan.found.rate != confirmed:
             self._reports.report_overwritten(target)
-        if plan.verdict is PublishVerdict.KEEP and plan.record is not None and plan.rate is not None:
+        if plan.verdict is LimitVerdict.KEEP and plan.record is not None and plan.rate is not None:
             self._confirmed[target] = plan.rate
 
     def _fail(self, target: str, error: Exception) -> None:
@@ -275,7 +274,7 @@ def _execute(
     limits: PublishLimits, records: dict[str, PublishRecord], target: str, group: str, plan: PublishPlan
 ) -> None:
     """Carry a plan out, and keep the records as they are on the cluster."""
-    if plan.verdict is PublishVerdict.SET and plan.record is not None and plan.rate is not None:
+    if plan.verdict is LimitVerdict.SET and plan.record is not None and plan.rate is not None:
         limits.write_record(target, plan.record)  # it may be gone although it is known
         records[target] = plan.record
         limits.set(target, group, plan.rate)

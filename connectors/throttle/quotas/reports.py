@@ -9,10 +9,11 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit, RepeatedReading
-from policies.free_space.orders import FactorOrder
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication, QuotaOutcome
+from policies.actuator_events import ReportResult
+from policies.free_space.orders import FactorOrder, LimitVerdict
+from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_originals import Rate
-from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaVerdict, WantedQuota
+from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
 from policies.throttle.quota_settings import Entity
 from policies.throttle.quota_state import QuotaState
 from policies.wire import actuator_event
@@ -21,12 +22,6 @@ _log = structlog.get_logger(__name__)
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-_OUTCOMES = {
-    QuotaVerdict.SET: QuotaOutcome.APPLIED,
-    QuotaVerdict.RESTORE: QuotaOutcome.APPLIED,
-    QuotaVerdict.KEEP: QuotaOutcome.UNCHANGED,
-    QuotaVerdict.REFUSE: QuotaOutcome.REFUSED,
-}
 _UNKNOWN_REMEDY = (
     "headgate act --release --forget '{}' keeps it as the original; or set the right one with kafka-configs.sh"
 )
@@ -139,33 +134,33 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             brokers: the number of brokers in service.
         """
         self._metrics.show_rate(self._cluster, entity, plan.rate if plan.holds else None)
-        outcome = _OUTCOMES[plan.verdict]
+        outcome = plan.verdict.result
         is_confirmed = plan.holds and confirmed >= brokers
         content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None, is_confirmed)
-        if outcome is QuotaOutcome.REFUSED:
+        if outcome is ReportResult.REFUSED:
             content = (outcome, plan.reason, plan.rate)
-        if plan.acts and plan.record is not None:
+        if plan.verdict.acts and plan.record is not None:
             applied = AppliedQuota.build(self._cluster, entity, plan.record, context.order)
             self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
-        if self._is_new(entity, content) or outcome is QuotaOutcome.APPLIED:
+        if self._is_new(entity, content) or outcome is ReportResult.APPLIED:
             unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
             detail = _UNKNOWN_REMEDY.format(entity) if unknown else None
             self._emit(entity, plan, outcome, context, detail, (confirmed, brokers) if plan.holds else None)
 
     def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
         """Report that an operator has declared a quota to be the original."""
-        plan = QuotaPlan(QuotaVerdict.KEEP, QuotaReason.CHANGED_BY_HAND, rate, rate, None)
-        self._emit(entity, plan, QuotaOutcome.UNCHANGED, AttemptContext(None, None, 1, at))
+        plan = QuotaPlan(LimitVerdict.KEEP, QuotaReason.CHANGED_BY_HAND, rate, rate, None)
+        self._emit(entity, plan, ReportResult.UNCHANGED, AttemptContext(None, None, 1, at))
 
     def report_failure(
         self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str
     ) -> None:
         """Report that one entity's quota, or all of the cluster's (None), could not be set after these attempts."""
         self.set_failing(yes=True)
-        if self._is_new(entity, (QuotaOutcome.FAILED, detail)):
+        if self._is_new(entity, (ReportResult.FAILED, detail)):
             reason = context.wanted.reason if context.wanted else QuotaReason.RELEASED
-            verdict = QuotaVerdict.RESTORE if reason is QuotaReason.RELEASED else QuotaVerdict.SET
-            self._emit(entity, plan or _make_unplanned(verdict, reason), QuotaOutcome.FAILED, context, detail)
+            verdict = LimitVerdict.RESTORE if reason is QuotaReason.RELEASED else LimitVerdict.SET
+            self._emit(entity, plan or _make_unplanned(verdict, reason), ReportResult.FAILED, context, detail)
             if entity is None:
                 self._forget_successes()
 
@@ -182,15 +177,15 @@ class QuotaReports(AuditLog[QuotaMetrics]):
 
     def report_fenced(self, order: FactorOrder, in_force: FactorOrder, at: datetime) -> None:
         """Report that a decision came too late: another one is in force."""
-        plan = _make_unplanned(QuotaVerdict.REFUSE, QuotaReason.FENCED)
+        plan = _make_unplanned(LimitVerdict.REFUSE, QuotaReason.FENCED)
         context = AttemptContext(order, WantedQuota(order.factor, QuotaReason.FENCED), 1, at)
-        self._emit(None, plan, QuotaOutcome.REFUSED, context, f"sequence {in_force.sequence} is in force")
+        self._emit(None, plan, ReportResult.REFUSED, context, f"sequence {in_force.sequence} is in force")
 
     def _emit(
         self,
         entity: Entity | None,
         plan: QuotaPlan,
-        outcome: QuotaOutcome,
+        outcome: ReportResult,
         context: AttemptContext,
         detail: str | None = None,
         confirmed: tuple[int, int] | None = None,
@@ -215,5 +210,5 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         self._write("quota", outcome, event.explained(context.at), context.at)
 
 
-def _make_unplanned(verdict: QuotaVerdict, reason: QuotaReason) -> QuotaPlan:
+def _make_unplanned(verdict: LimitVerdict, reason: QuotaReason) -> QuotaPlan:
     return QuotaPlan(verdict, reason, rate=None, found=None, record=None)

@@ -18,18 +18,10 @@ from connectors.throttle.quotas.found import Obstacles, describe_quotas, find_ob
 from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
 from policies.errors import UserError
-from policies.free_space.orders import FactorOrder
+from policies.free_space.orders import FactorOrder, LimitVerdict
 from policies.throttle.quota_coverage import Coverage, find_coverage
 from policies.throttle.quota_originals import Original, Rate
-from policies.throttle.quota_plan import (
-    QuotaPlan,
-    QuotaReason,
-    QuotaSituation,
-    QuotaVerdict,
-    WantedQuota,
-    may_be_ours,
-    plan,
-)
+from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.throttle.settings import ThrottleSettings
 
@@ -179,8 +171,8 @@ class QuotaWorker(Worker[FactorOrder]):
             self._problem = detail_of(error)
         finally:
             self._close()
-        left = {str(e): p.reason.meaning for e, p in self._plans.items() if p.verdict is QuotaVerdict.REFUSE}
-        restored = {str(e): p.rate for e, p in self._plans.items() if p.verdict is QuotaVerdict.RESTORE}
+        left = {str(e): p.reason.meaning for e, p in self._plans.items() if p.verdict is LimitVerdict.REFUSE}
+        restored = {str(e): p.rate for e, p in self._plans.items() if p.verdict is LimitVerdict.RESTORE}
         if self._problem is not None:
             restored, left = {}, {"all quotas": self._problem}
         return Released(restored, left)
@@ -298,7 +290,7 @@ class QuotaWorker(Worker[FactorOrder]):
             excluded_users=self._watched.settings.exclude if self._watched.settings is not None else (),
         )
         self._reports.state.publish(state, self._clock.now())
-        self._conclude(wanted, acted=any(planned.acts for planned in plans.values()))
+        self._conclude(wanted, acted=any(planned.verdict.acts for planned in plans.values()))
         self._schedule_next_look(plans)
 
     def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
@@ -345,7 +337,7 @@ class QuotaWorker(Worker[FactorOrder]):
 
     def _must_wait(self, plans: Mapping[Entity, QuotaPlan], wanted: WantedQuota | None) -> bool:
         """Whether the limit of changes within a minute holds these back. A change that lowers a quota never waits."""
-        acts = [planned for planned in plans.values() if planned.acts]
+        acts = [planned for planned in plans.values() if planned.verdict.acts]
         wait_seconds = self._changes.wait_seconds()
         lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
         waits = wait_seconds > 0 and bool(acts) and not self._releasing and not lowers
@@ -385,7 +377,7 @@ class QuotaWorker(Worker[FactorOrder]):
         )
 
     def _carry_out(self, client: QuotaClient, plans: Mapping[Entity, QuotaPlan], context: AttemptContext) -> None:
-        changes = {entity: planned for entity, planned in plans.items() if planned.acts}
+        changes = {entity: planned for entity, planned in plans.items() if planned.verdict.acts}
         refused: dict[Entity, Exception] = {}
         if changes:
             if not self.may_act():
@@ -400,7 +392,7 @@ class QuotaWorker(Worker[FactorOrder]):
             self._own.note(done, self._clock.monotonic(), is_unsure=False)
         for entity, planned in plans.items():
             if entity not in refused:
-                confirmed = 0 if planned.acts else self._own.confirmed(entity)
+                confirmed = 0 if planned.verdict.acts else self._own.confirmed(entity)
                 self._reports.report_done(entity, planned, context, confirmed, self._connection.brokers)
         if refused:
             raise AlterError(refused, plans)

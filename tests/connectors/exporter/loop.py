@@ -9,14 +9,15 @@ from prometheus_client.registry import CollectorRegistry
 
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from policies.actuator_events import ActuatorEvent
+from policies.actuator_events import ActuatorEvent, ReportResult
 from policies.decisions import Decision, Issuer, Mode
 from policies.effects import report_key
+from policies.free_space.orders import LimitVerdict
 from policies.maintenance import Quiet
 from policies.observations import Observation, Outcome, Reading
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
-from policies.throttle.quota_events import QuotaApplication, QuotaOutcome
-from policies.throttle.quota_plan import QuotaReason, QuotaVerdict
+from policies.throttle.quota_events import QuotaApplication
+from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import BrokerMember, VolumeReading
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
@@ -65,11 +66,11 @@ def reported(event: ActuatorEvent, at: datetime) -> Record:
     return Record(REPORTS, report_key(value).encode(), value, to_millis(at))
 
 
-def quota(outcome: QuotaOutcome, rate: int | None, entity: str | None = "user=alice", **more: Any) -> QuotaApplication:
+def quota(outcome: ReportResult, rate: int | None, entity: str | None = "user=alice", **more: Any) -> QuotaApplication:
     """A report of the quota actuator about `payments`."""
     plain: dict[str, Any] = {
         "cluster": "payments", "entity": entity, "decision_id": None, "sequence": None, "factor": 0.25, "attempt": 1,
-        "verdict": QuotaVerdict.SET, "reason": QuotaReason.DECIDED, "outcome": outcome,
+        "verdict": LimitVerdict.SET, "reason": QuotaReason.DECIDED, "outcome": outcome,
         "rate_bytes_per_second": rate, "previous_bytes_per_second": rate,
     }  # fmt: skip
     return QuotaApplication.model_validate({**plain, **more})

@@ -21,10 +21,10 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
+from policies.actuator_events import ReportResult
 from policies.decisions import Decision
 from policies.observations import Outcome
 from policies.throttle import LogDirs
-from policies.throttle.quota_events import QuotaOutcome
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
 from tests.connectors.exporter.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics, paused, quota, reported
@@ -177,8 +177,8 @@ def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) ->
         loop.step(log_dirs(free), log_dirs(filling, broker=2), after=10)
     bad = [Record(DECIDED, b'"\\\n', b"?", 0)]
     effects = [
-        reported(quota(QuotaOutcome.APPLIED, 65_536), START),
-        reported(quota(QuotaOutcome.FAILED, None, None), START + timedelta(seconds=30)),
+        reported(quota(ReportResult.APPLIED, 65_536), START),
+        reported(quota(ReportResult.FAILED, None, None), START + timedelta(seconds=30)),
         paused(START, START + timedelta(hours=1)),
     ]
 

@@ -12,6 +12,7 @@ from connectors.exporter import loop_view
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from connectors.views.metric_families import Family, Sample
+from policies.actuator_events import ReportResult
 from policies.decisions import Alert
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Outcome
@@ -19,7 +20,6 @@ from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.judge.brokers import judge_brokers
-from policies.throttle.quota_events import QuotaOutcome
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
@@ -512,8 +512,8 @@ def test_what_actuators_have_set_is_shown_with_its_time_and_its_failures() -> No
     until = START + timedelta(hours=1)
     loop.view.fold(
         [
-            reported(quota(QuotaOutcome.APPLIED, 65_536), START),
-            reported(quota(QuotaOutcome.FAILED, None, None), START + timedelta(seconds=30)),
+            reported(quota(ReportResult.APPLIED, 65_536), START),
+            reported(quota(ReportResult.FAILED, None, None), START + timedelta(seconds=30)),
             paused(START, until),
         ],
         live=True,
@@ -525,13 +525,13 @@ def test_what_actuators_have_set_is_shown_with_its_time_and_its_failures() -> No
     assert failing == {about: START.timestamp() + 30}
     assert loop.series("headgate_paused_until_timestamp_seconds") == {about: until.timestamp()}
     assert loop.series("headgate_paused_until_timestamp_seconds", after=3600) == {}, "over"
-    loop.view.fold([reported(quota(QuotaOutcome.UNCHANGED, 65_536), START + timedelta(seconds=60))], live=True)
+    loop.view.fold([reported(quota(ReportResult.UNCHANGED, 65_536), START + timedelta(seconds=60))], live=True)
     assert loop.series("headgate_in_force_failing_since_timestamp_seconds") == {}
 
 
 def test_a_cluster_that_is_retired_shows_nothing_that_is_set() -> None:
     loop = Loop()
-    record = reported(quota(QuotaOutcome.APPLIED, 65_536), START)
+    record = reported(quota(ReportResult.APPLIED, 65_536), START)
     loop.view.fold([record, record._replace(value=None)], live=True)
     assert loop.series("headgate_in_force_value") == {}
 

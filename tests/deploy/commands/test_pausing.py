@@ -14,10 +14,10 @@ from deploy.commands.pausing import PauseRequest, command_pause
 from deploy.commands.root import app
 from deploy.commands.sending import actor
 from deploy.settings.application import Settings
+from policies.actuator_events import ReportResult
 from policies.decisions import Issuer, Mode, Standing
 from policies.errors import UserError
 from policies.maintenance import PauseCommand, Quiet
-from policies.throttle.quota_events import QuotaOutcome
 from policies.units import to_millis
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter.loop import quota, reported
@@ -120,7 +120,7 @@ def test_a_pause_that_takes_back_what_is_set_names_it_and_needs_consent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lifted = DecisionsInForce()
-    lifted.fold_records([reported(quota(QuotaOutcome.APPLIED, 134_000), datetime.now(UTC))])
+    lifted.fold_records([reported(quota(ReportResult.APPLIED, 134_000), datetime.now(UTC))])
 
     class Holding(Reader):
         def now(self) -> Any:

@@ -12,9 +12,9 @@ from rich.console import Console, RenderableType
 from connectors.decided import DecisionsInForce
 from deploy.inspection.explanation import Explanation
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
+from policies.actuator_events import ReportResult
 from policies.decisions import Alert
 from policies.switching.state import SwitchStage
-from policies.throttle.quota_events import QuotaOutcome
 from policies.units import to_millis
 from policies.wire import audit_event, decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
@@ -180,7 +180,7 @@ def test_a_long_path_is_shown_whole() -> None:
 
 
 def test_the_status_says_what_is_set_and_that_it_is_paused(in_force: DecisionsInForce) -> None:
-    in_force.fold_records([reported(quota(QuotaOutcome.APPLIED, 65_536), START)])
+    in_force.fold_records([reported(quota(ReportResult.APPLIED, 65_536), START)])
     line = "wanted: factor 0.50; set: 65.5 kB/s a broker for user=alice since 2026-11-21 08:00:00 UTC by the quota"
     assert line in shown(status_view(in_force, START))
     in_force.fold_records([paused(START, START + timedelta(hours=1))])
@@ -194,7 +194,7 @@ def test_the_status_says_what_is_set_and_that_it_is_paused(in_force: DecisionsIn
 
 
 def test_an_explanation_begins_with_what_is_wanted_and_what_is_set(in_force: DecisionsInForce) -> None:
-    in_force.fold_records([reported(quota(QuotaOutcome.APPLIED, 65_536), START)])
+    in_force.fold_records([reported(quota(ReportResult.APPLIED, 65_536), START)])
     (found,) = in_force.in_force(START)
     text = shown(explanation_view(replace(explanation(), in_force=found)))
     first, second, third = text.splitlines()[:3]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.free_space.orders import LimitVerdict
 from policies.throttle.quota_originals import Original
 from policies.throttle.quota_plan import (
     QuotaPlan,
     QuotaReason,
     QuotaRecord,
     QuotaSituation,
-    QuotaVerdict,
     WantedQuota,
     may_be_ours,
     plan,
@@ -139,7 +139,7 @@ def test_a_change_by_hand_becomes_what_is_put_back() -> None:
     assert planned.record is not None
     assert planned.record.baseline == 90_000
     again = plan(situation(record=planned.record, found=planned.rate, wanted=decided(1.0)))
-    assert (again.verdict, again.rate) == (QuotaVerdict.RESTORE, 90_000)
+    assert (again.verdict, again.rate) == (LimitVerdict.RESTORE, 90_000)
 
 
 @given(found=rates, base=rates, low=factors, high=factors)
@@ -148,7 +148,7 @@ def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
 ) -> None:
     low, high = sorted((low, high))
     lower, higher = (plan(situation(found=found, base=base, wanted=decided(factor))) for factor in (low, high))
-    if QuotaVerdict.REFUSE in (lower.verdict, higher.verdict):
+    if LimitVerdict.REFUSE in (lower.verdict, higher.verdict):
         assert base is None
         assert found is None
         return
@@ -158,7 +158,7 @@ def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
 @given(found=rates, base=rates, factor=factors, floor=st.integers(1, BASE))
 def test_no_rate_is_set_below_the_floor(found: int | None, base: int | None, factor: float, floor: int) -> None:
     planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor)))
-    if planned.verdict is QuotaVerdict.SET:
+    if planned.verdict is LimitVerdict.SET:
         assert planned.rate is not None
         assert planned.rate >= floor
 
@@ -176,7 +176,7 @@ class World:
         if known is None and self.original is not None:
             known = QuotaRecord(held=True, baseline=self.original.baseline, base=None, rates=(self.original.latest,))
         planned = plan(QuotaSituation(wanted, known, self.quota, self.base, FLOOR, self.original))
-        if planned.acts:
+        if planned.verdict.acts:
             self.quota, self.original = planned.rate, None
             if planned.holds and planned.record is not None and planned.rate is not None:
                 self.original = Original(planned.record.baseline, planned.rate)

@@ -16,9 +16,9 @@ from connectors.exporter.page import charts
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
 from connectors.views.loop_snapshot import CanaryStatus
+from policies.actuator_events import ReportResult
 from policies.observations import Outcome
 from policies.registry import POLICIES
-from policies.throttle.quota_events import QuotaOutcome
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.connectors.exporter.loop import members, paused, quota, reported
 from tests.connectors.exporter.page.world import START, World, log_dirs
@@ -437,8 +437,8 @@ def filling() -> World:
     world.read(members(1), log_dirs(0.01))
     at = world.now
     reports = [
-        reported(quota(QuotaOutcome.APPLIED, 65_536), at),
-        reported(quota(QuotaOutcome.FAILED, 65_536, "user=bob", detail="<b>no answer</b>"), at),
+        reported(quota(ReportResult.APPLIED, 65_536), at),
+        reported(quota(ReportResult.FAILED, 65_536, "user=bob", detail="<b>no answer</b>"), at),
         paused(at, at + timedelta(hours=1)),
     ]
     world.view.fold(reports, live=True)
@@ -466,7 +466,7 @@ def test_what_is_set_who_paused_it_and_what_fails_is_on_the_page_and_in_the_api(
 def test_a_cluster_whose_actuator_fails_needs_a_look_although_no_alert_fires() -> None:
     world = World()
     world.read(members(1), log_dirs(0.6))
-    world.view.fold([reported(quota(QuotaOutcome.FAILED, 65_536, detail="no answer"), world.now)], live=True)
+    world.view.fold([reported(quota(ReportResult.FAILED, 65_536, detail="no answer"), world.now)], live=True)
     (cluster,) = told(world, "/clusters")["clusters"]
     assert cluster["concern"] == "warning"
 
