@@ -50,6 +50,8 @@ def keep_groups_within_bounds(
         groups_read=before.groups_read,
         placed=before.placed,
         placed_read=before.placed_read,
+        groups_doubtful=before.groups_doubtful,
+        placed_doubtful=before.placed_doubtful,
     )
     makers = (seen for seen in observations if isinstance(seen.reading, BookieRacks | BookieAffinity))
     return kept, {seen.id: why for seen in makers}

@@ -1,10 +1,12 @@
 """Folds readings into a cluster's state: the disks of each bookie, the registrations, the groups and the namespaces.
 
 The result depends on the readings alone, not on their order within a batch or on repetition. A failed reading changes
-only the last attempt; silence makes nothing known.
+only the last attempt; silence makes nothing known. A single reading proves no absence: what it lacks of the groups and
+of the namespaces' placement is kept until a second one lacks it, too. So one wrong reading opens no gate, and takes no
+bookie from a group that needs it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -25,6 +27,8 @@ from policies.observations import Observation, Outcome, sort_observations
 ANY_GROUP = "*"
 """As a primary group, it stands for every bookie."""
 _NAMED = 10
+_ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
+"""The outcomes of attempts that read the system; if the znode is absent, there are no groups, or no affinities."""
 
 
 def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> BookieDisksCluster:
@@ -36,11 +40,10 @@ def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> Bo
                 cluster = _fold_disks(cluster, bookies, seen, reading)
             case Bookies() as reading if reading.outcome is Outcome.OK:
                 cluster = _fold_registrations(cluster, bookies, seen, reading)
-            case BookieRacks() as reading if reading.outcome is Outcome.OK and _is_newer(cluster.groups_read, seen):
-                cluster = replace(cluster, groups=_group(reading), groups_read=ReadVersion(seen.at_ms, seen.id))
-            case BookieAffinity() as reading if reading.outcome is Outcome.OK and _is_newer(cluster.placed_read, seen):
-                placed = _place(list_affinities(reading))
-                cluster = replace(cluster, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id))
+            case BookieRacks() as reading if reading.outcome in _ANSWERED and _is_newer(cluster.groups_read, seen):
+                cluster = _fold_groups(cluster, seen, reading)
+            case BookieAffinity() as reading if reading.outcome in _ANSWERED and _is_newer(cluster.placed_read, seen):
+                cluster = _fold_placed(cluster, seen, reading)
     return replace(cluster, bookies=tuple(bookies[name] for name in sorted(bookies)))
 
 
@@ -146,10 +149,47 @@ def _fold_registrations(
     return replace(cluster, registrations=known)
 
 
-def _group(reading: BookieRacks) -> tuple[BookieGroup, ...] | None:
-    if not reading.groups:
-        return None
-    return tuple(BookieGroup(name, tuple(sorted(reading.groups[name]))) for name in sorted(reading.groups))
+def _fold_groups(cluster: BookieDisksCluster, seen: Observation, reading: BookieRacks) -> BookieDisksCluster:
+    """Fold in the groups of bookies; a member that only this reading lacks stays in its group."""
+    read = {name: frozenset(members) for name, members in (reading.groups or {}).items()}
+    doubtful = {group.name: frozenset(group.bookies) for group in cluster.groups_doubtful}
+    kept: dict[str, frozenset[str]] = {}
+    for group in cluster.groups or ():
+        gone = frozenset(group.bookies).difference(read.get(group.name, ()), doubtful.get(group.name, ()))
+        if gone:
+            kept[group.name] = gone
+    groups = read | {name: read.get(name, frozenset()) | gone for name, gone in kept.items()}
+    return replace(
+        cluster,
+        groups=_list_groups(groups) or None,
+        groups_read=ReadVersion(seen.at_ms, seen.id),
+        groups_doubtful=_list_groups(kept),
+    )
+
+
+def _list_groups(members: Mapping[str, Iterable[str]]) -> tuple[BookieGroup, ...]:
+    return tuple(BookieGroup(name, tuple(sorted(members[name]))) for name in sorted(members))
+
+
+def _fold_placed(cluster: BookieDisksCluster, seen: Observation, reading: BookieAffinity) -> BookieDisksCluster:
+    """Fold in the placement of the namespaces.
+
+    If only this reading lacks the namespaces of some groups, or asks less of these groups, they stay as they were.
+    """
+    read = {placed.primary: placed for placed in _place(list_affinities(reading))}
+    doubtful = frozenset(cluster.placed_doubtful)
+    kept = tuple(
+        placed
+        for placed in cluster.placed or ()
+        if placed not in doubtful and not _asks_as_much(read.get(placed.primary), placed)
+    )
+    placed = tuple(sorted((read | {each.primary: each for each in kept}).values()))
+    return replace(cluster, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id), placed_doubtful=kept)
+
+
+def _asks_as_much(read: PlacedNamespaces | None, before: PlacedNamespaces) -> bool:
+    """Whether the namespaces need at least as many bookies as before, and may use the same secondary groups."""
+    return read is not None and read.ensemble >= before.ensemble and {*read.secondary} >= {*before.secondary}
 
 
 def _place(namespaces: Iterable[tuple[str, NamespaceAffinity]]) -> tuple[PlacedNamespaces, ...]:

@@ -106,6 +106,10 @@ class BookieDisksCluster(Struct, array_like=True, frozen=True):
     """When the first reading of disks came. Before it, the policy decides nothing."""
     failure: tuple[ReadVersion, str] | None = None
     """The last attempt that failed before any bookie could be named, and its outcome."""
+    groups_doubtful: tuple[BookieGroup, ...] = ()
+    """The members of `groups` that the last reading lacks."""
+    placed_doubtful: tuple[PlacedNamespaces, ...] = ()
+    """Those of `placed` that the last reading lacks, or shows with a smaller ensemble or fewer secondary groups."""
 
 
 class GroupState(Struct, array_like=True, frozen=True):
@@ -138,5 +142,6 @@ def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
     """Encode a state whose bookies are encoded already."""
     known = state.cluster
     rest = (known.registrations, known.groups, known.groups_read, known.placed, known.placed_read)
-    cluster = (tuple(bookies), *rest, known.ever_read, known.begun_ms, known.failure)
+    doubtful = (known.groups_doubtful, known.placed_doubtful)
+    cluster = (tuple(bookies), *rest, known.ever_read, known.begun_ms, known.failure, *doubtful)
     return encode((cluster, state.groups, state.alerts, state.forgotten, state.effect))

@@ -24,23 +24,26 @@ def registered(seconds: float, writable: str, read_only: str = "") -> Observatio
     return Observation(f"registered@{seconds:g}", at(seconds), reading)
 
 
-def racks(seconds: float, groups: Mapping[str, str] | None) -> Observation:
+def racks(seconds: float, groups: Mapping[str, str] | None, outcome: Outcome = Outcome.OK) -> Observation:
     """A reading of the groups; members are separated by spaces."""
     listed = None
     if groups is not None:
         listed = {group: {b: RackInfo(rack="/r1") for b in members.split()} for group, members in groups.items()}
-    reading = BookieRacks(cluster=CLUSTER, outcome=Outcome.OK, groups=listed)
+    reading = BookieRacks(cluster=CLUSTER, outcome=outcome, groups=listed)
     return Observation(f"racks@{seconds:g}", at(seconds), reading)
 
 
 def affinity(
-    seconds: float, namespaces: Mapping[str, NamespaceAffinity | str], brokers: str | None = None
+    seconds: float,
+    namespaces: Mapping[str, NamespaceAffinity | str],
+    brokers: str | None = None,
+    outcome: Outcome = Outcome.OK,
 ) -> Observation:
     """A reading of the affinity: ``g1 g2``, or ``g1 > g2`` with a secondary group; also of the brokers' own groups."""
     own = None if brokers is None else _parse(brokers)
     reading = BookieAffinity(
         cluster=CLUSTER,
-        outcome=Outcome.OK,
+        outcome=outcome,
         namespaces={name: _parse(each) if isinstance(each, str) else each for name, each in namespaces.items()},
         broker_groups=own and BrokerGroups(primary=own.primary, secondary=own.secondary),
     )

@@ -16,6 +16,9 @@ from tests.policies.virtual_run import START
 
 _GROUPS = ("g0", "g1", "g2")
 
+_Placed = tuple[int, frozenset[str]]
+"""The largest ensemble of some namespaces, and their secondary groups."""
+
 
 @dataclass
 class _Dir:
@@ -40,8 +43,10 @@ class Model:
         self._settings = block
         self._validity = block.validity.total_seconds()
         self._bookies: dict[str, _Bookie] = {}
-        self._groups: dict[str, set[str]] = {}
-        self._namespaces: Mapping[str, NamespaceAffinity] = {}
+        self._members: set[tuple[str, str]] = set()
+        self._doubtful_members: set[tuple[str, str]] = set()
+        self._placed: dict[tuple[str, ...], _Placed] = {}
+        self._doubtful_placed: dict[tuple[str, ...], _Placed] = {}
         self.factors: dict[str, float] = {}
         self._too_few: set[str] = set()
 
@@ -49,15 +54,31 @@ class Model:
         second = (seen.at - START).total_seconds()
         match seen.reading:
             case BookieRacks() as reading:
-                self._groups = {name: set(members) for name, members in (reading.groups or {}).items()}
+                read = {(name, bookie) for name, members in (reading.groups or {}).items() for bookie in members}
+                self._doubtful_members = self._members - read - self._doubtful_members
+                self._members = read | self._doubtful_members
             case BookieAffinity() as reading:
-                self._namespaces = reading.namespaces
+                self._read_affinity(reading)
             case Bookies() as reading:
                 self._register(second, reading)
             case BookieDisks(outcome=Outcome.OK) as reading:
                 self._read_disks(second, reading)
             case BookieDisks() as reading:
                 self._bookies.setdefault(reading.bookie, _Bookie())
+
+    def _read_affinity(self, reading: BookieAffinity) -> None:
+        read: dict[tuple[str, ...], _Placed] = {}
+        for each in reading.namespaces.values():
+            primary = () if "*" in each.primary else tuple(sorted(each.primary))
+            ensemble, secondary = read.get(primary, (0, frozenset()))
+            read[primary] = (max(ensemble, each.ensemble_size or 0), secondary.union(each.secondary if primary else ()))
+        self._doubtful_placed = {
+            primary: (ensemble, secondary)
+            for primary, (ensemble, secondary) in self._placed.items()
+            if primary not in self._doubtful_placed
+            and (primary not in read or read[primary][0] < ensemble or not read[primary][1] >= secondary)
+        }
+        self._placed = read | self._doubtful_placed
 
     def _read_disks(self, second: float, reading: BookieDisks) -> None:
         bookie = self._bookies.setdefault(reading.bookie, _Bookie())
@@ -125,13 +146,12 @@ class Model:
     def _place(self) -> dict[str, tuple[int, set[str], set[str]]]:
         """Return the ensemble, the bookies and the secondary bookies of each group."""
         found = {"default": (self._settings.ensemble, set(self._bookies), set[str]())}
-        for each in self._namespaces.values():
-            name = ",".join(sorted(each.primary)) if self._groups and "*" not in each.primary else ""
+        for primary, (least, secondary) in self._placed.items():
+            name = ",".join(primary) if self._members else ""
             ensemble, first, second = found.get(name or "default", (self._settings.ensemble, set(), set()))
             if name:
-                first = set().union(*(self._groups.get(group, set()) for group in each.primary))
-                second = second.union(*(self._groups.get(group, set()) for group in each.secondary))
-            found[name or "default"] = (max(ensemble, each.ensemble_size or 0), first, second)
+                first, second = ({b for g, b in self._members if g in groups} for groups in (primary, secondary))
+            found[name or "default"] = (max(ensemble, least), first, second)
         return found
 
     def _judge_group(

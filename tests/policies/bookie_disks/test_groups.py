@@ -3,7 +3,7 @@
 import pytest
 
 from policies.bookie_readings import NamespaceAffinity
-from policies.observations import Observation
+from policies.observations import Observation, Outcome
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, settings
 from tests.policies.cases_of_bookies import affinity, racks
 
@@ -62,10 +62,52 @@ def test_a_groups_bookies_are_those_on_which_its_namespaces_may_place_data(
 
 def test_a_group_without_namespaces_is_decided_on_a_last_time() -> None:
     run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}))
-    run.see(affinity(10, {"a/b": "g2"})).until(200_000)
+    run.see(affinity(10, {"a/b": "g2"})).until(19)
+    assert run.verdict("g1") == (0.5, "soft_limit"), "one reading does not end a group"
+    run.see(affinity(20, {"a/b": "g2"})).until(200_000)
     last = run.last("g1")
     assert (last.factor, last.previous_factor, last.reason, last.valid_until) == (1.0, 0.5, "group_ended", None)
     assert len(run.decided("g1")) == 2
+
+
+WRONG = {
+    "no groups": racks(10, {}),
+    "the znode of the groups is absent": racks(10, None, Outcome.ABSENT),
+    "another group in its place": racks(10, {"g3": "b1 b2", "g2": "b3 b4"}),
+    "too few members": racks(10, {**GROUPS, "g1": "b1"}),
+    "members of another cluster": racks(10, {**GROUPS, "g1": "b51 b52"}),
+    "no namespaces": affinity(10, {}),
+    "the znode of the affinities is absent": affinity(10, {}, outcome=Outcome.ABSENT),
+    "no namespace of the group": affinity(10, {"a/two": "g2"}),
+    "another affinity": affinity(10, {"a/one": "g2", "a/two": "g2"}),
+    "a smaller ensemble": affinity(10, {"a/one": "g1"}),
+}
+"""Readings that would open the gate of the group, or stop it, if one were enough."""
+
+
+@pytest.mark.parametrize("free", [{"b1": 16, "b2": 50, "b3": 60}, {"b1": 60, "b2": 5, "b3": 14}], ids=["two", "three"])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_one_wrong_reading_of_groups_or_affinities_moves_no_factor(wrong: Observation, free: dict[str, float]) -> None:
+    """With ensembles of three, the third best of three decides: fewer bookies, or smaller ensembles, would move it."""
+    members, ensemble = ("b1 b2", 2) if free["b1"] == 16 else ("b1 b2 b3", 3)
+    needs = NamespaceAffinity(primary=("g1",), ensemble_size=ensemble)
+    right = (racks(0, {**GROUPS, "g1": members}), affinity(0, {"a/one": needs, "a/two": "g2"}))
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*right, *all_disks(0, b4=70, **free))
+    before = run.verdict("g1")
+    assert run.see(wrong).verdict("g1") == before
+    run.see(racks(20, {**GROUPS, "g1": members}), affinity(20, {"a/one": needs, "a/two": "g2"}))
+    assert {each.factor for each in run.decided("g1")} == {before[0]}
+
+
+@pytest.mark.parametrize("wrong", ["no groups", "no namespaces"])
+def test_what_two_readings_lack_is_gone(wrong: str) -> None:
+    """The other readings in between repeat what is there, and so they change nothing."""
+    run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}))
+    again = {"no groups": racks(20, {}), "no namespaces": affinity(20, {})}
+    others = {"no groups": affinity(15, {"a/b": "g1"}), "no namespaces": racks(15, GROUPS)}
+    run.see(WRONG[wrong]).see(others[wrong]).see(again[wrong])
+    assert run.verdict("default") == (1.0, "above_limits")
+    assert run.verdict("g1") == (1.0, "group_ended")
 
 
 def test_sequences_grow_by_group() -> None:
