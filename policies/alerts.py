@@ -4,9 +4,10 @@ A policy states which conditions hold now; the alert book holds the alerts publi
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace as msgspec_replace
@@ -94,37 +95,32 @@ class AlertBook(Struct, array_like=True, frozen=True):
 
 MOST_SINGLY = 10
 """More alerts of one kind than this become one, with a count and as many names."""
+Item = TypeVar("Item")
 
 
 def gather(
-    book: AlertBook,
-    gathered: tuple[str, str],
-    each: Iterable[Condition],
-    summarize: Callable[[Sequence[Condition]], Condition],
-) -> Iterator[Condition]:
-    """Yield few conditions of one kind one by one, and many as one.
+    book: AlertBook, alert: str, cluster: str, each: Iterable[tuple[str, Item]]
+) -> tuple[list[Item], list[Item]]:
+    """Return the items of one kind that have an alert each, and those that one alert reports together.
 
-    A thing that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or
+    An item that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or
     resolved too early. All that follow join the one alert, so a fleet never has many more alerts than a person can
-    read. It ends when few are left, and these are named one by one.
+    read. It ends when few are left, and these are named one by one. Callers build conditions only for the result,
+    because there may be thousands of items.
 
     Args:
         book: the open alerts.
-        gathered: name and subject of the one alert.
-        each: the conditions of single things.
-        summarize: makes the one alert of those that have none of their own.
+        alert: the name of the alert.
+        cluster: the subject of the one alert.
+        each: the items to report, each with the subject of an alert of its own.
     """
-    open_alerts = book.keys()
-    singly: list[Condition] = []
-    others: list[Condition] = []
-    for condition in each:
-        (singly if condition.key in open_alerts else others).append(condition)
-    yield from singly
-    most = MOST_SINGLY // 2 if gathered in open_alerts else MOST_SINGLY
-    if len(singly) + len(others) <= most:
-        yield from others
-    elif others:
-        yield summarize(others)
+    open_subjects = {entry.subject for entry in book.entries if entry.alert == alert}
+    singly: list[Item] = []
+    others: list[Item] = []
+    for subject, item in each:
+        (singly if subject in open_subjects else others).append(item)
+    most = MOST_SINGLY // 2 if cluster in open_subjects else MOST_SINGLY
+    return ([*singly, *others], []) if len(singly) + len(others) <= most else (singly, others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 An observation is a level, not an edge: a complete reading of one thing. A failed reading is an observation, too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
@@ -102,11 +102,12 @@ class Observation:
     reading: Reading
     source: str = ""
     """The collector that published it, by the event's `source`; empty if that is not known."""
+    at_ms: int = field(init=False, repr=False, compare=False)
+    """`at` in milliseconds since the epoch."""
 
-    @property
-    def at_ms(self) -> int:
-        """`at` in milliseconds since the epoch."""
-        return to_millis(self.at)
+    def __post_init__(self) -> None:
+        """Compute `at_ms` once: a step reads it up to ten times an observation."""
+        object.__setattr__(self, "at_ms", to_millis(self.at))
 
 
 def sort_observations(

@@ -13,8 +13,8 @@ from policies.observations import Observation, Outcome, sort_observations
 MOST_PLACED = 1_000_000
 """The most bookies of the groups of all different affinities together."""
 
-_Affinity = tuple[frozenset[str], frozenset[str]]
-"""(primary groups, secondary groups)"""
+_Affinity = tuple[Collection[str], Collection[str]]
+"""(primary groups, secondary groups), each once"""
 
 
 def keep_within_bounds(
@@ -25,7 +25,7 @@ def keep_within_bounds(
     if not any(isinstance(seen.reading, BookieRacks | BookieAffinity) for seen in ordered):
         return ordered, {}
     sizes: Mapping[str, int] = {group: len(bookies) for group, bookies in cluster.groups or ()}
-    affinities = {(cohort.affinity.primary, cohort.affinity.secondary) for cohort in cluster.cohorts}
+    affinities: Collection[_Affinity] = {(cohort.primary, cohort.secondary) for cohort in cluster.cohorts}
     refused: dict[str, str] = {}
     for seen in ordered:
         after = sizes, affinities
@@ -34,7 +34,7 @@ def keep_within_bounds(
                 after = {group: len(bookies) for group, bookies in (groups or {}).items()}, affinities
             case BookieAffinity(outcome=Outcome.OK, namespaces=namespaces):
                 after = sizes, {(frozenset(each.primary), frozenset(each.secondary)) for each in namespaces.values()}
-        if _count_placed(*after) > MOST_PLACED:
+        if after != (sizes, affinities) and _count_placed(*after) > MOST_PLACED:
             refused[seen.id] = f"more than {MOST_PLACED} bookies in the groups of all affinities together"
         else:
             sizes, affinities = after

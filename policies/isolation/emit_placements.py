@@ -4,9 +4,11 @@ A mass change is published as one summary; only the namespaces whose verdict cha
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate, compress
+
+from msgspec import Struct
 
 from policies.decisions import Decision, Issuer
 from policies.isolation.counterfactuals import derive_placement_counterfactuals
@@ -26,8 +28,7 @@ _PLACEMENT_BYTES, _NAME_BYTES = 4000, 60
 """The size of a placement and its audit entry without its bookies, and what each of those adds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
+class _Compared(Struct, frozen=True, gc=False):
     """A namespace's verdict, beside its last published placement."""
 
     namespace: str
@@ -78,10 +79,14 @@ def emit_placements(
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.is_fresh:
         return EmittedPlacements((), published)
-    compared, now_ms = list(_compare(judgement, facts, published)), facts.now_ms
-    changed = [each.namespace for each in compared if each.changed]
-    if not changed and all(now_ms < each.due_ms for each in compared):
+    mode, now_ms, schedule = facts.settings.mode, facts.now_ms, placement_schedule(facts.settings)
+    marks = {name: f"{judged.fingerprint}-{mode}" for judged in judgement.placements for name in judged.namespaces}
+    in_force = {name: last.fingerprint for last in published for name in last.namespaces}
+    is_due = any(now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
+    if marks == in_force and not is_due:
         return EmittedPlacements((), published)
+    compared = list(_compare(judgement, marks, published, schedule))
+    changed = [each.namespace for each in compared if each.changed]
     is_mass = len(changed) > MOST_SINGLY
     is_chosen = (now_ms >= each.due_ms or (each.changed and (not is_mass or each.core_changed)) for each in compared)
     chosen, later = _split(list(compress(compared, is_chosen)))
@@ -107,16 +112,17 @@ def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
 
 
 def _compare(
-    judgement: IsolationJudgement, facts: IsolationFacts, published: Iterable[PublishedPlacements]
+    judgement: IsolationJudgement,
+    marks: Mapping[str, str],
+    published: Iterable[PublishedPlacements],
+    schedule: RepeatSchedule,
 ) -> Iterator[_Compared]:
     """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
-    schedule = placement_schedule(facts.settings)
     due = ((last, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published)
     known = {name: (last, due_ms) for last, due_ms in due for name in last.namespaces}
     for judged in judgement.placements:
-        mark = f"{judged.fingerprint}-{facts.settings.mode}"
         for name in judged.namespaces:
-            yield _Compared(name, judged, mark, *known.pop(name, (None, 0)))
+            yield _Compared(name, judged, marks[name], *known.pop(name, (None, 0)))
     for name, (last, due_ms) in sorted(known.items()):
         yield _Compared(name, judgement.without_affinity, "", last, due_ms)
 

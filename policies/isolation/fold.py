@@ -155,10 +155,14 @@ def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
     pending = (before.bookies_pending, before.cookies_pending, before.modes_pending)
     if before.bookies_status.read_ms == NEVER or not all(d.is_empty and not d.changes for d in pending):
         return False
+    known = {b.bookie: b for b in before.bookies if b.presence is not Presence.OFFLINE and b.missing_ms is None}
+    if len(known) != len(reading.writable) + len(reading.read_only):
+        return False
     for mode, registrations in ((Presence.WRITABLE, reading.writable), (Presence.READ_ONLY, reading.read_only)):
-        known = {(b.bookie, b.session, b.czxid, b.missing_ms) for b in before.bookies if b.presence is mode}
-        if known != {(r.bookie, r.session, r.czxid, None) for r in registrations}:
-            return False
+        for r in registrations:
+            b = known.pop(r.bookie, None)
+            if b is None or b.presence is not mode or b.session != r.session or b.czxid != r.czxid:
+                return False
     return {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
 
 

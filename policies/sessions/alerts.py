@@ -6,7 +6,7 @@ Missing data neither raises nor resolves an alert: while the readings of a condi
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from policies.alerts import MOST_SINGLY, AlertBook, Condition, gather
 from policies.decisions import EVIDENCE_LIMIT, Severity
@@ -73,9 +73,10 @@ def conditions(context: AlertContext) -> Iterator[Condition]:
         by_kind.setdefault(condition.alert, []).append(condition)
     held: set[tuple[str, str]] = set()
     for alert, found in by_kind.items():
-        summarize = partial(_summarize, context, alert)
-        each = gather(context.book, (alert, context.cluster), found, summarize) if alert in _MANY else found
-        for condition in each:
+        many: list[Condition] = []
+        if alert in _MANY:
+            found, many = gather(context.book, alert, context.cluster, ((c.subject, c) for c in found))
+        for condition in (*found, _summarize(context, alert, many)) if many else found:
             held.add(condition.key)
             yield condition
     if any(entry.said_ms is not None and (entry.alert, entry.subject) not in held for entry in context.book.entries):
@@ -171,10 +172,7 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
         yield from _check_registration(context, member)
         yield from _check_session(context, member)
     yield from _check_claims(context)
-    oldest_ms = facts.now_ms - facts.validity_ms
-    for node in facts.odd_bundles:
-        if node.read_ms >= oldest_ms:
-            yield from _check_bundle(context, node)
+    yield from _check_bundles(context)
 
 
 def _check_unread(context: AlertContext) -> Iterator[Condition]:
@@ -315,16 +313,20 @@ def _is_fresh(node: NodeRecord | None, timeout_ms: int, facts: Facts) -> bool:
     return pair.judge_certainty(facts.now_ms) is not Certainty.STALE
 
 
-def _check_bundle(context: AlertContext, node: NodeRecord) -> Iterator[Condition]:
-    evidence = (node.read_id,)
-    if node.exists:
-        names = node.owner or "no member"
-        what = f"has a node that is not ephemeral, so the end of a session does not free it (it names {names})"
-        yield _report_bundle(context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, evidence)
-    due_ms = context.facts.orphan_ms(node)
-    if due_ms is not None and due_ms <= context.facts.now_ms:
-        what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
-        yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, evidence)
+def _check_bundles(context: AlertContext) -> Iterator[Condition]:
+    facts = context.facts
+    oldest_ms = facts.now_ms - facts.validity_ms
+    for node in facts.odd_bundles:
+        if node.exists and node.read_ms >= oldest_ms:
+            names = node.owner or "no member"
+            what = f"has a node that is not ephemeral, so the end of a session does not free it (it names {names})"
+            yield _report_bundle(
+                context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, (node.read_id,)
+            )
+    for node, due_ms in facts.orphans:
+        if due_ms <= facts.now_ms and node.read_ms >= oldest_ms:
+            what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
+            yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, (node.read_id,))
 
 
 def _describe_instant(at_ms: int) -> str:

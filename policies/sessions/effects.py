@@ -34,7 +34,9 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     members = {name: _drop_claims(member, claimants, facts) for name, member in members.items()}
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
     needed = claimed | {registration_path(name) for name in members}
-    nodes = {p: n for p, n in facts.nodes.items() if n.exists or p in needed or not is_long_absent(n)}
+    absent = [node for node in facts.nodes.values() if not node.exists]
+    gone = {node.path for node in absent if is_long_absent(node)} - needed
+    nodes = {p: n for p, n in facts.nodes.items() if p not in gone} if gone else facts.nodes
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
@@ -42,7 +44,7 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     if len(members) < len(facts.members):
         kept = {name: tuple(m for m in role.members if m.member in members) for name, role in roles.items()}
         roles = {name: replace(role, members=kept[name]) for name, role in roles.items()}
-    bundles = facts.bundles if len(nodes) == len(facts.nodes) else [n for n in facts.bundles if n.path in nodes]
+    bundles = [n for n in facts.bundles if n.path not in gone] if gone else facts.bundles
     return replace(
         facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=verdicts.budget
     )
@@ -84,12 +86,12 @@ def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) ->
     elif facts.has_published and member.awaited_ms is not None:
         member = update(member, awaited_ms=None)
     is_same = member is facts.member and all(map(is_, claims, facts.claims)) and len(claims) == len(facts.claims)
-    return facts if is_same else replace(facts, member=member, claims=tuple(claims))
+    return facts if is_same else update(facts, member=member, claims=tuple(claims))
 
 
 def _drop_claims(member: MemberFacts, claimants: Mapping[str, int], facts: Facts) -> MemberFacts:
     kept = tuple(c for c in member.claims if not _is_over(c, member, claimants[c.claim.path] > 1, facts))
-    return member if len(kept) == len(member.claims) else replace(member, claims=kept)
+    return member if len(kept) == len(member.claims) else update(member, claims=kept)
 
 
 def _is_over(claimed: ClaimFacts, member: MemberFacts, is_contested: bool, facts: Facts) -> bool:

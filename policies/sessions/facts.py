@@ -44,8 +44,7 @@ class ClaimFacts(Struct, frozen=True, gc=False):
     """The other members that claim the bundle, each with its present session."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberFacts:
+class MemberFacts(Struct, frozen=True, gc=False):
     """The facts about one member."""
 
     member: Member
@@ -151,6 +150,12 @@ class Facts:
     def odd_bundles(self) -> Sequence[NodeRecord]:
         """The bundles whose node is absent, or outlives every session."""
         return [node for node in self.bundles if not (node.exists and node.ephemeral)]
+
+    @cached_property
+    def orphans(self) -> Sequence[tuple[NodeRecord, int]]:
+        """The absent bundles that have no owner, or soon count as such, each with its `orphan_ms`."""
+        found = ((node, self.orphan_ms(node)) for node in self.odd_bundles)
+        return [(node, due_ms) for node, due_ms in found if due_ms is not None]
 
     def orphan_ms(self, node: NodeRecord) -> int | None:
         """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled."""

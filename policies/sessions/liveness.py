@@ -4,8 +4,9 @@ A member is brought down only if readings are certain (`Certainty`): recent, tak
 Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from policies.confirmation import MOST_CHANGES
 from policies.observations import Outcome
@@ -32,8 +33,7 @@ class Certainty(Enum):
     """The last two readings show it. They are in a row, both were taken after the event, and the last is fresh."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingPair:
+class ReadingPair(Struct, frozen=True, gc=False):
     """The last two readings of one thing, which agree."""
 
     read_ms: int
@@ -58,8 +58,7 @@ class ReadingPair:
         return Certainty.SURE if is_in_a_row and self.before_ms >= self.event_ms else Certainty.ONCE
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(Struct, frozen=True, gc=False):
     """A member whose health endpoint answers healthy is not registered, or not listed."""
 
     gone_ms: int
@@ -71,8 +70,7 @@ class Absence:
     """The time of the oldest of the last readings that show it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
+class Liveness(Struct, frozen=True, gc=False):
     """The state of a member's process, by its health endpoint and its registration."""
 
     is_dead: bool

@@ -5,6 +5,7 @@ Rules: docs/design/sessions.md.
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 
 from policies.alerts import AlertBook, Sender, review
 from policies.observations import Observation
@@ -55,8 +56,8 @@ def _make_state(after: Facts, started_ms: int, book: AlertBook, sequence: int) -
     return SessionsState(
         started_ms,
         tuple(after.members[name].member for name in sorted(after.members)),
-        tuple(after.nodes[path] for path in sorted(after.nodes)),
-        tuple(sorted(claims, key=lambda claim: claim.key)),
+        tuple(map(after.nodes.__getitem__, sorted(after.nodes))),
+        tuple(sorted(claims, key=attrgetter("path", "member"))),
         tuple(after.sources[name] for name in sorted(after.sources)),
         after.budget.left_over(after.now_ms),
         book,

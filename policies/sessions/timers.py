@@ -40,9 +40,7 @@ def _due_ms(facts: Facts, review_at: datetime | None) -> Iterator[int]:
         if member.track is not None:
             for claim in member.claims:
                 yield from _claim_due_ms(claim, member, member.track, facts)
-    for node in facts.odd_bundles:
-        if not node.exists and (orphan_ms := facts.orphan_ms(node)) is not None:
-            yield orphan_ms
+    yield from (orphan_ms for _, orphan_ms in facts.orphans)
 
 
 def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> Iterator[int]:

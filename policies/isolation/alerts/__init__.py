@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from policies.alerts import Condition
+from policies.alerts import Condition, gather
 from policies.confirmation import MOST_CHANGES
 from policies.decisions import Severity
 from policies.isolation.alert_kinds import (
@@ -230,31 +230,34 @@ def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
 
 
 def _check_namespaces(context: IsolationAlertContext) -> Iterator[Condition]:
-    found: dict[str, list[Condition]] = {}
+    cluster = context.facts.cluster
+    found: dict[str, list[tuple[str, PlacementJudgement]]] = {}
     for judged in context.judgement.kept:
-        for alert, severity, what in _check_placement(judged):
-            found.setdefault(alert, []).extend(
-                context.condition(
-                    alert,
-                    severity,
-                    judged.reason.value,
-                    f"{namespace} of {context.facts.cluster} {what}",
-                    namespace,
-                    {"namespace": namespace},
-                )
-                for namespace in judged.namespaces
-            )
+        for alert in _find_alerts(judged):
+            found.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
     for alert, each in found.items():
-        yield from context.gather(alert, each)
+        subjects = ((f"{cluster}/{namespace}", (namespace, judged)) for namespace, judged in each)
+        singly, many = gather(context.book, alert, cluster, subjects)
+        yield from (_report(context, alert, namespace, judged) for namespace, judged in singly)
+        if many:
+            yield context.summarize(alert, [namespace for namespace, _ in many], _report(context, alert, *many[0]))
 
 
-def _check_placement(judged: PlacementJudgement) -> Iterator[tuple[str, Severity, str]]:
-    if not judged.placed.feasible:
-        yield INFEASIBLE, Severity.CRITICAL, explain_placement(judged)
+def _find_alerts(judged: PlacementJudgement) -> Iterator[str]:
+    headroom = judged.placed.headroom
+    if not headroom:
+        yield INFEASIBLE
     if judged.verdict is PlacementVerdict.LEAKS:
-        yield LEAK, Severity.CRITICAL, explain_placement(judged)
-    if judged.placed.headroom == 1 and judged.verdict is not PlacementVerdict.UNCONSTRAINED:
+        yield LEAK
+    if headroom == 1 and judged.verdict is not PlacementVerdict.UNCONSTRAINED:
+        yield HEADROOM
+
+
+def _report(context: IsolationAlertContext, alert: str, namespace: str, judged: PlacementJudgement) -> Condition:
+    severity, what = Severity.CRITICAL, explain_placement(judged)
+    if alert == HEADROOM:
         is_last = find_next_verdict(judged) is PlacementVerdict.INFEASIBLE
         then = "can no longer place its data" if is_last else "must reach further"
-        why = explain_placement(judged)
-        yield HEADROOM, Severity.WARNING, f"{then} when one more of its bookies is lost; now it {why}"
+        severity, what = Severity.WARNING, f"{then} when one more of its bookies is lost; now it {what}"
+    summary = f"{namespace} of {context.facts.cluster} {what}"
+    return context.condition(alert, severity, judged.reason.value, summary, namespace, {"namespace": namespace})

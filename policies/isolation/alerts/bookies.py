@@ -21,14 +21,14 @@ _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     """All conditions of bookies that hold now; the readings of registrations and groups must be fresh."""
     facts = context.facts
-    asking = [name for j in context.judgement.kept if j.affinity.is_isolating for name in j.namespaces]
+    asking = [judged for judged in context.judgement.kept if judged.affinity.is_isolating]
     # A critical alert does not end because of one reading, which may be of another cluster.
     membership = facts.kept.membership if asking else facts.membership
     if facts.known.racks_status.read_ms == NEVER or membership.has_groups:
         yield from context.gather(UNASSIGNED, _check_unassigned(context))
         yield from context.gather(IDLE, _check_idle(context))
     elif facts.known.bookies:
-        yield _report_no_groups(context, asking)
+        yield _report_no_groups(context, [name for judged in asking for name in judged.namespaces])
     yield from context.gather(MISSING, _check_missing(context))
     yield from context.gather(JOINED, _check_joined(context))
     if facts.settings.mode is Mode.ACTIVE:
@@ -71,11 +71,12 @@ def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
     facts, open_alerts = context.facts, context.book.keys()
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
     is_gathered = (UNASSIGNED, facts.cluster) in open_alerts
+    unassigned = [b for b in facts.notable if b.presence is Presence.WRITABLE and b.assigned is False]
+    if not unassigned:
+        return
     severity, exposed, labels = _find_exposed(context)
     doubtful = facts.doubtful_bookies()
-    for bookie in facts.notable:
-        if bookie.presence is not Presence.WRITABLE or bookie.assigned is not False:
-            continue
+    for bookie in unassigned:
         is_open = is_gathered or (UNASSIGNED, f"{facts.cluster}/{bookie.bookie}") in open_alerts
         if not is_open and (bookie.missing_ms is not None or bookie.since_ms > oldest_ms):
             continue

@@ -1,8 +1,7 @@
 """The names of the isolation alerts, and how conditions are built: few one by one, many as a single summary."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from heapq import nsmallest
 
 from policies.alerts import AlertBook, Condition, gather
@@ -68,32 +67,42 @@ class IsolationAlertContext:
         )
 
     def gather(self, alert: str, each: Iterable[Condition]) -> Iterator[Condition]:
-        """Yield few conditions one by one, and many as one summary that counts them and names the first."""
-        summarize = partial(self._summarize, alert)
-        return gather(self.book, (alert, self.facts.cluster), each, summarize)
+        """Yield few conditions of bookies one by one, and many as one summary that counts them and names the first."""
+        singly, many = gather(self.book, alert, self.facts.cluster, ((c.subject, c) for c in each))
+        yield from singly
+        if many:
+            worst = max(many, key=lambda c: _SEVERITIES.index(c.severity))
+            inside = sum(condition.reason == "quarantined" for condition in many)
+            yield self.summarize(alert, [c.labels["bookie"] for c in many], worst, inside)
 
-    def _summarize(self, alert: str, many: Sequence[Condition]) -> Condition:
-        cluster = self.facts.cluster
-        worst = max(many, key=lambda c: _SEVERITIES.index(c.severity))
-        kind = "namespace" if alert in ABOUT_NAMESPACES else "bookie"
-        first = nsmallest(MOST_SINGLY, (c.labels[kind] for c in many))
+    def summarize(self, alert: str, names: Collection[str], worst: Condition, inside: int = 0) -> Condition:
+        """Make one condition of many of one kind.
+
+        Args:
+            alert: the name of the alert.
+            names: the bookies or namespaces.
+            worst: the condition of one of them that has the highest severity.
+            inside: the number of bookies in quarantine.
+        """
+        cluster, count = self.facts.cluster, len(names)
+        first = nsmallest(MOST_SINGLY, names)
         why = {key: value for key, value in worst.labels.items() if key in ("namespaces", "namespace_count")}
         exposed = (
             f"; {counted(int(why['namespace_count']), 'isolated namespace')} can use them ({why['namespaces']})"
             if why
             else ""
         )
-        named, what = list_names(first, len(many), MOST_SINGLY), _SUMMARIES[alert]
-        if inside := sum(condition.reason == "quarantined" for condition in many):
+        named, what = list_names(first, count, MOST_SINGLY), _SUMMARIES[alert]
+        if inside:
             what = f"bookies of {{}} take data and have no group from an operator, {inside} of them in quarantine"
-        summary = f"{len(many)} {what.format(cluster)}{exposed}: {named}"
+        summary = f"{count} {what.format(cluster)}{exposed}: {named}"
         return Condition(
             alert=alert,
             subject=cluster,
             severity=worst.severity,
             reason=worst.reason,
-            summary=many[0].summary if len(many) == 1 else summary,
-            labels={"cluster": cluster, "count": str(len(many)), "first": ",".join(first), **why},
+            summary=worst.summary if count == 1 else summary,
+            labels={"cluster": cluster, "count": str(count), "first": ",".join(first), **why},
             evidence=self.facts.evidence,
-            count=len(many),
+            count=count,
         )

@@ -54,9 +54,11 @@ class IsolationJudge:
             orders: the quarantine orders in force before this step.
         """
         promised = facts.known.promises
-        confirmed = self._judge_namespaces(facts.confirmed, promised)
-        kept = self._judge_namespaces(facts.kept, promised)
         read = self._judge_namespaces(facts.read, promised)
+        kept, confirmed = (
+            read if picture is facts.read else self._judge_namespaces(picture, promised)
+            for picture in (facts.kept, facts.confirmed)
+        )
         ended = judge_ends(orders, facts)
         ended_bookies = {order.bookie for order, _ in ended}
         standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}

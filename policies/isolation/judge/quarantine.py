@@ -43,7 +43,7 @@ def judge_ends(
 
     An order on many bookies ends when none of them is left, which `emit` finds out from the verdicts.
     """
-    known = {b.bookie: b for b in facts.known.bookies}
+    known = {b.bookie: b for b in facts.known.bookies} if orders else {}
     ended = ((order, _judge_end(order, known.get(order.bookie), facts)) for order in orders if order.bookie)
     return tuple((order, reason) for order, reason in ended if reason is not None)
 
@@ -85,6 +85,8 @@ def judge_quarantines(
         and b.takes_data
         and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful and not facts.disputed))
     ]
+    if not due:
+        return
     pictures = [(facts.read, _collect_needs(placements[0]))]
     if facts.confirmed is not facts.read:
         pictures.append((facts.confirmed, _collect_needs(placements[1])))

@@ -57,12 +57,11 @@ class Claims:
 
     def contest_by_session(self, members: Mapping[str, Member], nodes: OwnershipNodes) -> None:
         """If a node names one member but belongs to the session of another, both claim the bundle."""
-        holders = {m.session: m.member for m in members.values() if m.session is not None}
-        for node in nodes.bundles():
-            holder, owner = holders.get(node.session or ""), node.owner
-            if holder is None or owner is None or holder == owner or not node.exists or owner not in members:
+        holders: dict[str | None, str] = {m.session: m.member for m in members.values() if m.session is not None}
+        for node in [n for n in nodes.bundles() if holders.get(n.session, n.owner) != n.owner and n.exists]:
+            if (owner := node.owner) is None or owner not in members:
                 continue
-            for member in (holder, owner):
+            for member in (holders[node.session], owner):
                 if (node.path, member) not in self.by_key:
                     self._add(Claim(node.path, member, node.read_ms))
 

@@ -16,6 +16,7 @@ from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.fold.session_machine import Events, Timeouts
 from policies.sessions.readings import (
     MemberHealth,
+    OwnedNode,
     Ownership,
     Ownerships,
     Recovery,
@@ -84,20 +85,20 @@ class ClusterState:
 
     def _find_excess(self, reading: Reading) -> str | None:
         """The bound that the reading would exceed; None if there is room for it."""
+        nodes: tuple[OwnedNode, ...] = ()
         match reading:
             case ZkSession(member=str(member)) | MemberHealth(member=member):
                 is_full = len(self.members) >= MOST_MEMBERS and member not in self.members
                 return f"more than {MOST_MEMBERS} members" if is_full else None
-            case Ownership(path=path):
-                paths = {path}
+            case Ownership() as node:
+                nodes = (node,)
             case Ownerships(nodes=nodes):
                 if len(self.sources) >= MOST_SOURCES and reading.tree not in self.sources:
                     return f"more than {MOST_SOURCES} trees"
-                paths = {node.path for node in nodes}
-            case _:
-                return None
-        new = len(paths - self.nodes.by_path.keys())
-        return f"more than {MOST_NODES} nodes" if new and len(self.nodes.by_path) + new > MOST_NODES else None
+        room = MOST_NODES - len(self.nodes.by_path)
+        if len(nodes) <= room or len({node.path for node in nodes} - self.nodes.by_path.keys()) <= max(room, 0):
+            return None
+        return f"more than {MOST_NODES} nodes"
 
     def _fold_session(self, seen: Observation, reading: ZkSession) -> None:
         if reading.is_good or reading.member is None:  # a failure to read one member says nothing about the others

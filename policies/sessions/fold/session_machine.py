@@ -11,8 +11,7 @@ Invariants, asserted after each transition:
     - The session a member has now is not among its past ones.
 """
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.sessions.decisions import SessionEvent, SessionStatus
@@ -28,16 +27,14 @@ MOST_LOSSES = 16
 Events = tuple[SessionEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True, gc=False):
     """The timeouts of the state machine (milliseconds), apart from the session's own T."""
 
     settle_ms: int
     validity_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionReading:
+class SessionReading(Struct, frozen=True, gc=False):
     """A good reading of a session."""
 
     at_ms: int

@@ -6,6 +6,8 @@ an order that brings a member down uses up a part of it.
 
 from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.fleet import Budget
@@ -22,16 +24,14 @@ _AFTER_ALL_LOSSES = 2**63
 _UNCHANGED_TREE_MS = millis_of(UNCHANGED_TREE_INTERVAL)
 
 
-@dataclass(frozen=True, slots=True)
-class RuledClaim:
+class RuledClaim(Struct, frozen=True, gc=False):
     """A claim and the ruling on it."""
 
     claim: ClaimFacts
     ruling: BundleRuling
 
 
-@dataclass(frozen=True, slots=True)
-class MemberVerdict:
+class MemberVerdict(Struct, frozen=True, gc=False):
     """The verdict on one member."""
 
     member: MemberFacts

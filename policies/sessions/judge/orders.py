@@ -1,6 +1,7 @@
 """Orders to members, and the guards that must let a shutdown or restart pass: fleet, budget and certainty."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts
@@ -8,8 +9,7 @@ from policies.sessions.liveness import Certainty
 from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
 
-@dataclass(frozen=True, slots=True)
-class MemberOrder:
+class MemberOrder(Struct, frozen=True, gc=False):
     """What a member must do, and why."""
 
     verdict: SessionVerdict
@@ -30,8 +30,7 @@ class MemberOrder:
         return self.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True, gc=False):
     """The readings behind a shutdown or restart."""
 
     certainty: Certainty

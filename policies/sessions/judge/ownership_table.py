@@ -4,7 +4,8 @@ The policy and an agent without a loop use the same function. Rules: docs/design
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.settings import OwnershipRules
@@ -13,8 +14,7 @@ FIRST_RETRY_MS = 100
 LONGEST_RETRY_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class NodeNow:
+class NodeNow(Struct, frozen=True, gc=False):
     """A bundle's node, as read after the session was lost."""
 
     exists: bool
@@ -28,8 +28,7 @@ class NodeNow:
     """How many readings in a row could not read its value."""
 
 
-@dataclass(frozen=True, slots=True)
-class BundleRuling:
+class BundleRuling(Struct, frozen=True, gc=False):
     """What a member must do with a bundle, and why."""
 
     verdict: OwnershipVerdict
@@ -41,8 +40,7 @@ class BundleRuling:
     """The time until a wait for a deletion ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
+class Claimant(Struct, frozen=True, gc=False):
     """A member that owned a bundle, or believes that it does."""
 
     member: str
