@@ -188,7 +188,7 @@ def status(
     if failed:
         from deploy.switch.ledger_views import show_failed
 
-        show_failed(given, cluster, SafeConsole(), as_json=as_json)
+        show_failed(given, cluster, as_json=as_json)
         return
     show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
 

@@ -110,9 +110,8 @@ class CommandRunner:
 
     def list_ledgers_to_clean(self) -> ExitStatus:
         """Print every ledger that a clean-up would delete, by the decisions so far."""
-        cluster, console = self.options.cluster, self.console
         otherwise = "Nothing is promoted, so there is nothing to delete."
-        show_ledgers(self.settings, cluster, console.console, is_to_clean, otherwise, as_json=console.as_json)
+        show_ledgers(self.settings, self.options.cluster, is_to_clean, otherwise, as_json=self.console.as_json)
         return ExitStatus.ACCEPTED
 
     def start(self, target: str, digest: str | None) -> ExitStatus:

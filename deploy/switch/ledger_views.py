@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import typer
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from deploy.commands.console import indent_body, sentence_console
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient, Wanted
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.state import FAILED, LedgerStage
+from policies.units import counted
 
 _READ_SECONDS = 1.0
 _LEFT = frozenset({SwitchReason.RETRIES_EXHAUSTED, SwitchReason.NOT_READY, SwitchReason.WIDE_CHANGE})
@@ -39,14 +40,12 @@ def select_ledgers(decisions: Iterable[SwitchDecision], record: SwitchRecord | N
     return [decision for _, decision in sorted(found, key=lambda pair: (pair[0], pair[1].subject))]
 
 
-def show_failed(settings: Settings, cluster: str, console: Console, *, as_json: bool) -> None:
+def show_failed(settings: Settings, cluster: str, *, as_json: bool) -> None:
     """Print the ledgers that failed, with the reasons. Raises as `show_ledgers` does."""
-    show_ledgers(settings, cluster, console, has_failed, "No ledger failed.", as_json=as_json)
+    show_ledgers(settings, cluster, has_failed, "No ledger failed.", as_json=as_json)
 
 
-def show_ledgers(
-    settings: Settings, cluster: str, console: Console, wanted: Wanted, otherwise: str, *, as_json: bool
-) -> None:
+def show_ledgers(settings: Settings, cluster: str, wanted: Wanted, otherwise: str, *, as_json: bool) -> None:
     """Print all selected ledgers of a broker cluster's present switch.
 
     Raises:
@@ -58,23 +57,20 @@ def show_ledgers(
         for decision in found:
             typer.echo(json.dumps(plain_ledger(decision)))
         return
-    for line in ledger_lines(found, otherwise):
-        console.print(line, highlight=False, soft_wrap=True)
+    console = sentence_console()
+    for line in ledger_lines(found, otherwise, console):
+        console.print(line, soft_wrap=isinstance(line, Text))  # a path with a line break cannot be copied
 
 
-def ledger_lines(decisions: list[SwitchDecision], otherwise: str) -> Iterator[RenderableType]:
-    """Format a line for each ledger and their number; `otherwise` if there is none."""
-    if not decisions:
-        yield Text(otherwise)
-        return
-    table = Table("ledger", "kind", "stage", "reason", "what happened")
-    table.add_column("znodes", overflow="fold")  # a path that is cut cannot be copied
+def ledger_lines(decisions: list[SwitchDecision], otherwise: str, console: Console) -> Iterator[RenderableType]:
+    """Format each ledger with what happened to it and its znodes, and their number; `otherwise` if there is none."""
     for each in decisions:
         plain = plain_ledger(each)
-        paths = "\n".join(each.ledger.paths) if each.ledger else ""
-        table.add_row(*(str(plain[name]) for name in ("ledger", "kind", "stage", "reason", "detail")), paths)
-    yield table
-    yield Text(f"{len(decisions)} ledgers")
+        yield Text.assemble((f"{plain['ledger']}", "bold"), f" {plain['kind']}: {plain['stage']}, {plain['reason']}")
+        yield indent_body(console, Text("    "), Text(f"{plain['detail']}"))
+        for path in each.ledger.paths if each.ledger else ():
+            yield Text(f"    {path}")
+    yield Text(counted(len(decisions), "ledger") if decisions else otherwise)
 
 
 def plain_ledger(decision: SwitchDecision) -> dict[str, object]:

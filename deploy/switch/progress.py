@@ -27,6 +27,8 @@ class Pace:
     ledgers_per_second: float
     seconds_left: float | None
     """None: there is no progress."""
+    stalled_since: datetime | None = None
+    """The time of the last progress, if it is longer ago than the rate is measured."""
 
 
 def compute_pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Pace | None:
@@ -40,23 +42,35 @@ def compute_pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: dat
     total = sum(record.ledgers.values())
     if record.verdict not in _DONE or not total:
         return None
-    done = _count_done(record)
-    rate = _measure_rate(record, done, history, now)
+    done, same_run = _count_done(record), [each for each in history if _identify_run(each) == _identify_run(record)]
+    since = _find_last_progress(record, done, same_run)
+    if done < total and (now - since).total_seconds() > _RECENT_SECONDS:
+        return Pace(100 * done / total, 0.0, None, since)
+    rate = _measure_rate(record, done, same_run, now)
     left = (total - done) / rate if rate > 0 else None
     return Pace(100 * done / total, rate, 0.0 if done == total else left)
+
+
+def _identify_run(record: SwitchRecord) -> tuple[object, ...]:
+    return record.verdict, record.attempt, record.epoch
+
+
+def _find_last_progress(record: SwitchRecord, done: int, same_run: Sequence[SwitchRecord]) -> datetime:
+    """Return when the present count was reached, as far as the records reach back."""
+    if done == 0 and record.stage_since is not None:
+        return record.stage_since
+    return min(each.decided_at for each in (*same_run, record) if _count_done(each) == done)
 
 
 def _count_done(record: SwitchRecord) -> int:
     return sum(count for stage, count in record.ledgers.items() if stage in _DONE[record.verdict])
 
 
-def _measure_rate(record: SwitchRecord, done: int, history: Sequence[SwitchRecord], now: datetime) -> float:
+def _measure_rate(record: SwitchRecord, done: int, same_run: Sequence[SwitchRecord], now: datetime) -> float:
     recent = [
         each
-        for each in history
-        if (each.verdict, each.attempt, each.epoch) == (record.verdict, record.attempt, record.epoch)
-        and (now - each.decided_at).total_seconds() <= _RECENT_SECONDS
-        and each.decided_at < record.decided_at
+        for each in same_run
+        if (now - each.decided_at).total_seconds() <= _RECENT_SECONDS and each.decided_at < record.decided_at
     ]
     if recent:
         first = min(recent, key=lambda each: each.sequence)

@@ -27,6 +27,13 @@ _BAD = _TAKEN_BACK | {SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED}
 _TO_CLEAN = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
 _BUILT = MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
 
+_DONE: Mapping[SwitchStage, str] = {
+    SwitchStage.BUILD: "copied",
+    SwitchStage.PROMOTE: "promoted",
+    SwitchStage.CLEANUP: "deleted",
+    SwitchStage.ROLLBACK: "taken back",
+}
+
 _BAR_WIDTH = 30
 _STATUS_COLOURS = {"active": "bold green", "standby": "cyan", "deprecated": "dim"}
 
@@ -151,6 +158,11 @@ def _progress(record: SwitchRecord) -> Iterator[Table]:
 def _pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Iterator[Text]:
     pace = compute_pace(record, history, now)
     if pace is None:
+        return
+    if (since := pace.stalled_since) is not None:
+        stalled = human_seconds((now - since).total_seconds())
+        done = f"nothing {_DONE[record.verdict]} for {stalled} (since {format_second(since)})"
+        yield Text(f"{pace.percent:.1f} %, {done}: the executor's log names what fails", "yellow")
         return
     left = f", {human_seconds(pace.seconds_left)} left" if pace.seconds_left is not None else ""
     limit = record.copy_bytes_per_second

@@ -1,13 +1,16 @@
 """Which ledgers are shown as failed, and which as those that a clean-up deletes."""
 
+import re
 from io import StringIO
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
-from deploy.switch.ledger_views import has_failed, is_to_clean, ledger_lines, select_ledgers
-from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchVerdict
+from deploy.settings.application import Settings
+from deploy.switch import ledger_views
+from deploy.switch.ledger_views import has_failed, is_to_clean, ledger_lines, select_ledgers, show_failed
+from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.state import LedgerStage
 from tests.connectors.switching.orders import order
 from tests.deploy.switch.decisions import record
@@ -16,7 +19,7 @@ L, R, V = LedgerStage, SwitchReason, SwitchVerdict
 
 
 def said(verdict: SwitchVerdict, stage: LedgerStage, reason: SwitchReason = R.COPIED, **more: Any) -> SwitchDecision:
-    made = order(verdict, reason=reason, explanation="ledger 7 stays: the disk is gone", **more)
+    made = order(verdict, reason=reason, **({"explanation": "ledger 7 stays: the disk is gone"} | more))
     assert made.ledger is not None
     return made.model_copy(update={"ledger": made.ledger.model_copy(update={"stage": stage})})
 
@@ -51,16 +54,42 @@ def test_ledgers_of_an_earlier_switch_are_left_out() -> None:
 
 def test_a_failed_ledger_is_shown_with_its_reason() -> None:
     out = StringIO()
-    for line in ledger_lines([said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE)], "none"):
-        Console(file=out, width=200).print(line)
+    console = Console(file=out, width=200)
+    for line in ledger_lines([said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE)], "none", console):
+        console.print(line)
     assert "the disk is gone" in out.getvalue()
     assert "source_unreadable" in out.getvalue()
-    assert [str(line) for line in ledger_lines([], "No ledger of it failed.")] == ["No ledger of it failed."]
+    assert [str(line) for line in ledger_lines([], "No ledger of it failed.", console)] == ["No ledger of it failed."]
 
 
-def test_the_path_of_a_znode_is_never_cut() -> None:
-    out = StringIO()
-    for line in ledger_lines([said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE)], "none"):
-        Console(file=out, width=60).print(line)
-    cells = [line.split("┃")[-1].split("│")[-2].strip() for line in out.getvalue().splitlines() if line.count("│") > 1]
-    assert "".join(cells).endswith("/managed-ledgers/t/n/persistent/a/sub")
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_on_a_terminal_sentences_break_between_words_and_paths_never(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = said(
+        V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE, explanation="ledger 7 stays in old: " + "its disk is " * 9
+    )
+    monkeypatch.setattr(ledger_views, "LoopClient", lambda *_asked, **_more: Ledgers(failed))
+    monkeypatch.setattr(ledger_views, "sentence_console", lambda: Console(width=columns, force_terminal=True))
+    show_failed(Settings(), "c1", as_json=False)
+    head, *lines, path, count = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert (head, count) == ("7 cursor: build_failed, source_unreadable", "1 ledger")
+    assert path == "    /managed-ledgers/t/n/persistent/a/sub"
+    assert max(map(len, lines)) <= columns
+    assert " ".join(line.strip() for line in lines) == failed.explanation.strip()
+
+
+class Ledgers:
+    """What the topic has of the ledgers of a switch."""
+
+    def __init__(self, *decisions: SwitchDecision) -> None:
+        self.ledgers = {d.subject: d for d in decisions}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def record(self) -> SwitchRecord:
+        return record()

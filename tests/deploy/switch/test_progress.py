@@ -61,6 +61,26 @@ def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
     assert pace.ledgers_per_second == 2.0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "since"),
+    [(30.0, None), (66.0, 5), (600.0, 5)],
+    ids=["for less than the rate is measured", "for longer", "for ten minutes"],
+)
+def test_a_stalled_stage_has_the_time_of_its_last_progress(seconds: float, since: float | None) -> None:
+    """Records are published for other changes, too, and none at all while nothing changes."""
+    before, reached, later = at(0, ledgers={L.PENDING: 100}), at(5, ledgers=HALF), at(20, ledgers=HALF, blocked="x")
+    pace = compute_pace(later, (before, reached), NOW + timedelta(seconds=seconds))
+    assert pace is not None
+    assert pace.stalled_since == (None if since is None else NOW + timedelta(seconds=since))
+    assert (pace.ledgers_per_second > 0, pace.seconds_left is None) == (since is None, since is not None)
+
+
+def test_a_stage_that_never_began_is_stalled_since_it_was_reached() -> None:
+    pace = compute_pace(at(25, ledgers={L.PENDING: 3}, stage_since=NOW), (), NOW + timedelta(seconds=90))
+    assert pace is not None
+    assert pace.stalled_since == NOW
+
+
 def test_what_stands_still_has_no_end() -> None:
     pace = compute_pace(at(25, ledgers=HALF), (at(5, ledgers=HALF),), NOW)
     assert pace is not None

@@ -160,6 +160,13 @@ def test_the_windows_say_how_long_they_are_open(
         assert said is None or f"{name}: {said.split(' (')[0]}" in text
 
 
+def test_a_stalled_copy_is_shown_with_the_time_since_when_nothing_was_copied() -> None:
+    half = {LedgerStage.BUILT: 1, LedgerStage.COPYING: 1}
+    text = view(ledgers=half, decided_at=NOW - timedelta(minutes=8))
+    assert "50.0 %, nothing copied for 8 min (since 2026-11-21T16:52:00Z)" in text
+    assert "a second" not in text
+
+
 def test_the_registry_says_what_each_cluster_is_to_the_brokers() -> None:
     rows = [line for line in view().splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row.strip("│").split("│")] for row in rows] == [
