@@ -61,6 +61,18 @@ def find_effect_conditions(
         yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)
 
 
+def find_effect_ends(
+    cluster: str, groups: Iterable[tuple[GroupVerdict, Sequence[VolumeGrowth[DirKey]]]]
+) -> dict[tuple[str, str], str]:
+    """Return, by alert and subject, why alerts end though no reading shows that they are over."""
+    why = "ends: the growth of its dirs is not compared any more"
+    return {
+        (WITHOUT_EFFECT, f"{cluster}/{verdict.group.name}"): why
+        for verdict, growths in groups
+        if not growths and verdict.move.gate.factor < 1.0
+    }
+
+
 def _list_expected(verdict: GroupVerdict, publishing: PublishState | None) -> Iterator[tuple[DirVerdict, float]]:
     """Yield the tightest dir of each bookie that limits the group, with the fastest growth that is expected of it.
 

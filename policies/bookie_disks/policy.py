@@ -13,7 +13,7 @@ from policies.alerts import Sender, review
 from policies.bookie_disks.alerts import NAMES, find_conditions
 from policies.bookie_disks.bounds import keep_groups_within_bounds, keep_within_bounds
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.effect import find_effect_conditions, follow_dirs
+from policies.bookie_disks.effect import find_effect_conditions, find_effect_ends, follow_dirs
 from policies.bookie_disks.emit import emit, emit_end
 from policies.bookie_disks.facts import PlacementGroup, list_groups
 from policies.bookie_disks.fold import fold
@@ -82,9 +82,11 @@ class BookieDisksPolicy:
         forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
         context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, before.alerts.keys())
         growths = [follow_dirs(each, groups.get(each.group.name), publishing) for each in verdicts]
-        of_effect = find_effect_conditions(self._cluster, zip(verdicts, growths, strict=True), publishing)
+        grown = list(zip(verdicts, growths, strict=True))
+        of_effect = find_effect_conditions(self._cluster, grown, publishing)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
-        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
+        ends = find_effect_ends(self._cluster, grown)
+        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
         after = BookieDisksState(
             known,
             tuple(

@@ -66,7 +66,7 @@ class GrowingVolume(Protocol[Key_co]):
 
     @property
     def freshness(self) -> Freshness:
-        """Only a fresh reading shows growth."""
+        """How much that reading is worth."""
 
     @property
     def tightness(self) -> tuple[Any, ...]:
@@ -90,16 +90,23 @@ def follow_growth(
 ) -> tuple[VolumeGrowth[Key], ...]:
     """Return the growth of limiting volumes while limits are in force.
 
+    Only fresh readings show growth. Unexpected growth of a volume that is no longer read stays known.
+
     Args:
         before: the growth before this step.
         limiting: the volumes, each with the fastest growth that is expected of it, in bytes per second.
         window_seconds: the shortest time over which growth is measured.
     """
     known = {growth.volume: growth for growth in before}
-    fresh = (pair for pair in limiting if pair[0].freshness is Freshness.FRESH)
-    followed = nsmallest(_MOST_FOLLOWED, fresh, key=lambda pair: pair[0].tightness)
+    shown = (pair for pair in limiting if _is_shown(pair[0], known.get(pair[0].key)))
+    followed = nsmallest(_MOST_FOLLOWED, shown, key=lambda pair: pair[0].tightness)
     ordered = sorted(followed, key=lambda pair: pair[0].key)
     return tuple(_measure_growth(known.get(v.key), v, expected, window_seconds) for v, expected in ordered)
+
+
+def _is_shown(volume: GrowingVolume[Key], before: VolumeGrowth[Key] | None) -> bool:
+    is_kept = volume.freshness is Freshness.STALE and before is not None and before.is_unexpected
+    return is_kept or volume.freshness is Freshness.FRESH
 
 
 def _measure_growth(
@@ -109,6 +116,8 @@ def _measure_growth(
     start = VolumeGrowth(volume.key, read_ms, free, most_bytes_per_second=expected)
     if before is None or read_ms < before.from_ms:
         return start
+    if volume.freshness is Freshness.STALE:
+        return before
     most, seconds = max(before.most_bytes_per_second, expected), (read_ms - before.from_ms) / 1000
     if seconds < window_seconds:
         return replace(before, most_bytes_per_second=most)

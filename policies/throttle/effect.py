@@ -6,8 +6,9 @@ one after the other, is an alert.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
-from policies.alerts import Condition
+from policies.alerts import AlertEntry, Condition
 from policies.decisions import Severity
 from policies.free_space.effect import EffectState, VolumeGrowth, follow_growth
 from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
@@ -16,8 +17,9 @@ from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
 from policies.throttle.state import VolumeKey, name_volume
 from policies.throttle.usage import describe_growth
-from policies.units import counted, human_bytes, human_rate, human_seconds, name_some
+from policies.units import counted, format_duration, human_bytes, human_rate, human_seconds, name_some
 
+_BY_ACTUATOR = (ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
 
@@ -73,6 +75,16 @@ def find_effect_conditions(
             f"{human_rate(quotas.let_through_bytes_per_second)}: {_find_cause(quotas, find_usage(fastest.volume))}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
+
+
+def find_effect_ends(
+    entries: Iterable[AlertEntry], quotas: QuotaState | None, validity: timedelta
+) -> dict[tuple[str, str], str]:
+    """Return, by alert and subject, why alerts about quotas end though no reading shows that they are over."""
+    if quotas is not None:
+        return {}
+    why = f"ends: the quota actuator has not reported for {format_duration(validity)}"
+    return {(e.alert, e.subject): why for e in entries if e.alert in _BY_ACTUATOR}
 
 
 def _find_cause(quotas: QuotaState, usage: VolumeUsage | None) -> str:

@@ -16,7 +16,7 @@ from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
-from policies.throttle.effect import find_effect_conditions, follow_volumes
+from policies.throttle.effect import find_effect_conditions, find_effect_ends, follow_volumes
 from policies.throttle.emit import emit
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
@@ -76,7 +76,8 @@ class ThrottlePolicy:
         of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, brokers.find_usage)
         of_brokers = (condition for broker in brokers.brokers.values() for condition in broker.conditions)
         conditions = (*of_brokers, *of_cluster, *of_quotas)
-        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS)
+        ends = find_effect_ends(before.alerts.entries, quotas, self._settings.validity)
+        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
         after = ThrottleState(
             started_ms=before.started_ms,
             gate=verdict.move.gate,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policies.decisions import Alert
+from policies.decisions import Alert, AlertStatus
 from policies.observations import Observation
 from tests.policies.bookie_disks.scenario import Run, all_disks, disks, failed, let_through, settings
 
@@ -101,6 +101,14 @@ def test_a_rate_that_is_no_longer_known_ends_the_comparison() -> None:
     assert not firing(fill(run, 13, 3.0, 180, since=180))
 
 
+def test_that_growth_is_not_compared_any_more_is_said_where_the_alert_ends() -> None:
+    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
+    run.see(let_through(181, None), *all_disks(182, b1=13, b2=90))
+    ended = alert(run)
+    assert ended.summary == "publish-without-effect of c1/default ends: the growth of its dirs is not compared any more"
+    assert ended.status is AlertStatus.RESOLVED
+
+
 def test_a_restart_changes_nothing() -> None:
     run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 150)
     again = Run(settings(ACTS), run.state)
@@ -112,6 +120,16 @@ def test_an_unread_bookie_is_not_judged(silence: list[Observation]) -> None:
     run = fill(Run(settings(ACTS, validity="1m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 90)
     run.see(*silence, *all_disks(170, b2=90))
     assert not firing(fill(run, 12, 0.0, 400, since=180))
+
+
+def test_it_does_not_end_because_the_bookie_is_no_longer_read() -> None:
+    run = fill(Run(settings(ACTS, validity="4m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
+    for second in range(210, 600, 30):
+        run.see(let_through(second, 10 * MB), *all_disks(second, b2=90))
+    assert firing(run)
+    for second in range(600, 800, 30):
+        run.see(let_through(second, 10 * MB), *all_disks(second, b1=10, b2=90))
+    assert not firing(run)
 
 
 def test_a_bookie_with_several_dirs_is_judged_in_a_stop_only() -> None:

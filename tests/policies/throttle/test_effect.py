@@ -60,6 +60,13 @@ def test_it_ends_when_the_growth_does() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *calm)
 
 
+def test_it_does_not_end_because_the_volume_is_no_longer_read() -> None:
+    other = [quotas(t) for t in range(60, 1000, 60)] + [log_dirs(t, 2, 5000) for t in range(60, 1000, 60)]
+    assert WITHOUT_EFFECT in firing(quotas(0), *fill(6.0), *other)
+    calm = [log_dirs(t, 1, 500) for t in range(1000, 1040, 5)]
+    assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *other, quotas(999), *calm)
+
+
 @pytest.mark.parametrize("growing", [(1, "/data/b"), (2, "/data/a")], ids=["another dir", "another broker"])
 def test_each_limiting_volume_is_followed_and_not_only_the_one_that_decides(growing: tuple[int, str]) -> None:
     seen = [quotas(0)]
@@ -117,6 +124,13 @@ def test_a_rival_and_an_unknown_original_are_alerts_with_the_remedy() -> None:
     alerts = firing(quotas(0, contested=(rival,), unknown=(unknown,)), *fill(0.0))
     assert "sets the quota client-id=app of payments to 3.0 MB/s every 2 min" in alerts[CONTESTED].summary
     assert "headgate act --release --forget 'client-id=b'" in alerts[UNKNOWN_ORIGINAL].summary
+
+
+def test_that_the_actuator_is_silent_is_said_where_its_alerts_end() -> None:
+    run = Run(throttle(HARD)).feed([members(0, 1), quotas(0, escaping=(ALICE,), escaping_count=1)])
+    run.feed([log_dirs(t, 1, FREE) for t in range(0, 600, 60)])
+    ended = next(each for each in run.alerts if each.alert == ESCAPED and each.status is AlertStatus.RESOLVED)
+    assert ended.summary == f"{ESCAPED} of {CLUSTER} ends: the quota actuator has not reported for 5m"
 
 
 def test_an_actuator_that_is_silent_for_validity_says_nothing_any_more() -> None:
