@@ -10,10 +10,12 @@ from connectors.bookie_disks import view as metrics
 from connectors.views.disk_detail import DiskDetail
 from connectors.views.loop_snapshot import PolicySnapshot
 from connectors.views.policy_view import DetailKind, PolicyDetail
+from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.settings import BookieDisksSettings
 
 SHOWN_GROUPS = 8
 SHOWN_DIRS = 4
+_LONGEST_SENTENCE = 1000
 
 
 class GroupFactor(BaseModel):
@@ -38,6 +40,7 @@ class BookieDisksDetail(PolicyDetail):
 
     group_count: int
     groups: tuple[GroupFactor, ...] = Field(description=f"The slowest {SHOWN_GROUPS}, the slowest first.")
+    sentence: str | None = Field(description="Why the slowest group has its factor; null while no group has one.")
     read_only: tuple[str, ...] = Field(description="The bookies that take no new data.")
     dir_count: int
     dirs: tuple[LedgerDir, ...] = Field(description=f"The fullest ledger dirs, at most {SHOWN_DIRS}.")
@@ -57,10 +60,16 @@ def _build_detail(snapshot: PolicySnapshot) -> BookieDisksDetail | None:
     return BookieDisksDetail(
         group_count=len(factors),
         groups=tuple(GroupFactor(group=g, factor=f, limiting=limiting.get(g)) for f, g in slowest),
+        sentence=_explain_slowest(snapshot),
         read_only=tuple(sorted(bookie for (bookie,), is_set in snapshot.values(metrics.READ_ONLY).items() if is_set)),
         dir_count=len(dirs),
         dirs=tuple(nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))),
     )
+
+
+def _explain_slowest(snapshot: PolicySnapshot) -> str | None:
+    slowest = min(snapshot.of_kind(BookieThrottle), key=lambda each: (each.factor, each.group), default=None)
+    return None if slowest is None else slowest.explanation[:_LONGEST_SENTENCE]
 
 
 def _list_dirs(snapshot: PolicySnapshot) -> Iterator[LedgerDir]:

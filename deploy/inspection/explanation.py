@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from connectors.exporter.page.status import build_in_force
@@ -15,7 +16,7 @@ from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import read_history
 from policies.effects import InForce
-from policies.registry import AUDIT, topic_readers
+from policies.registry import AUDIT, report_policies, topic_readers
 from policies.wire import AUDIT_TYPE
 
 _LOOK_BACK = timedelta(days=1)
@@ -23,6 +24,7 @@ _EVIDENCE_BEFORE = timedelta(hours=1)
 """Readings are valid for minutes, so the evidence of a decision is hardly older."""
 _REPORTED_WITHIN = timedelta(hours=1)
 _CLOCKS_DIFFER = timedelta(minutes=1)
+_MOST_COMMON_REPORTS = 5
 _REPORT_FIELDS = ("outcome", "done_at", "detail", "attempt", "explanation")
 
 
@@ -82,6 +84,9 @@ class _Entries:
     """The subjects of all entries."""
     reports: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """The actuators' reports by decision id."""
+    common: defaultdict[tuple[str, str], dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    """By policy and cluster, the last report on each target of an actuator that carries out all decisions on a cluster
+    together, such as the limit of brokers for all placement groups. Such a report names no decision."""
 
 
 class Audit:
@@ -121,7 +126,7 @@ class Audit:
         for event in self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN):
             entry = event["data"]
             if event.get("type") != AUDIT_TYPE:
-                told.reports[str(entry.get("decision_id"))].append(_shorten_report(event))
+                self._take_report(event, told)
             elif datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
                 subject = entry["decision"]["subject"]
                 told.subjects.add(subject)
@@ -131,10 +136,22 @@ class Audit:
                     told.earlier[kind].append(entry["decision"]["decision_id"])
         return told
 
+    def _take_report(self, event: dict[str, Any], told: _Entries) -> None:
+        report = event["data"]
+        if "decision_id" in report:
+            told.reports[str(report["decision_id"])].append(_shorten_report(event))
+            return
+        policy = next((name for kind, name in report_policies().items() if kind.event_type == event.get("type")), None)
+        if policy is not None and datetime.fromisoformat(event["time"]) <= self._at + _CLOCKS_DIFFER:
+            told.common[policy, report["cluster"]][event["subject"]] = _shorten_report(event)
+
     def _explain_entry(self, kind: Kind, entry: dict[str, Any]) -> Explanation:
         decision, reports = entry["decision"], self._entries.reports
         reported = [reports[each] for each in self._entries.earlier[kind] if each in reports]
         of_it = tuple(reports.get(decision["decision_id"], ()))
+        if "alert" not in decision and not of_it:
+            common = self._entries.common.get((decision["policy"], decision["cluster"]), {}).values()
+            of_it = tuple(sorted(common, key=itemgetter("time"))[-_MOST_COMMON_REPORTS:])
         return Explanation(
             entry["decision_type"],
             decision,

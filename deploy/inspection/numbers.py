@@ -55,7 +55,7 @@ def _flatten(prefix: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _show(name: str, value: Any) -> str:
     """Return a value with its unit, which its name tells."""
-    if value is None:
+    if value is None or value == []:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -22,6 +22,11 @@ from policies.effects import InForce
 from policies.registry import alert_kind, decision_types
 from policies.units import human_seconds
 
+_MAY_BE_MISSING = ("what to do", "carried out")
+"""Sections that are left out if they are empty: a decision has no runbook, and most alerts have no actuator."""
+_FEW = 3
+"""At most this many decisions of one kind are shown with their sentences; more are counted."""
+
 _TOLD_OTHERWISE = frozenset({"type", "source", "time", "explanation"})
 """Fields of a report that are shown without their names."""
 
@@ -102,7 +107,7 @@ def explanation_view(explained: Explanation) -> RenderableType:
         "carried out": _reports(explained),
     }
     for title, found_there in sections.items():
-        body = list(found_there) or ([] if title == "what to do" else ["none recorded"])
+        body = list(found_there) or ([] if title in _MAY_BE_MISSING else ["none recorded"])
         if body:
             lines += ["", Text(title, "dim"), Padding.indent(Group(*body), 2)]
     return Group(*lines)
@@ -128,16 +133,17 @@ def _table(*columns: str) -> Table:
 def _rows(
     decisions: Sequence[Decision], now: datetime, unwatched: frozenset[Watched]
 ) -> Iterator[tuple[RenderableType, str]]:
-    """Yield a line for each kind: a single decision's sentence, or the counts of verdicts, without summarized steps."""
+    """Yield the sentences of a kind's decisions, or the counts of their verdicts, without summarized steps."""
     for _, of_kind in groupby(without_steps(decisions), key=lambda d: d.event_type):
         found = list(of_kind)
-        newest = max(found, key=lambda d: d.decided_at)
-        counts = Counter(decision.verdict for decision in found).most_common()
-        text = Text(newest.explanation if len(found) == 1 else ", ".join(f"{count} {name}" for name, count in counts))
-        stale = sum(is_stale(decision, now, unwatched) for decision in found)
-        if stale:
-            text = Text(f"stale ({stale} of {len(found)}): ", style="bold red") + text
-        yield text, _show_age(newest.decided_at, now)
+        for shown in [[decision] for decision in found] if len(found) <= _FEW else [found]:
+            newest = max(shown, key=lambda d: d.decided_at)
+            counts = ", ".join(f"{n} {verdict}" for verdict, n in Counter(d.verdict for d in shown).most_common())
+            text = Text(newest.explanation if len(shown) == 1 else counts)
+            stale = sum(is_stale(decision, now, unwatched) for decision in shown)
+            if stale:
+                text = Text(f"stale ({stale} of {len(shown)}): ", style="bold red") + text
+            yield text, _show_age(newest.decided_at, now)
 
 
 def _show_age(then: datetime, now: datetime) -> str:
@@ -170,5 +176,5 @@ def _reports(explained: Explanation) -> Iterator[str]:
         said = ", ".join(f"{name} {value}" for name, value in report.items() if name not in _TOLD_OTHERWISE)
         sentence = f"; {report['explanation']}" if "explanation" in report else ""
         yield f"{report['time']}  {escape(str(report['source']))}: {escape(said + sentence)}"
-    if not explained.reports and not explained.earlier_reports:
+    if not explained.reports and not explained.earlier_reports and "alert" not in explained.decision:
         yield "no actuator has reported on it in the day before"

@@ -1,6 +1,8 @@
 """The metrics show the factors as they were decided, and the disks behind them."""
 
+from connectors.bookie_disks.detail import DETAIL, BookieDisksDetail
 from connectors.bookie_disks.view import BookieDisksView
+from connectors.views.loop_snapshot import PolicySnapshot
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import Run, all_disks, settings
@@ -31,6 +33,20 @@ def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
     assert later["headgate_decision_stale", ("bookie_disks", "c1")] == 1.0
     assert later["headgate_bookie_throttle_factor", ("c1", "g1")] == 0.5
     assert ("headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")) not in later
+
+
+def test_the_page_explains_the_slowest_group_and_not_the_one_that_was_decided_last() -> None:
+    run = Run(settings()).see(racks(0, GROUPS), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=12, b3=60, b4=70))
+    decided = {d.group: d for d in run.published if isinstance(d, BookieThrottle)}
+    later = decided["default"].model_copy(update={"decided_at": at(5)})
+    view = BookieDisksView(settings())
+    for decision in (decided["g1"], later):
+        view.decide(decision, live=True)
+    samples = list(view.samples(to_millis(at(5))))
+    detail = DETAIL.build(PolicySnapshot("bookie_disks", "c1", settings(), samples, (decided["g1"], later)))
+    assert isinstance(detail, BookieDisksDetail)
+    assert (detail.groups[0].group, detail.groups[0].factor) == ("g1", 0.0)
+    assert detail.sentence == decided["g1"].explanation
 
 
 def test_a_group_that_ended_is_shown_no_more() -> None:

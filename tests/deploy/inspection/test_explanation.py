@@ -21,7 +21,7 @@ KAFKA = KafkaConnection(bootstrap_servers="127.0.0.1:1")
 
 def decision(number: int, subject: str) -> dict[str, Any]:
     decided = {
-        "decision_id": f"d{number}", "policy": "throttle", "subject": subject, "evidence": [],
+        "decision_id": f"d{number}", "policy": "throttle", "subject": subject, "cluster": "c", "evidence": [],
         "decided_at": (NOON - timedelta(minutes=10 - number)).isoformat(),
     }  # fmt: skip
     return {"type": AUDIT_TYPE, "data": {"decision_type": "headgate.throttle-factor.v1", "decision": decided}}
@@ -74,6 +74,32 @@ def test_what_was_reported_on_it_is_all_there_is_to_say(monkeypatch: pytest.Monk
     (explained,) = audit(monkeypatch, events, "c").explain()
     assert [each["outcome"] for each in explained.reports] == ["applied"]
     assert explained.earlier_reports == ()
+
+
+def publish_report(target: str, minutes: float, outcome: str) -> dict[str, Any]:
+    """One of the publish actuator, which carries out the decisions about all groups together and so names none."""
+    return {
+        "type": "headgate.publish-application.v1", "source": "headgate/actuator/publishing",
+        "subject": f"c/{target}", "time": (NOON + timedelta(minutes=minutes)).isoformat(),
+        "data": {"cluster": "c", "target": target, "outcome": outcome},
+    }  # fmt: skip
+
+
+def test_a_report_that_names_no_decision_is_on_all_of_its_policy_and_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    about_group, about_alert, about_disks = decision(1, "c/g1"), decision(2, "c/g1"), decision(3, "c")
+    for each in (about_group, about_alert):
+        each["data"]["decision"]["policy"] = "bookie_disks"
+    about_alert["data"]["decision"]["alert"] = "ensemble-at-risk"
+    reports = [
+        publish_report("a/b", -5, "failed"),
+        publish_report("a/b", -4, "applied"),
+        publish_report("a/c", 5, "no"),
+    ]
+    events = [about_group, about_alert, about_disks, *reports]
+    explained = audit(monkeypatch, events, "g1").explain()
+    assert [[each["outcome"] for each in one.reports] for one in explained] == [["applied"], []]
+    (throttled,) = audit(monkeypatch, events, "c").explain()
+    assert throttled.reports == ()
 
 
 def test_a_time_to_come_is_refused_before_anything_is_read() -> None:

@@ -67,11 +67,15 @@ def test_a_dead_loop_shows_as_stale(in_force: DecisionsInForce) -> None:
 def test_of_many_subjects_the_verdicts_are_counted() -> None:
     now = DecisionsInForce()
     (template,) = played(Loop())
-    for number in range(3):
-        decision = _decision_in(template).model_copy(update={"subject": f"payments/{number}"})
+    for number in range(4):
+        text = f"Producers of number {number} may write freely"
+        decision = _decision_in(template).model_copy(update={"subject": f"payments/{number}", "explanation": text})
         key = decision.record_key().encode()
         now.fold_records([template._replace(key=key, value=decision_event(decision))])
-    assert "3 lower" in shown(status_view(now, START)) or "3 " in shown(status_view(now, START))
+        few = shown(status_view(now, START))
+        assert text in few or number == 3
+        assert few.count("Producers of number") == (number + 1) % 4, "each of up to three has its sentence"
+    assert "4 " in shown(status_view(now, START))
 
 
 def _decision_in(of: Any) -> Any:
@@ -161,6 +165,11 @@ def test_of_a_decision_that_is_repeated_the_report_on_the_one_before_it_is_shown
 
 def test_what_nobody_reported_is_said_to_be_so() -> None:
     assert "no actuator has reported on it" in shown(explanation_view(explanation()))
+
+
+def test_of_an_alert_it_is_not_told_that_no_actuator_carries_it_out() -> None:
+    decision = alert().model_dump(mode="json")
+    assert "carried out" not in shown(explanation_view(explanation(decision=decision)))
 
 
 def test_an_ended_alert_says_when_it_ended() -> None:
