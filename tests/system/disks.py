@@ -4,9 +4,12 @@ import os
 import platform
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 
 def why_not_mountable() -> str | None:
@@ -37,6 +40,37 @@ def small_disk(path: Path, *, mebibytes: int) -> Iterator[Path]:
         yield path
     finally:
         _unmount(path)
+
+
+class Intruder:
+    """Writes to a disk from entering to `stop`, and no limit of Headgate slows it down; its file is deleted at last."""
+
+    def __init__(self, disk: Path, bytes_per_second: int) -> None:
+        self._file = disk / "intruder"
+        self._bytes_per_second = bytes_per_second
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="intruder", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        self._file.unlink()
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        began, written = time.monotonic(), 0
+        with self._file.open("wb", buffering=0) as file:
+            while not self._stop.wait(0.1):
+                due = int((time.monotonic() - began) * self._bytes_per_second)
+                file.write(bytes(due - written))
+                written = due
 
 
 def _mount(path: Path, *, mebibytes: int) -> str | None:

@@ -1,6 +1,6 @@
 """The publish actuator's worker, without the loop."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
 from connectors.pulsar.connection import PulsarAdmin
 from policies.bookie_disks.publish_settings import PublishSettings
+from policies.bookie_disks.publish_state import PublishState
 from policies.decisions import Mode
 from policies.free_space.orders import FactorOrder
 from tests.policies.bookie_disks.scenario import settings
@@ -25,8 +26,14 @@ def slow_order(factor: float) -> FactorOrder:
     return FactorOrder("messaging", "messaging/default", "d1", 1, factor, Mode.ACTIVE, now, now + timedelta(hours=1))
 
 
+def _ignore(*_: object) -> None:
+    """Nobody reads the reports and readings."""
+
+
 @contextmanager
-def publish_worker(pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536) -> Iterator[PublishWorker]:
+def publish_worker(
+    pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536, observe: Callable[[PublishState], None] = _ignore
+) -> Iterator[PublishWorker]:
     """A worker of one kind of limits; its reports go nowhere, and its connections are closed at the end."""
     block = PublishSettings.model_validate({"by": by, "base": base, "floor_bytes_per_second": floor})
     watched = WatchedPublishing("messaging", block, settings())
@@ -36,8 +43,4 @@ def publish_worker(pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536)
             stack.callback(each.close)
         limits = kinds.pop(by)
         metrics, others = PublishMetrics(CollectorRegistry()), tuple(kinds.values())
-        yield PublishWorker(watched, limits, _ignore, _ignore, metrics, others)
-
-
-def _ignore(*_: object) -> None:
-    """Nobody reads the reports and readings."""
+        yield PublishWorker(watched, limits, _ignore, observe, metrics, others)

@@ -10,6 +10,7 @@ The last test leaves the disks full: no later test can use these servers.
 """
 
 import multiprocessing
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -31,11 +32,14 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
 from deploy import cli
 from deploy.demo.pulsar_load import PulsarLoad, pulsar_clients
-from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle
+from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle, effect
+from policies.bookie_disks.alert_kinds import WITHOUT_EFFECT
+from policies.bookie_disks.publish_state import PublishState
+from policies.decisions import Alert, AlertStatus, Severity
 from policies.free_space.orders import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
-from tests.system.disks import small_disk, why_not_mountable
+from tests.system.disks import Intruder, small_disk, why_not_mountable
 from tests.system.publishing import KINDS, publish_worker, slow_order
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace
@@ -50,6 +54,8 @@ FLOOR = 200_000
 _WINDOW_SECONDS = 5.0
 """A rate is measured over this time, so that the burst after a change of the limit does not count for much."""
 _EARLY_GATE = {"soft": {"available_ratio_below": 0.35}, "hard": {"available_ratio_below": 0.25}}
+_WIDE_GATE = {"soft": {"available_ratio_below": 0.97}, "hard": {"available_ratio_below": 0.1}}
+"""Publishing is slowed as soon as there is data, and stopped much later."""
 
 
 class Stack:
@@ -179,15 +185,27 @@ class Headgate:
         self.policy = BookieDisksPolicy("messaging", settings(**block))
         self.state: BookieDisksState | None = None
         self.last: BookieThrottle | None = None
+        self.limits: list[PublishState] = []
+        """The actuator's readings that the policy has not seen yet."""
+        self.alerts: dict[str, Alert] = {}
+
+    def fires(self, alert: str) -> bool:
+        """Step once; returns whether an alert fires."""
+        self.step()
+        return alert in self.alerts and self.alerts[alert].status is AlertStatus.FIRING
 
     def step(self) -> float:
         """Read, decide and act once; returns the factor."""
         now = datetime.now(UTC)
         self.worst_used = max(self.worst_used, self.pulsar.used())
         seen = [Observation(f"{r.bookie}-{now.timestamp()}", now, r) for r in self.pulsar.readings]
+        seen += [Observation(f"limits-{n}-{now.timestamp()}", now, each) for n, each in enumerate(self.limits)]
+        self.limits.clear()
         step = self.policy.step(self.state, seen, now)
         self.state = step.state
         for decision in step.decisions:
+            if isinstance(decision, Alert):
+                self.alerts[decision.alert] = decision
             if isinstance(decision, BookieThrottle):
                 self.last = decision
                 self.worker.receive(FactorOrder.build(decision, decision.factor, decision.valid_until), now)
@@ -242,6 +260,38 @@ def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_compaction_
     assert pulsar.read_only() == 0
     assert_nothing_is_left(pulsar)
     delete_topic(pulsar, "new")
+
+
+def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no_longer_does(
+    pulsar: Stack, gateway: JavaGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The entry logs of these bookies have 16 MiB instead of 1 GiB, and the windows are shorter by as much.
+    monkeypatch.setattr(effect, "_ENTRY_LOG_BYTES", 16 * 1024 * 1024)
+    monkeypatch.setattr(effect, "_WINDOW_SECONDS", 4.0)
+    with producing(pulsar, gateway, "slowed") as producer, ExitStack() as stack:
+        eventually("each disk has data", lambda: pulsar.shares()[-1] > 0.1)
+        limits: list[PublishState] = []
+        worker = stack.enter_context(publish_worker(pulsar.pulsar, "broker", MB, observe=limits.append))
+        headgate = Headgate(pulsar, worker, has_actuator=True, min_hold="5s", **_WIDE_GATE)
+        headgate.limits = limits
+        eventually("publishing is slowed", lambda: headgate.steer(producer) < 0.5 * BASE)
+        assert not headgate.fires(WITHOUT_EFFECT)
+
+        intruder = stack.enter_context(Intruder(pulsar.cluster.folder / "disk-0", 10 * MB))
+        eventually("it has no effect", lambda: headgate.fires(WITHOUT_EFFECT))
+        alert = headgate.alerts[WITHOUT_EFFECT]
+        slowed, filled = (
+            r"publishing to group default of messaging is slowed to 0\.\d+",
+            r"bookie \S+ \S+ still fills by",
+        )
+        said = rf"{slowed}, and {filled} [\d.]+ MB/s, where the limits let through [\d.]+ [kM]B/s"
+        assert re.fullmatch(said, alert.summary), alert.summary
+        assert alert.severity is Severity.CRITICAL
+        intruder.stop()
+        eventually("it has an effect", lambda: not headgate.fires(WITHOUT_EFFECT))
+    assert release(pulsar, "broker", monkeypatch) == 0
+    assert_nothing_is_left(pulsar)
+    delete_topic(pulsar, "slowed")
 
 
 @pytest.mark.long

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.demo.load import Load
-from tests.system.disks import why_not_mountable
+from policies.throttle.alert_kinds import WITHOUT_EFFECT
+from tests.system.disks import Intruder, why_not_mountable
 from tests.system.fill import (
     MEBIBYTE,
     MEGABYTE,
@@ -71,8 +73,8 @@ SOFT_AND_HARD = Case(
 
 
 @contextmanager
-def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port: int) -> Iterator[Topic]:
-    """`headgate run` with the quota actuator; gives its decisions. It must end well and without a traceback."""
+def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port: int) -> Iterator[tuple[Topic, Topic]]:
+    """`headgate run` with the quota actuator; gives its decisions and alerts. It must end without a traceback."""
     settings = headgate_settings(
         watched=cluster.servers,
         loop=loop,
@@ -85,8 +87,9 @@ def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port:
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
         await_ready(headgate, port)
-        with Topic(loop, f"{settings['topics']['prefix']}.decided.throttle") as decided:
-            yield decided
+        prefix = settings["topics"]["prefix"]
+        with Topic(loop, f"{prefix}.decided.throttle") as decided, Topic(loop, f"{prefix}.decided.alerts") as alerts:
+            yield decided, alerts
         assert headgate.stop() == 0, headgate.output()
         assert "Traceback" not in headgate.output(), headgate.output()
 
@@ -110,10 +113,12 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
     with fill_cluster(tmp_path, kafka_jars, disk_bytes=case.disk) as cluster:
         if case.quota_before:
             set_quota(cluster.servers, case.quota_before)
-        with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as decided:
+        with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as (decided, alerts):
             with Load(cluster.servers, TOPIC, LOAD) as load, Recorder(cluster, load) as recorder:
                 _await_the_stop(case, load, recorder, decided)
                 _assert_nothing_is_lost(case, cluster, load)
+                if case is HARD_ONLY:
+                    _await_a_fill_that_no_quota_explains_is_an_alert(cluster, alerts)
                 cluster.retain(1000)
                 eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before)
                 eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD)
@@ -139,6 +144,26 @@ def _await_the_stop(case: Case, load: Load, recorder: Recorder, decided: Topic) 
     eventually("producers are told to wait", lambda: bool(load.throttled))
     eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * load.bytes_per_second)
     threading.Event().wait(REST_SECONDS)  # nothing is awaited but that the disks go on not to fill
+
+
+def _await_a_fill_that_no_quota_explains_is_an_alert(cluster: FillCluster, alerts: Topic) -> None:
+    """Something that is not Kafka writes to one disk; the disk lasts for more than a minute of it."""
+
+    def has_status(status: str) -> bool:
+        return _last(alerts).get("status") == status
+
+    with Intruder(cluster.disks[1], int(0.7 * MEGABYTE)) as intruder:
+        eventually("the stop has no effect", partial(has_status, "firing"))
+        alert = _last(alerts)
+        intruder.stop()
+        eventually("the stop has an effect", partial(has_status, "resolved"))
+    assert alert["severity"] == "critical"
+    assert alert["summary"].startswith("payments is slowed to 0.00, but broker 1 "), alert
+    assert "where its quotas let through 197 kB/s: a user of the disk that is not Kafka" in alert["summary"], alert
+
+
+def _last(alerts: Topic) -> dict[str, Any]:
+    return next((alert for alert in reversed(alerts.data()) if alert["alert"] == WITHOUT_EFFECT), {})
 
 
 def _slowed(case: Case, recorder: Recorder) -> bool:
