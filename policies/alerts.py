@@ -164,9 +164,7 @@ def review(
     """Compare the conditions that hold now with the open alerts.
 
     Args:
-        book: the open alerts.
         conditions: all conditions that hold now.
-        now: the time of this step.
         sender: the fields that all alerts of the cluster share.
         most: the most alerts that one step publishes; the others follow in later steps, a second apart.
         ends: by alert and subject: why an alert ends though its condition is not over, worded to follow its name.

@@ -23,7 +23,6 @@ class Comparison:
     """One comparison that a rule makes.
 
     Args:
-        value: the value of this step.
         relation: the relation to the threshold that the rule asks for.
         threshold: the limit, in the unit of the value.
         tolerance: values whose difference from the threshold is at most this count as equal to it.

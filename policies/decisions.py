@@ -72,9 +72,7 @@ class Issuer:
         """Make the common fields of a decision, except verdict, reason and explanation.
 
         Args:
-            subject: the decision's subject.
             sequence: the decision's number; with `about` and `marks` it makes the deterministic id.
-            decided_at: the time of the batch.
             about: identifies the kind of decision and its subject; default: the subject alone.
             marks: distinguishes records of one sequence, such as notes for the audit.
         """

@@ -211,9 +211,6 @@ def judge_in_force(
     """Join the wanted values, the set values and the pause of a policy; None if there are none of them.
 
     Args:
-        policy: its name.
-        cluster: the watched cluster.
-        decisions: the ones in force, of this policy and cluster.
         effects: see `EffectBook.effects`.
         heartbeat: the policy's last one about the cluster, if there is one.
         now: the present. An order that has expired asks for nothing any more.

@@ -32,7 +32,6 @@ class RepeatSchedule:
         """Return when a decision is due to be repeated.
 
         Args:
-            published_ms: when it was published.
             repeat_at_ms: the due time by the settings of that time, if it was stored. Later settings never postpone it.
         """
         due_ms = published_ms + self._interval_ms
@@ -48,7 +47,6 @@ class Publication:
     """Decides what one step publishes about a cluster, and numbers it.
 
     Args:
-        now_ms: the time of the step.
         sequence: the last number of the counter, which one subject has for itself or several share; 0 before the first.
     """
 

@@ -66,9 +66,7 @@ class Signatures:
 
         Args:
             topic: with its prefix.
-            key: of the record.
             value: None for a tombstone.
-            now_ms: milliseconds since the epoch.
             serial: the sender's count; None: the record may be taken more than once, as far as its time allows.
         """
         keys = self.keys.get(author(topic), ())

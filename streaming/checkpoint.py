@@ -118,8 +118,6 @@ def explain_unreachable(place: CheckpointPlace, error: str, hadoop: str) -> str:
     """Say why a checkpoint cannot be reached, and what to do.
 
     Args:
-        place: of the checkpoint.
-        error: Java's message.
         hadoop: the version that Spark brings, which a connector must have.
     """
     if not any(sign in error for sign in _NO_CODE):

@@ -77,8 +77,6 @@ def launch_properties(
     """Return the properties that the driver's JVM needs at its start.
 
     Args:
-        settings: of the query.
-        jars: the Kafka connector and its dependencies.
         log_file: Spark's own log.
         scratch: for temporary files of the JVM; None: its default.
     """
@@ -123,8 +121,6 @@ def session_properties(
     """Return the properties of the session, beyond those of its JVM.
 
     Args:
-        settings: of the query.
-        master: where it runs.
         given: properties from the launcher and the settings file.
         scratch: for Spark's temporary files.
     """

@@ -94,10 +94,8 @@ class DeadLetterLimiter:
     """Writes the dead letters of one key and batch, and counts those above the limit.
 
     Args:
-        policy: the key's policy.
         cluster: the key's cluster; empty for records that name no known cluster.
         counts: as the last batch left them.
-        now_ms: the time of the batch.
     """
 
     def __init__(self, policy: str, cluster: str, counts: DeadLetterCounts, now_ms: int) -> None:

@@ -37,11 +37,7 @@ class Intake:
     """Takes the records of one key and batch.
 
     Args:
-        host: knows the watched clusters.
-        prefix: of all topics.
         key: (policy, cluster); the cluster is empty for records that name no known cluster.
-        limiter: for the dead letters.
-        order: for the effective times.
     """
 
     def __init__(
@@ -179,7 +175,6 @@ def read_record(value: bytes, topic: str | None) -> Event[Reading]:
     """Decode an observed record.
 
     Args:
-        value: of the record.
         topic: of the record, without its prefix; None if it was read from a file.
 
     Raises:

@@ -152,8 +152,6 @@ class PolicyOperator(StatefulProcessor):
     """Hosts any registered policy; the grouping key is (policy, cluster).
 
     Args:
-        host: the policies and the watched clusters.
-        prefix: of all topics.
         clock: corrects the batch's time, which is the driver's.
         signatures: verifies and signs records; None: records are not signed.
         internals: whether private parts of PySpark may be replaced.

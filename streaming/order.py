@@ -56,7 +56,6 @@ class Order:
 
     Args:
         positions: as the last batch left them.
-        now_ms: the time of the batch.
         signatures: verifies records; None: records are not signed.
         senders: as the last batch left them.
     """

@@ -47,9 +47,7 @@ class Wiring:
 
     Args:
         kafka: client properties of the loop's own Kafka, as the Java client names them.
-        prefix: of all topics.
         checkpoint_dir: for state and position; a text is a URI.
-        clock: corrects the times of batches.
         signatures: verifies and signs records; None: records are not signed.
         steps: marks each step; None: nobody on this machine watches.
     """
@@ -94,8 +92,6 @@ def rehearse(
     Args:
         spark: the session; its executors can read this machine's folders.
         wiring: of the query, whose checkpoint is not touched.
-        host: the policies.
-        settings: of the query.
         over: set when there is no more time for it.
 
     Returns:

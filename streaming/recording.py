@@ -32,7 +32,6 @@ def make_recording(published: Iterable[Batch], records: Iterable[ObservedRecord]
     Args:
         published: the batches as published; repetitions are dropped.
         records: of all partitions, in any order.
-        prefix: of all topics.
     """
     flaws: list[str] = []
     by_partition = _group_by_partition(records)

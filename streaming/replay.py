@@ -64,7 +64,6 @@ class Replay:
     """Steps every policy that a recorded event concerns.
 
     Args:
-        host: the policies and their settings.
         rejected: the records that could not be read.
         taken: how many records could be read.
     """
@@ -177,8 +176,6 @@ class BatchReplay:
     """Repeats the transitions of the query's batches; their outputs equal the query's, byte for byte.
 
     Args:
-        host: the policies and their settings.
-        prefix: of all topics.
         signatures: verifies records; None: records are not signed.
     """
 

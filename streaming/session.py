@@ -90,8 +90,6 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     """Start the session, and its JVM unless spark-submit has started it.
 
     Args:
-        settings: of the query.
-        jars: the Kafka connector and its dependencies.
         log_file: Spark's own log; its folder exists. The folder `spark-tmp` beside it holds what Spark and its Python
             workers would leave in /tmp when they are killed.
 

@@ -62,12 +62,9 @@ def reconcile(
     """Take one key's records of a batch, and step its policy if there are observations or a timer is due.
 
     Args:
-        host: hosts the policies.
-        prefix: of all topic names.
         key: (policy, cluster); the cluster is empty for records that name no known cluster.
         before: the state stored by the last transition; None: there is none.
         records: in any order.
-        now_ms: the batch's time, in milliseconds since the epoch.
         signatures: verifies records; None: records are not signed.
     """
     previous = before or NEVER_STEPPED
@@ -153,11 +150,8 @@ def step_apart(
     """Step a policy; if it raises, without the readings for which it does.
 
     Args:
-        host: hosts the policy.
         key: (policy, cluster).
         before: the key's state; None: it was never stepped.
-        observations: of this batch.
-        now: the batch's time.
         pause: set while an operator has paused the policy.
         refused: why other readings of the batch were refused, by alert.
     """

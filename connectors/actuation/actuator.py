@@ -67,7 +67,6 @@ class Follower(ABC):
     """Follows topics, and runs one thread for each cluster.
 
     Args:
-        name: the actuator's name in messages.
         client_id: its name in brokers' logs and quotas.
         workers: carry decisions out, by cluster.
     """

@@ -105,11 +105,7 @@ class PacedMetric(FailingMetric):
 
 
 class AuditLog(Generic[Metrics]):
-    """Reports about one cluster. A report that repeats the last one about the same thing can be left out.
-
-    Args:
-        publish: publishes each event.
-    """
+    """Reports about one cluster. A report that repeats the last one about the same thing can be left out."""
 
     levels: ClassVar[dict[str, str]] = {"unchanged": "debug", "refused": "warning", "failed": "error"}
     """The levels of the log lines, by outcome; `info` for others."""

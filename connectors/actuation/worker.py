@@ -37,11 +37,7 @@ SYSTEM_CLOCK = Clock()
 
 
 class ActionRate:
-    """Limits the actions within any minute: it bounds the harm of a wrong or forged decision.
-
-    Args:
-        per_minute: the limit.
-    """
+    """Limits the actions within any minute: it bounds the harm of a wrong or forged decision."""
 
     _WINDOW_SECONDS = 60.0
 

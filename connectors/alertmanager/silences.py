@@ -39,8 +39,6 @@ def plan_silences(
 
     Args:
         heartbeats: the latest of each policy and cluster.
-        present: all silences of the Alertmanager.
-        now: the present time.
 
     Returns:
         The silences to post (one with an ``id`` replaces the present one), and the ids of those to end.

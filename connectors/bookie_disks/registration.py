@@ -180,7 +180,6 @@ def release_publishing(context: ActuatorContext, forget: str | None = None) -> I
     The records are on the clusters themselves, so it reads nothing from the loop's own Kafka.
 
     Args:
-        context: the clusters.
         forget: the entity of a quota; no publish limit is one, so nothing is done then.
 
     Yields:

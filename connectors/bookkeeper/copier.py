@@ -69,12 +69,9 @@ class LedgerCopier:
 
     Args:
         jvm: the JVM of the client; shared by many copiers, and closed by its owner.
-        source: the cluster to read.
-        target: the cluster to write.
         journal: the journal of copies from this source to this target.
         replication: the copies' ensemble and quorums; None for those of the source.
         concurrency: number of ledgers to copy in parallel.
-        timeout: limit of one request of the client.
         window_bytes: bytes of a ledger to read at once, estimated by its entries so far; a copy holds two windows.
 
     Raises:
@@ -118,8 +115,6 @@ class LedgerCopier:
         """Copy one ledger, or report the ledger that has its id in the target. Every failure is an outcome.
 
         Args:
-            ledger_id: the id in the source.
-            progress: receives the progress.
             new_id: copy the ledger under an id from the target. Another call for the ledger uses the same id. If our
                 copy already exists under the old id, it counts; so take the id from the target's facts.
 

@@ -15,7 +15,6 @@ class Collector(ABC):
     """Reads one cluster periodically.
 
     Args:
-        poll_interval: between two polls.
         publish: called with each reading, perhaps from several threads; must not block.
     """
 

@@ -24,10 +24,7 @@ def ticks(
     poll is skipped.
 
     Args:
-        interval_seconds: the time between two ticks.
         stopped_within: waits at most the given seconds, and returns whether to stop, like `threading.Event.wait`.
-        clock: seconds that never go backwards.
-        draw: returns a random number between two others.
     """
     start = clock()
     number, jitter = 0, 0.0

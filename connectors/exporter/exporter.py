@@ -33,12 +33,10 @@ class Exporter(Collector):
 
     Args:
         policies: each policy's settings by its name; a policy that is absent has its defaults.
-        registry: exposes the metrics.
         clusters: the clusters to show; None: all, up to a limit.
         on_decision: called once for each decision and alert, on the thread of `run`, with whether the exporter had
             caught up before: False for history. It should be quick.
         on_records: called on the same thread with all records.
-        now_ms: the clock, in milliseconds since the epoch.
     """
 
     def __init__(

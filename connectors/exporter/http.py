@@ -62,7 +62,6 @@ class MetricsServer(HttpServer):
         ready: the same for `/-/ready`.
         setting: the name of the port's setting, for the error.
         site: serves all other paths.
-        access: authentication and encryption.
         names: further names by which clients call this server, for their header `Host`.
 
     Raises:

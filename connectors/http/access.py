@@ -76,7 +76,6 @@ def is_own_host(header: str | None, names: Collection[str]) -> bool:
 
     Args:
         header: as it was sent; None: the client is no browser.
-        names: further names of this server.
     """
     if header is None:
         return True
@@ -93,9 +92,6 @@ def is_own_host(header: str | None, names: Collection[str]) -> bool:
 
 class TlsContext:
     """A server's TLS context, whose certificate is read again when its files change.
-
-    Args:
-        access: names the files.
 
     Raises:
         UserError: the certificate cannot be used.

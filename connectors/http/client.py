@@ -54,9 +54,7 @@ def bounded_client(
     It follows no redirect, so that no other server gets a credential, and uses no proxy of the environment.
 
     Args:
-        verify: the TLS context.
         timeout_seconds: limit of one request, connecting included.
-        base_url: the prefix of every path.
         max_answer_bytes: a longer answer raises OversizedAnswerError.
         transport: replaces the network in tests.
     """

@@ -34,7 +34,6 @@ class HttpServer:
         handler: answers requests, each on its own thread.
         host: the address to listen on; empty for all.
         port: 0 for any free port; the attribute `port` has its number.
-        name: the name of its thread.
         setting: the name of the port's setting, for the error.
         tls: None for no encryption. The handshake runs on the thread that answers.
         follow_files: called several times a second, so that `tls` follows its files.

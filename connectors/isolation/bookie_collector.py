@@ -36,7 +36,6 @@ class BookieCollector(Collector, Generic[Source]):
         poll_interval: interval between readings of the bookies and their groups.
         poll_limit_seconds: time limit of both together.
         affinity_seconds: interval between readings of the affinity, and time limit of each.
-        errors: the exceptions of a failed reading.
         publish: called with each reading from several threads; must not block.
     """
 

@@ -104,7 +104,6 @@ class QuotaClient(ClusterClient):
         """Set the rates of entities, or remove them (None); their other quotas stay.
 
         Args:
-            rates: by entity.
             originals: by entity the record of its original quota to set, or to remove (None), in the same change.
 
         Returns:

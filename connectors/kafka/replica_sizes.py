@@ -30,7 +30,6 @@ class ReplicaSizesReader:
     """Decides when a broker's replica sizes are read, and compares each answer with the one before.
 
     Args:
-        limits: the cluster's limits.
         alert_seconds: a volume that is full sooner, at its present rate, is looked at.
         interval_seconds: the shortest time between two readings of a broker.
     """

@@ -63,13 +63,10 @@ class Ticker:
     delays its timer by `slow_seconds` at most, because then a tick is appended without any timer.
 
     Args:
-        connection: the connection to the loop's own Kafka.
-        topics: the names of its topics.
         publish: publishes (topic, key, value) without blocking.
         silent_seconds: returns the time since the last batch finished.
         slow_seconds: the time without a batch after which a tick is appended without any timer.
         clock: the wall clock, in seconds since the epoch, because timers are instants.
-        monotonic: a clock that never jumps, in seconds.
     """
 
     def __init__(

@@ -49,12 +49,9 @@ class Membership(AbstractContextManager["Membership"]):
 
     Args:
         connection: the connection to the loop's own Kafka. If its files change, the process joins again.
-        group: the group to join.
-        settings: common to all groups.
         on_change: called within `step` with the held partitions; with None if the membership has ended, so that none
             is held until Kafka assigns some again. When it returns, work on all other partitions must have stopped,
             because another process may hold them then.
-        clock: the clock of the lease.
 
     Raises:
         UserError: the connection's files cannot be used.

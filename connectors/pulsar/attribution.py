@@ -73,10 +73,8 @@ def set_attribution(
 
     Args:
         kind: a schema's locator, or a cursor.
-        data: the value.
         ledger_id: the ledger; positions with other ledgers stay.
         owners: the clusters to replace; None among them stands for no attribute.
-        to: the new cluster.
         new_id: the ledger's id there; None for the same id. The ids of its entries stay.
 
     Raises:
@@ -105,8 +103,6 @@ def difference(
     Args:
         kind: a schema's locators, or cursors.
         ledger_id: the ledger whose attribution is compared; the attribution of other ledgers is `other`.
-        before: the one value.
-        after: the other value.
         new_id: the ledger's id in the other cluster if it has another one there. Then attribution and id must change
             together, from the one id to the other; any other change of them is `other`.
 

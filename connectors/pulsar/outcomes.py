@@ -25,7 +25,6 @@ class AdminError(Exception):
     """The server's answer is an error, or has another shape.
 
     Args:
-        outcome: the outcome of the request.
         message: the reason with the request's method and path, without a secret.
         status: the answer's status; None if only its content is bad.
         missing: True if the server reports that the tenant, namespace or bookie does not exist.

@@ -34,7 +34,6 @@ class RestClient:
     """One server's REST API, for any number of threads.
 
     Args:
-        build: makes a client.
         fingerprint: returns the state of the client's files; when it changes, a new client is made.
         timeout_seconds: limit of a call with its retries and redirects.
         may_follow: whether to follow a redirect to another host, with the token; by default never.

@@ -32,7 +32,6 @@ class BrokerOwnership:
     Args:
         cluster: the cluster's name in Pulsar.
         admin: the admin REST API; shared with others, so not closed here.
-        clock: in seconds, monotonic.
     """
 
     def __init__(self, cluster: str, admin: AdminApi | None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -29,7 +29,6 @@ class Ensemble:
 
     Args:
         sources: the status of each server, by `host:port`.
-        timeout_seconds: the sources' time limit for one answer.
     """
 
     def __init__(

@@ -43,7 +43,6 @@ class MemberTracker:
 
     Args:
         trees: the trees of registrations. If a name occurs in several trees, the first tree counts.
-        forget_after_seconds: see above.
     """
 
     def __init__(self, trees: Sequence[RegistrationTree], forget_after_seconds: float) -> None:

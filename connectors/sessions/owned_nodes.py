@@ -34,7 +34,6 @@ class OwnedNodes:
 
     Args:
         root: the tree's path, below the chroot.
-        kind: of its leaves.
         is_leaf: whether a node is a leaf, by its name; other nodes are listed, too.
     """
 

@@ -175,9 +175,6 @@ def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches:
     """Yield the reading of a tree, or of each of its branches if one record cannot hold it.
 
     Args:
-        cluster: its name.
-        tree: the path of the tree.
-        nodes: all its nodes.
         branches: the paths of the tree's children, with and without nodes.
     """
     if _fits(nodes):

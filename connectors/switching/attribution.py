@@ -114,10 +114,7 @@ class ReferenceZnodes:
 
         Args:
             paths: of the znodes, without the chroot.
-            kind: of the znodes.
-            ledger_id: the ledger.
             owners: the clusters that it may be attributed to before; None stands for no attribute.
-            to: the cluster.
             new_id: the ledger's id there, written with the attribution; None: the same id.
         """
         goal = _Goal(kind, ledger_id, frozenset(owners), to, None if new_id == ledger_id else new_id)

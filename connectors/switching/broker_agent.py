@@ -66,7 +66,6 @@ class BrokerAgent:
         cluster: the broker cluster's name in the loop's settings.
         broker: its name, as the brokers' registrations have it.
         session: of the brokers' ZooKeeper; not closed here.
-        clients: the broker's BookKeeper clients.
         report: called in the agent's thread with each `headgate.switch-broker.v1`, such as the result of
             `connectors.kafka.publisher.observations_to`.
         root: the registry's znode.

@@ -38,7 +38,6 @@ class ClusterSessions:
     """The sessions of one broker cluster; close it, or use it as a context manager.
 
     Args:
-        brokers: its own ZooKeeper.
         clusters: the BookKeeper clusters it may write to.
     """
 

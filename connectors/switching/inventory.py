@@ -66,12 +66,9 @@ def make_inventory(
     """Yield the parts of an inventory, and its manifest last. The iterables are read while the parts are consumed.
 
     Args:
-        cluster: the broker cluster.
         inventory: a unique name.
-        references: all references.
         existing: the ledgers found in the target, by id; each is in one part, with its first reference.
         target: the cluster in which each referenced ledger was looked up; empty: none.
-        took_ms: duration of the reading.
         staying: counts of other znodes that name ledgers.
         left_out: znodes that were not read, by the settings.
         valid_ms: how long it permits what deletes or forgets.

@@ -45,7 +45,6 @@ class ZooKeeperLease:
     its orders must refuse a token that is smaller than a later one.
 
     Args:
-        session: of the ZooKeeper with the lease.
         holder: this process's name for operators; by default `host:pid`.
     """
 

@@ -54,7 +54,6 @@ class LedgerOrder:
     """An order about a ledger, with its required fields.
 
     Args:
-        decision: the order.
         is_allowed: returns whether it may still write. It must be asked again after a copy, which may take minutes.
     """
 
@@ -105,9 +104,6 @@ class LedgerOrders:
     """Carries orders out. Thread-safe.
 
     Args:
-        ledgers: looks up ledgers.
-        copiers: copy and delete ledgers.
-        references: of the broker cluster.
         find_owner: returns the broker that has loaded the topic of a cursor's znode; None: no broker has.
     """
 

@@ -60,8 +60,6 @@ def take_snapshot(
         source: the cluster that the brokers write to now.
         target: the cluster that they will write to.
         bootstrap: name of the cluster of the ledgers without attribution.
-        rules: of the precheck.
-        leave_out: znodes of the brokers that are not read.
         clusters: names of all BookKeeper clusters that references may be attributed to.
 
     Raises:

@@ -59,7 +59,6 @@ class Registry:
     """Reads and writes the registry. Safe for many threads and processes.
 
     Args:
-        root: its topmost znode.
         origin: the writer's name, a field of the proposal's directive.
     """
 
@@ -120,11 +119,6 @@ class Registry:
         """Create or change an entry.
 
         Args:
-            name: of the BookKeeper cluster.
-            uri: its metadata service URI.
-            instance_id: its INSTANCEID.
-            root: the path of its ledgers.
-            status: its status.
             version: of the entry to change; None: it must not exist.
             bootstrap: the cluster of legacy references, written with the entry unless one was written before; None:
                 it is not written.
@@ -160,7 +154,6 @@ class Registry:
         """Remove an entry, if it exists.
 
         Args:
-            name: of the BookKeeper cluster.
             version: of the entry; None: any.
 
         Raises:
@@ -226,8 +219,6 @@ class Registry:
         """Change the status of a cluster. A status that is right already needs no version.
 
         Args:
-            name: of the BookKeeper cluster.
-            status: the new status.
             expected_version: of its entry; None: any.
             commit_epoch: the epoch that the same transaction commits; None: none.
             deprecated: a cluster that the same transaction deprecates, so that one is active at every moment.

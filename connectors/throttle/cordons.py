@@ -18,13 +18,7 @@ from policies.units import counted
 
 
 def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) -> ProbeResult:
-    """Check whether a volume at its soft limit (without one, its hard limit) still gets new partitions.
-
-    Args:
-        name: the cluster's name in the settings.
-        kafka: the cluster.
-        settings: its limits.
-    """
+    """Check whether a volume at its soft limit (without one, its hard limit) still gets new partitions."""
     try:
         with closing(ClusterClient(kafka, kafka.timeout_seconds)) as client:
             readings = {b: log_dirs_reading(name, b, answer) for b, answer in client.log_dirs(client.describe())}

@@ -232,7 +232,6 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
     It reads nothing from the loop's own Kafka: the originals are on the watched clusters.
 
     Args:
-        context: the clusters.
         forget: an entity whose present quota an operator declares to be the original.
 
     Yields:

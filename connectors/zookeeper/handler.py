@@ -89,8 +89,6 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
       ends by itself.
 
     Args:
-        name: the name of its threads.
-        tls: None for no encryption.
         connect_seconds: limit for connecting to one server.
         frame_seconds: limit for the bytes of one answer.
     """

@@ -106,9 +106,7 @@ def unknown_variables(
     """Yield variables that look like settings and have no effect: the name, and a sentence.
 
     Args:
-        environment: such as `os.environ`.
         names: the top-level settings.
-        settings: all settings.
     """
     top = {name.upper() for name in names}
     unknown = [

@@ -35,7 +35,6 @@ class Wording:
         root: the model of all settings.
         tree: the file's YAML tree; None without a file.
         file: the file's name in messages; None without one.
-        environment: such as `os.environ`.
     """
 
     def __init__(

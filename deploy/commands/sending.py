@@ -38,11 +38,8 @@ def send(connection: KafkaConnection, topic: str, readings: Sequence[Reading], *
     """Publish readings and wait until Kafka has accepted all of them.
 
     Args:
-        connection: how to reach the loop's Kafka.
         topic: the topic's full name.
-        readings: the readings to publish.
         what: their name in the message: ``the promise``.
-        client_id: Kafka's client id.
 
     Raises:
         UserError: Kafka has not accepted all of them.

@@ -16,7 +16,6 @@ def submit_line(settings: Settings, file: Path | None) -> str:
     """Return a command for a shell, one option a line.
 
     Args:
-        settings: the settings of the file.
         file: the settings file, which the driver reads again.
 
     Raises:

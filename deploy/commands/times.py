@@ -18,7 +18,6 @@ def read_instant(option: str, text: str | None, now: datetime | None = None) -> 
         option: its name, for the error.
         text: a time of day in this machine's zone (the last one of that time), a duration before now, or ISO 8601
             (without a zone: UTC).
-        now: the present time.
 
     Raises:
         UserError: it is none of these.

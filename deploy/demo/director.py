@@ -59,11 +59,8 @@ class Director(LoopWatcher):
     """The demo's own component, which runs beside those of the loop.
 
     Args:
-        sizes: the sizes of everything.
         servers: the broker that the producers write to, and the loop's own.
-        volume: the volume that fills up.
         quota: returns the quota in force, in bytes a second.
-        screen: shows all of it.
     """
 
     def __init__(

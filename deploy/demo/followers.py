@@ -20,11 +20,7 @@ _ANSWER_SECONDS = 2.0
 
 
 class QuotaFollower:
-    """Polls the broker for the default quota of clients.
-
-    Args:
-        servers: bootstrap servers of the watched cluster.
-    """
+    """Polls the broker for the default quota of clients."""
 
     def __init__(self, servers: str) -> None:
         self._connection = KafkaConnection(bootstrap_servers=servers)
@@ -46,14 +42,7 @@ class QuotaFollower:
 
 
 class AuditFollower:
-    """Passes on an actuator's sentences about what it set, or failed to set.
-
-    Args:
-        connection: how to reach the loop's own Kafka.
-        topic: the audit topic.
-        kind: the type of the actuator's reports.
-        on_sentence: receives each sentence.
-    """
+    """Passes on an actuator's sentences about what it set, or failed to set."""
 
     def __init__(
         self,

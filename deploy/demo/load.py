@@ -24,7 +24,6 @@ class Load:
 
     Args:
         servers: bootstrap servers of the cluster, `host:port`, comma separated.
-        topic: the topic to write to.
         bytes_per_second: the rate of all producers together; a function is called at each tick.
     """
 

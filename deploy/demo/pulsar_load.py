@@ -36,10 +36,7 @@ class PulsarLoad:
     """A producer without batches, whose queue blocks while the broker takes no more.
 
     Args:
-        gateway: the JVM with the client.
-        service_url: the broker's.
         topic: `tenant/namespace/topic`.
-        bytes_per_second: the wanted rate.
     """
 
     def __init__(self, gateway: JavaGateway, service_url: str, topic: str, bytes_per_second: int) -> None:

@@ -32,14 +32,7 @@ _PATIENCE_SECONDS = 300.0
 
 
 class PulsarDirector(LoopWatcher):
-    """Runs the producers, and frees space when the story asks for it.
-
-    Args:
-        servers: the watched cluster.
-        gateway: the JVM with Pulsar's client.
-        disks: of the bookies.
-        terminal: shows all of it.
-    """
+    """Runs the producers, and frees space when the story asks for it."""
 
     def __init__(
         self, servers: PulsarServers, gateway: JavaGateway, disks: Sequence[DemoVolume], terminal: Terminal

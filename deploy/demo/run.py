@@ -110,7 +110,6 @@ def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool])
     """Run a story in a temporary folder and return the exit status; keep its log if it fails.
 
     Args:
-        terminal: shows the progress.
         plot: what the story shows, for its first line.
         story: runs until it ends or a signal comes; returns whether it has ended.
     """

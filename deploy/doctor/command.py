@@ -30,9 +30,7 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
     """Run all checks and print their results; return whether all are good.
 
     Args:
-        settings: the settings to check.
         parts: the parts, as in `headgate topics acls`, whose rights are checked; empty for all parts of `headgate run`.
-        as_json: print JSON.
 
     Raises:
         UserError: a part does not exist, or the settings name nothing to connect to.

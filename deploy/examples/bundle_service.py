@@ -80,10 +80,8 @@ class Service(OwnershipCallbacks):
     """The service that the ownership agent protects.
 
     Args:
-        client: the ZooKeeper client.
         member: the name of this service.
         log: receives its actions.
-        stop: ends it.
     """
 
     def __init__(self, client: KazooClient, member: str, log: Log, stop: threading.Event) -> None:

@@ -93,10 +93,7 @@ class Audit:
     """The audit of the day before an instant, and the observed topics. The audit is read once, on first use.
 
     Args:
-        connection: how to reach the loop's own Kafka.
-        prefix: of its topics.
         subject: the subject, or its end (`acme/orders` of `messaging/acme/orders`) if only one subject ends so.
-        at: the instant.
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str, subject: str, at: datetime) -> None:

@@ -20,8 +20,6 @@ class InForceReader(AbstractContextManager["InForceReader"]):
     """Reads the decided topics of a loop; use it as a context manager.
 
     Args:
-        connection: how to reach the loop's own Kafka.
-        prefix: of its topics.
         in_force: folds the records; by default all but the canary's.
     """
 

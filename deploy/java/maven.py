@@ -28,7 +28,6 @@ def ensure_fetched(
 
     Args:
         folder: its name says which jars it holds.
-        pom: names the dependencies.
         options: for Maven, such as exclusions.
         expected_digest: of all jars, as `digest` returns it; None accepts any.
 

@@ -25,14 +25,7 @@ from policies.shares import SHARES_TOPIC, clusters_in, share_of
 
 
 class Actuators:
-    """The actuators that the settings ask for; this process runs those for the clusters of its share.
-
-    Args:
-        settings: of the application.
-        registry: for the actuators' metrics.
-        publisher: publishes their reports.
-        connections: to the watched clusters.
-    """
+    """The actuators that the settings ask for; this process runs those for the clusters of its share."""
 
     def __init__(
         self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
@@ -103,7 +96,6 @@ def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Ite
 
     Args:
         publisher: gives up after seconds.
-        topic: returns a topic's full name.
     """
     observed = frozenset(map(topic, observed_topics()))
     with publisher.patient() as patient:

@@ -26,14 +26,7 @@ from policies.shares import SHARES_TOPIC, clusters_in
 
 
 class Collectors:
-    """The collectors of all watched clusters; this process runs those for the clusters of its share.
-
-    Args:
-        settings: of the application.
-        registry: for the collectors' metrics.
-        publish: publishes their readings: a topic, a key and a value.
-        connections: to the watched clusters.
-    """
+    """The collectors of all watched clusters; this process runs those for the clusters of its share."""
 
     def __init__(
         self,

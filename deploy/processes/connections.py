@@ -19,11 +19,7 @@ Connection = TypeVar("Connection", bound=_Closeable)
 
 
 class Connections:
-    """Opens each connection on first use, and closes those of a cluster after its last user. Thread-safe.
-
-    Args:
-        settings: of the application.
-    """
+    """Opens each connection on first use, and closes those of a cluster after its last user. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

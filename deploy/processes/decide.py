@@ -29,10 +29,6 @@ class Decider:
     """The query of a checkpoint, as work that one process holds at a time.
 
     Args:
-        settings: of the application.
-        report: the state of the topics.
-        registry: for the query's metrics.
-        sessions: gives it Spark sessions.
         publisher: publishes ticks, batch records and tombstones.
         stop: set when this process is to end, and so will not stand by.
 

@@ -37,8 +37,6 @@ def exporting(
     """Make the components of the exporter: metrics, the status page, and the canary if the settings have it.
 
     Args:
-        settings: of the application.
-        registry: for the metrics.
         publisher: publishes the canary's readings; None: there is no canary.
         on_decision: called with each decision, and whether the exporter has read its history by then.
     """

@@ -92,7 +92,6 @@ def run_components(
 
     Args:
         components: in the order in which they are to be stopped.
-        stop: set to stop them.
         on_ready: called once, when all components are ready.
         on_stop: called once, before the first component is stopped.
 

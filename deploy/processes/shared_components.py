@@ -45,9 +45,6 @@ class SharedComponents:
     """A component of the loop that runs other components: those for the shares that this process holds.
 
     Args:
-        connection: how to reach the loop's own Kafka.
-        work: the work to share.
-        settings: the settings of the consumer groups.
         metrics: shared by all groups of the process.
     """
 

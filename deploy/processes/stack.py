@@ -43,7 +43,6 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
 
     Args:
         load: reads the settings, at the start and at each SIGHUP.
-        terminal: prints the progress.
     """
     settings: Settings | None = load()
     reload = SettingsReload(load)

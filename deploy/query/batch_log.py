@@ -30,8 +30,6 @@ class BatchLog:
     """Publishes the finished batches of one checkpoint.
 
     Args:
-        checkpoint_dir: the checkpoint's folder.
-        prefix: of all topics.
         open_publisher: opens a publisher that loses nothing.
         ahead_ms_of: returns the clock correction of a batch.
     """

@@ -16,9 +16,6 @@ _SCHEME = "file:"
 def follow_move(folder: Path) -> bool:
     """Change such paths to the present folder; return whether there was one to change.
 
-    Args:
-        folder: the checkpoint's folder.
-
     Raises:
         UserError: the folder cannot be written to.
     """

@@ -87,12 +87,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ClockWatch:
-    """Measures how far this machine's clock, which determines the batches' times, is ahead of Kafka's.
-
-    Args:
-        registry: for its metric.
-        clock: a monotonic clock, in seconds.
-    """
+    """Measures how far this machine's clock, which determines the batches' times, is ahead of Kafka's."""
 
     def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self._difference = ClockDifference(clock)

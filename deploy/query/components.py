@@ -79,9 +79,6 @@ def query_components(
     Call `take_checkpoint` first.
 
     Args:
-        settings: of the application.
-        registry: for the query's metrics.
-        sessions: gives the query its Spark sessions.
         publisher: publishes ticks, batch records and tombstones.
         may_decide: whether this process still holds the query's share; asked before it drains.
 

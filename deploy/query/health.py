@@ -21,9 +21,7 @@ class QueryHealth:
     """Measures whether the query makes progress.
 
     Args:
-        registry: for its metrics.
         stall_seconds: without a finished batch or a step for this time, the query counts as stalled.
-        clock: a monotonic clock, in seconds.
         steps: marks each step; None: the executors are on other machines, so only batches count.
     """
 

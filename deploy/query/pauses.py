@@ -59,7 +59,6 @@ def find_pauses(heartbeats: Sequence[Record], commands: Sequence[Record], now: d
     Args:
         heartbeats: records of the topic of heartbeats.
         commands: records of the topic of commands.
-        now: the present time.
     """
     in_force, commanded = DecisionsInForce(kinds=(Standing,)), set(_read_subjects(commands))
     in_force.fold_records(heartbeats)

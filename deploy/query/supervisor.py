@@ -47,8 +47,6 @@ class QuerySupervisor:
         open_session: starts a Spark session; called again when its JVM was lost.
         wiring: returns the query's sources and sinks; when its result changes (a renewed certificate, a clock jump),
             the query is restarted with it.
-        host: hosts the policies.
-        settings: of the query.
         checkpoint: its folder, to find damage; None if the checkpoint is remote.
         health: receives starts, batches and failures.
         tick: triggers a first batch, in which timers fire that were due while no query ran.
@@ -213,7 +211,6 @@ def running_in_background(name: str, work: Callable[[threading.Event], None]) ->
     """Run `work` until the block ends, which sets the event it is given, or until it returns by itself.
 
     Args:
-        name: of the thread.
         work: must return soon after its event is set.
     """
     over = threading.Event()

@@ -88,7 +88,6 @@ def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = Fa
     """Return the fields of a block, each after its description.
 
     Args:
-        model: the block's model.
         example: values for its fields without a default.
         off: whether the block itself is commented out, so that the example's values belong to it.
     """

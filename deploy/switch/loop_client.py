@@ -86,7 +86,6 @@ class NoDecisionError(Exception):
 
     Args:
         message: names the missing decision and the likely cause.
-        command: the command that was sent.
     """
 
     def __init__(self, message: str, command: SwitchCommand) -> None:
@@ -106,8 +105,6 @@ class LoopClient:
     """A client of the running loop, for one broker cluster; use it as a context manager, from one thread.
 
     Args:
-        settings: the settings with the loop's Kafka and topics.
-        cluster: the broker cluster.
         timeout_seconds: how long to wait for a decision.
         with_past: also receive all decisions in force from before the connection.
         ledgers: selects the decisions about single ledgers to keep in `ledgers`, the latest of each.

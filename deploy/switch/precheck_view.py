@@ -30,8 +30,6 @@ def report_lines(report: PrecheckReport, taken: SnapshotResult, *, explained: bo
     """Format a report with its readings.
 
     Args:
-        report: the report of the precheck.
-        taken: its readings.
         explained: add the remedy of each finding.
     """
     yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)

@@ -37,7 +37,6 @@ def compute_pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: dat
     Args:
         record: the latest record.
         history: earlier records; without one of this stage, the rate counts from the stage's beginning.
-        now: the present time.
     """
     total = sum(record.ledgers.values())
     if record.verdict not in _DONE or not total:

@@ -45,8 +45,6 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
     """Format the status.
 
     Args:
-        record: the latest record.
-        now: the present time.
         history: earlier records, for the rate.
     """
     return Group(

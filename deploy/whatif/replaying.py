@@ -48,7 +48,6 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
     """Replay files, or the observed topics, and print decisions or differences.
 
     Args:
-        request: the records and settings to replay.
         timeline: print a table for people instead of JSON lines.
 
     Raises:

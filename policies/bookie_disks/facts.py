@@ -47,9 +47,7 @@ def facts(bookie: BookieDiskState, now_ms: int, validity_ms: int) -> BookieFacts
     """Return the facts of one bookie.
 
     Args:
-        bookie: its state after the fold.
         now_ms: the time of this step, in milliseconds since the epoch.
-        validity_ms: how long a reading counts.
     """
     freshness = Freshness.NEVER_READ
     if bookie.read_ms != NEVER:

@@ -36,12 +36,7 @@ _MOST_ALERTS = 500
 
 
 class BookieDisksPolicy:
-    """Decides the factors of one cluster.
-
-    Args:
-        cluster: its name.
-        settings: those in force for it.
-    """
+    """Decides the factors of one cluster."""
 
     name = NAME
 

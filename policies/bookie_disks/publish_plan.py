@@ -85,11 +85,8 @@ def plan_publish(
     """Return the next operation on one limit.
 
     Args:
-        wanted: the factor that should be in force.
         record: the limit's record; None: it is not one of ours.
-        found: the limit as it is now.
         base: the rate at factor 1.0, of the settings.
-        floor: the lowest rate.
     """
     is_ours = record is not None and (found.is_ours or found.rate in record.rates or found == record.original)
     original = record.original if record is not None and is_ours else found

@@ -38,9 +38,7 @@ def find_excess(
     """Return, by observation id, the bound for which a reading is refused.
 
     Args:
-        bounds: the bounds of the cluster.
         known: the volumes of each server before the readings. A volume that a reading lacks stays for a while.
-        members: the servers that belong to the cluster.
         readings: in order.
     """
     counts = {server: len(volumes) for server, volumes in known.items()}

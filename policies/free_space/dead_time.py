@@ -28,10 +28,8 @@ def project(
     on the reading alone, and not on the time since, so a verdict holds until the next reading.
 
     Args:
-        state: the volume.
         full_ms: when it is full at its present rate; None if that is not known.
         interval_ms: between the last two good readings of its server; None if there was one only.
-        settings: the cluster's.
     """
     if not settings.anticipate or settings.stop_time is None:
         return None

@@ -93,7 +93,6 @@ def follow_growth(
     Only fresh readings show growth. Unexpected growth of a volume that is no longer read stays known.
 
     Args:
-        before: the growth before this step.
         limiting: the volumes, each with the fastest growth that is expected of it, in bytes per second.
         window_seconds: the shortest time over which growth is measured.
     """

@@ -87,12 +87,9 @@ def move(
     """Move the gate towards the raw factor.
 
     Args:
-        gate: before this step.
         raw: the lowest factor of all volumes that count, in [0, 1].
         stopping: volumes that are at their hard limit now.
         recovered: volumes that are above their hard limit by the recovery margin, or that no longer count.
-        now: the time of this step.
-        settings: those of this cluster.
     """
     after = _move(gate, raw, (stopping | set(gate.stopped_by)) - recovered, to_millis(now), settings)
     _check(gate, raw, after, to_millis(now), settings)

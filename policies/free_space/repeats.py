@@ -89,11 +89,6 @@ def emit_factor(
     """Compare a verdict with the decision in force.
 
     Args:
-        content: of the verdict.
-        last: the decision in force.
-        now_ms: the time of this step.
-        settings: those in force.
-        issuer: the policy and its mode.
         make: makes the decision of a sequence number, with marks for its id.
     """
     schedule, name, factor = repeat_schedule(settings), content.move.verdict.value, content.move.gate.factor

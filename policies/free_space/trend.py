@@ -87,11 +87,7 @@ def follow_reading(trend: Trend, at_ms: int, usable_bytes: int, before_ms: int, 
     """Return the trend after another reading.
 
     Args:
-        trend: the trend before it.
         at_ms: the time of the reading, later than anything in the trend.
-        usable_bytes: its free bytes.
-        before_ms: the time of the reading before.
-        before_bytes: the free bytes of the reading before.
     """
     samples, line = trend.samples, trend.line
     if not samples:
@@ -114,8 +110,6 @@ def estimate_filling(trend: Trend, at_ms: int, usable_bytes: int, *, believed: b
 
     Args:
         trend: the trend with the last reading.
-        at_ms: the time of that reading.
-        usable_bytes: its free bytes.
         believed: whether the reading before gave a rate. Then a lower confidence is sufficient.
     """
     found = _compare_peaks(trend, at_ms, usable_bytes) if len(trend.rises) > 1 else None

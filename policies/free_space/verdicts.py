@@ -61,13 +61,11 @@ def find_facts(
     """Return the facts of one volume.
 
     Args:
-        key: the volume.
         read_id: the id of its server's last good reading, or else of the last attempt.
         state: its last good reading.
         departed_ms: when it left; None while it is there.
         seen_ms: when its server was first seen, or seen again.
         now_ms: the time of this step, in milliseconds since the epoch.
-        validity_ms: how long a reading counts.
     """
     if state.read_ms == NEVER:
         overdue_ms = max(state.seen_ms, seen_ms) + validity_ms
@@ -93,10 +91,7 @@ def judge_volume(
 
     Args:
         kind: the policy's verdict.
-        volume: its facts.
         interval_ms: between the last two good readings of its server; None if there was one only.
-        now_ms: the time of this step.
-        settings: the cluster's.
 
     Returns:
         None for a volume that was never read and does not count (yet).
@@ -129,7 +124,6 @@ def find_expiries(
     Args:
         volumes: all volumes of a server.
         counting: those that count.
-        settings: the cluster's.
     """
     validity_ms, soon_ms = millis_of(settings.validity), millis_of(settings.time_to_full_alert)
     yield from (volume.overdue_ms for volume in volumes if volume.overdue_ms is not None)

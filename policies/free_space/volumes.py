@@ -96,8 +96,6 @@ def judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity
     Args:
         read_ms: the time of the last good one, or NEVER.
         departed_ms: since when the thing is gone; None while it is there.
-        now_ms: the time of this step.
-        validity_ms: how long a reading counts.
     """
     if departed_ms is not None:
         return Freshness.DEPARTED

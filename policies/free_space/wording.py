@@ -13,8 +13,6 @@ def explain_factor(
     """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
 
     Args:
-        decision: the decision.
-        factor: the decided one.
         writers: the subject of the sentence.
         why: the reason, from the numbers that decided.
         freely: the request at factor 1.0.
@@ -68,7 +66,6 @@ def explain_application(
 
     Args:
         what: the limit.
-        result: the result of the operation.
         by: the actuator and the time.
         rates: the wanted one and the one that was found, in bytes per second.
         nothing: the words for no limit.

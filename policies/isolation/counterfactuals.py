@@ -84,8 +84,6 @@ def derive_quarantine_counterfactuals(
     """Name the conditions that end an order, or let a withheld quarantine pass its guard.
 
     Args:
-        order: the order.
-        facts: the cluster as of now.
         taken_count: the number of bookies that are in quarantine, or have an order to be.
     """
     put, hold, lift = QuarantineVerdict.QUARANTINE, QuarantineVerdict.WITHHOLD, QuarantineVerdict.LIFT

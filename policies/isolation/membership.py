@@ -20,11 +20,7 @@ _LONGEST_CHARACTER = 6
 
 
 class BookieSet:
-    """A set of bookies, shared by all namespaces that may use them, so that its sorted names and digest cost once.
-
-    Args:
-        members: ids of the bookies.
-    """
+    """A set of bookies, shared by all namespaces that may use them, so that its sorted names and digest cost once."""
 
     def __init__(self, members: frozenset[str]) -> None:
         self.members = members

@@ -95,7 +95,6 @@ def place(
     """Return the bookies a namespace may use now, and the tier it needs to find enough.
 
     Args:
-        rules: the rule set.
         membership: the writable bookies and the groups.
         affinity: the namespace's groups; None or empty if it has no affinity. With secondary groups only, brokers find
             that the primary ones have too few bookies.

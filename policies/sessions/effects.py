@@ -54,9 +54,7 @@ def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is
     """Whether no reading names a member any more, though the cluster's sessions are read.
 
     Args:
-        member: the member.
         sessions: the source of the cluster's sessions. A gap in which they were not read proves no absence.
-        validity_ms: how long a reading counts.
         is_down: whether it was ordered down and is not back.
     """
     # A member without a session counts in the fleet for longer: if it is unread, the others are not more alone.

@@ -53,8 +53,6 @@ class DecisionPublisher:
     """Turns verdicts into decisions, and numbers them.
 
     Args:
-        issuer: the header that all decisions about the cluster share.
-        facts: the facts behind the verdicts.
         sequence: the last sequence before this step.
     """
 

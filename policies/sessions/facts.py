@@ -203,10 +203,7 @@ def join_facts(
     """Join the read models of a cluster as of now.
 
     Args:
-        cluster: its read models.
         spent: the shutdowns and restarts decided before.
-        settings: the settings in force for it.
-        now_ms: the time of the step.
     """
     members, nodes, is_shadow = cluster.members, cluster.nodes.by_path, settings.mode is Mode.SHADOW
     roles = join_roles(members.values(), now_ms, settings)

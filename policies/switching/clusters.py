@@ -104,8 +104,6 @@ def mark_written(marks: Iterable[IdMark], seen: ClusterSnapshot | None, *, from_
     """Mark a cluster as one that brokers may have written to; a cluster that was never read gets no mark.
 
     Args:
-        marks: the marks so far.
-        seen: the cluster as last read.
         from_now: brokers are sent there only now, so they got none of the ids that it gave before.
     """
     known = {m.instance: m for m in marks}

@@ -11,7 +11,6 @@ def counterfactuals(decision: SwitchDecision, hold: Hold | None) -> tuple[Otherw
     """Return what would lead to another verdict.
 
     Args:
-        decision: the decision.
         hold: the most urgent hold after its step; None if nothing holds a switch up.
     """
     if decision.code is not None:

@@ -58,13 +58,7 @@ _STAGES = {
 
 
 class Transition:
-    """The state during a step, with its plan as it changes.
-
-    Args:
-        state: the state before.
-        limits: the limits in force.
-        now_ms: the time of the step, in milliseconds since the epoch.
-    """
+    """The state during a step, with its plan as it changes."""
 
     def __init__(self, state: SwitchingState, limits: SwitchLimits, now_ms: int) -> None:
         self.state = state

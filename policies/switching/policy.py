@@ -28,12 +28,7 @@ NAME = "switching"
 
 
 class SwitchingPolicy:
-    """Decides about the switch of one broker cluster.
-
-    Args:
-        cluster: the cluster's name.
-        settings: the settings in force for it.
-    """
+    """Decides about the switch of one broker cluster."""
 
     name = NAME
 

@@ -29,11 +29,7 @@ def find_broker_conditions(
     """Find the alert conditions of one broker and its volumes.
 
     Args:
-        cluster: the broker's cluster.
-        broker: its facts.
         volumes: those of its volumes that count.
-        now_ms: the time of this step.
-        settings: the cluster's.
         firing: the alerts whose condition held at the last step. Such a condition ends by a margin only.
     """
     context = SpaceAlertContext(_NAMES, cluster, now_ms, settings, firing)
@@ -75,9 +71,7 @@ def find_cluster_conditions(
     """Find the alert conditions of the cluster as a whole.
 
     Args:
-        cluster: its name.
         forgotten: departed volumes to be named.
-        is_nothing_known: whether no broker has a valid reading.
         unread: its brokers that are unread for `validity`.
     """
     for volume in forgotten:

@@ -25,9 +25,7 @@ def facts(broker: BrokerState, now_ms: int, validity_ms: int) -> BrokerFacts:
     """Return the facts of one broker.
 
     Args:
-        broker: its state after the fold.
         now_ms: the time of this step, in milliseconds since the epoch.
-        validity_ms: how long a reading counts.
     """
     freshness = judge_freshness(broker.read_ms, broker.left_ms, now_ms, validity_ms)
     is_overdue = max(broker.read_ms, broker.seen_ms) + validity_ms <= now_ms

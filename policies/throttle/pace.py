@@ -55,10 +55,7 @@ def adapt_pace(
 
     Args:
         before: the pace before it; None for the first reading.
-        at_seconds: the time of the reading.
         volumes: all volumes of the broker; empty after a failed attempt.
-        limits: the cluster's limits.
-        bounds: those of the interval.
     """
     known: dict[str, VolumePace] = {}
     wanted = bounds.longest_seconds

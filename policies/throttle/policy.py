@@ -33,12 +33,7 @@ _MOST_ALERTS = 500
 
 
 class ThrottlePolicy:
-    """Decides the factor of one cluster.
-
-    Args:
-        cluster: its name.
-        settings: those in force for it.
-    """
+    """Decides the factor of one cluster."""
 
     name = NAME
 

@@ -24,7 +24,6 @@ def find_coverage(settings: QuotaSettings, rates: Mapping[Entity, int]) -> Cover
     """Compare all producer quotas of a cluster with the configured entities.
 
     Args:
-        settings: the cluster's.
         rates: the present rate of each entity that has one, without Headgate's own records.
     """
     listed = {spec.entity for spec in settings.entities}

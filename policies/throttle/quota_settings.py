@@ -139,7 +139,6 @@ def catches(entity: Entity, user: str, own: Iterable[Entity]) -> bool:
     """Return whether a quota for `entity` slows down a user that it does not name.
 
     Args:
-        entity: the target of the quota.
         user: a user that must not be slowed down.
         own: the entities of that user that have a quota; each takes precedence over entities without a named user.
     """

@@ -53,10 +53,8 @@ class RatesInForce:
         """Return how low a quota may be set now; None if no rate within the window is known.
 
         Args:
-            at_seconds: the present time.
             in_force: the present quota, or without one the rate that producers write; None if not known.
             max_told_wait_seconds: the longest wait that Kafka may impose on a producer.
-            window_seconds: the longest window of a broker.
         """
         recent = [each for each in self.past if each.until_seconds > at_seconds - window_seconds]
         if in_force is None and not recent:

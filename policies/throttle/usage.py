@@ -48,7 +48,6 @@ def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeConte
     """Compare the contents of a volume at two moments.
 
     Args:
-        log_dir: the volume.
         before: its earlier content; None if there is none, and then there are no rates.
         after: its present content.
         seconds: the time from one to the other, more than 0.

@@ -19,9 +19,7 @@ class PublishActuator(Actuator[FactorOrder]):
     """Passes each decision to its cluster's worker.
 
     Args:
-        topics: the loop's.
         bookies: the topic with the readings of the namespaces' groups.
-        workers: by cluster.
     """
 
     def __init__(self, topics: LoopTopics, bookies: str, workers: Mapping[str, PublishWorker]) -> None:

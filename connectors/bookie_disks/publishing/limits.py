@@ -146,7 +146,6 @@ class PublishLimits(ABC):
         Args:
             groups: the group of each namespace with affinity.
             everywhere: the group of all other namespaces.
-            slowed: the groups to slow down.
         """
         wanted = set(slowed)
         if not wanted:
@@ -165,7 +164,6 @@ class PublishLimits(ABC):
         Args:
             plans: the plan of each target, which was carried out.
             groups: the placement group of each target to slow down.
-            everyone: whether all groups are to be slowed down.
         """
 
     @abstractmethod

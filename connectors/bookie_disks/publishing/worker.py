@@ -56,9 +56,6 @@ class PublishWorker(Worker[FactorOrder]):
     """Carries out one cluster's decisions.
 
     Args:
-        limits: reads and sets the cluster's limits.
-        publish: publishes reports.
-        observe: publishes readings.
         others: the other kinds of limits, which are put back if earlier settings used them.
     """
 

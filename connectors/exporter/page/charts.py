@@ -79,7 +79,6 @@ def draw_chart(name: str, values: Sequence[float | None], *, top: float | None =
     """Draw a series, with its newest value at the right edge; None if no value is known.
 
     Args:
-        name: of the series.
         values: at most `POINTS`, oldest first; None: unknown.
         top: the value at the upper edge; by default the greatest value, at least 1. The lower edge is 0.
     """

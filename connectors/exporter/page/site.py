@@ -27,11 +27,7 @@ _STATIC: Mapping[str, str] = {
 
 
 class StatusSite:
-    """Serves a snapshot of the loop, and keeps the last hour's numbers.
-
-    Args:
-        snapshot: returns the present state of the loop.
-    """
+    """Serves a snapshot of the loop, and keeps the last hour's numbers."""
 
     def __init__(
         self,

@@ -65,7 +65,6 @@ class OwnershipAgent(AbstractContextManager["OwnershipAgent"]):
         strategy: decides after a loss; None: a `LocalStrategy` with `settings`.
         settings: it uses `ownership_rules`, `recovery_order` and `wait_for_deletion`; without a strategy also
             `on_session_lost: shutdown`, with which `shut_down` is called after `reconnect_limit` failed attempts.
-        fence: see above.
         report: called in the agent's thread with each `headgate.recovery.v1`, and with a `headgate.zk-session.v1` for
             each new session after a loss; such as the result of `connectors.kafka.publisher.observations_to`.
         role: the member's fleet, as in the loop's session collector.

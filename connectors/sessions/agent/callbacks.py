@@ -19,7 +19,6 @@ class OwnershipCallbacks:
         """Close a bundle; `serving` already returns false.
 
         Args:
-            path: its node.
             reason: why the member must give it up; None if the application released it.
         """
 
@@ -53,9 +52,7 @@ class OwnedByOtherError(OwnershipError):
     """The bundle's node belongs to another member.
 
     Args:
-        path: the node.
         owner: the member that its value names; None if unknown.
-        reason: why the member may not own it.
     """
 
     def __init__(self, path: str, owner: str | None, reason: OwnershipReason) -> None:

@@ -69,7 +69,6 @@ class Heartbeat:
     Kazoo's own pings are a third of T apart, and it does not publish the times of their answers.
 
     Args:
-        client: the owner of the session.
         on_session: called with each new session after its first answer. If it returns False, it is called again.
     """
 

@@ -14,11 +14,7 @@ _DOWN = (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
 
 
 class MemberDecisions:
-    """The loop's latest decisions about one member and its bundles. Thread-safe.
-
-    Args:
-        member: its name as registered.
-    """
+    """The loop's latest decisions about one member and its bundles. Thread-safe."""
 
     def __init__(self, cluster: str, member: str) -> None:
         self._cluster = cluster
@@ -35,7 +31,6 @@ class MemberDecisions:
         """Fold one record of the topic.
 
         Args:
-            record: its value.
             appended_at: its Kafka timestamp.
 
         Returns:

@@ -33,10 +33,8 @@ class LoopStrategy:
     for another session or state of the node.
 
     Args:
-        decisions: the member's decisions.
         source: reads the loop's topic. None: the caller calls `take` of the decisions, and wakes the agent.
         fallback: decides without the loop; by default a `LocalStrategy`.
-        decision_timeout: how long to wait for the loop.
     """
 
     def __init__(
@@ -95,9 +93,7 @@ class DecisionSource:
     """Reads the loop's topic of decisions in a thread of its own.
 
     Args:
-        kafka: the loop's Kafka.
         topic: the full name, such as `headgate.decided.sessions`.
-        client_id: this client's name in the brokers' logs.
     """
 
     def __init__(self, kafka: KafkaConnection, topic: str, client_id: str = "headgate-ownership") -> None:

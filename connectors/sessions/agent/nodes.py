@@ -51,11 +51,7 @@ class NodeRead:
 
 
 class ClientNodes:
-    """The nodes of one client.
-
-    Args:
-        request_seconds: returns the time limit of one answer.
-    """
+    """The nodes of one client."""
 
     def __init__(self, client: KazooClient, request_seconds: Callable[[], float]) -> None:
         self._client = client

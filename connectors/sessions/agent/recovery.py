@@ -20,7 +20,6 @@ class SessionRecovery:
     """Carries out the recovery of one member. Only the agent's thread may use it.
 
     Args:
-        reconciler: calls the application.
         outage: describes a loss, given its time and the number of failed attempts.
     """
 

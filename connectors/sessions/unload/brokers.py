@@ -84,7 +84,6 @@ class Brokers:
 
     Args:
         admin: reaches any broker, and has the credentials; shared with others, so not closed here.
-        settings: how each broker is reached.
     """
 
     def __init__(

@@ -26,8 +26,6 @@ def find_conclusion(decision: OwnershipDecision, survey: Survey, *, unsure: bool
     """Return the result if the decision needs no action or must not be carried out now; None to carry it out.
 
     Args:
-        decision: to unload a bundle, or to have it owned again.
-        survey: the brokers' answers.
         unsure: an earlier attempt got no answer, so the wanted state counts as its effect.
     """
     serving = {member for member, owned in survey.owned.items() if decision.bundle in owned}

@@ -51,11 +51,7 @@ class WatchedUnloads:
 
 
 class BrokerRateLimit:
-    """Allows one action per broker and interval.
-
-    Args:
-        interval_seconds: between two actions.
-    """
+    """Allows one action per broker and interval."""
 
     def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
         self._interval_seconds = interval_seconds

@@ -31,7 +31,6 @@ class QuotaActuator(Actuator[FactorOrder]):
 
     Args:
         applied: the topic (with its prefix) of the records of applied quotas.
-        worker: makes the worker of a cluster.
         elsewhere: clusters whose quotas other processes set.
     """
 

@@ -16,7 +16,6 @@ class QuotaConnection:
 
     Args:
         kafka: the cluster. A new client is made when a certificate or a password has changed on disk.
-        connect: makes a client.
     """
 
     def __init__(self, kafka: WatchedKafka, connect: Callable[[WatchedKafka], QuotaClient]) -> None:

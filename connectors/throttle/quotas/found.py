@@ -83,14 +83,9 @@ def describe_quotas(
     """Return the quotas that are set, the ones that escape, and the ones that somebody else changes.
 
     Args:
-        cluster: the watched cluster.
         wanted: the factor that is carried out; None: none is.
-        plans: the plans of this look, which are carried out.
         escaping: the quotas that decide for clients in place of an entity.
-        own: Headgate's changes on the cluster.
         brokers: the number of brokers in service.
-        callback_brokers: the brokers that ignore quotas.
-        excluded_users: the users whose quotas are never changed.
     """
     held = {entity: planned for entity, planned in plans.items() if planned.holds}
     is_confirmed = all(own.confirmed(entity) >= brokers for entity in held)

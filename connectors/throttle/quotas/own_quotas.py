@@ -63,7 +63,6 @@ class OwnQuotas:
     """Remembers one cluster's changes. All times are seconds of one monotonic clock.
 
     Args:
-        cluster: its name in the settings.
         settings: its settings; None: quotas are only put back.
     """
 
@@ -119,10 +118,7 @@ class OwnQuotas:
         """Note that a broker shows our quota, or that somebody else has put back another one.
 
         Args:
-            entity: the target of the quota.
-            seen: the broker's answer.
             brokers: the number of brokers in service.
-            now: the time of the answer.
         """
         own, found = self._own.get(entity), seen.rates.get(entity)
         if own is None or not own.record.held:

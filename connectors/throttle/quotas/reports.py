@@ -127,9 +127,6 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         """Report that one entity's quota is as planned, or was refused by the plan.
 
         Args:
-            entity: the target of the quota.
-            plan: the operation that was carried out.
-            context: the decision and the attempt.
             confirmed: the number of brokers that have shown the quota.
             brokers: the number of brokers in service.
         """

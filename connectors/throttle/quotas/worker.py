@@ -78,12 +78,7 @@ _RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
 class QuotaWorker(Worker[FactorOrder]):
-    """Carries out one cluster's decisions.
-
-    Args:
-        outlets: publish reports, records and readings.
-        connect: makes a client of the cluster.
-    """
+    """Carries out one cluster's decisions."""
 
     def __init__(
         self,
@@ -159,7 +154,6 @@ class QuotaWorker(Worker[FactorOrder]):
         """Restore all original quotas.
 
         Args:
-            stop: ends the attempts.
             forget: an entity whose present quota an operator declares to be the original.
         """
         self._releasing = True

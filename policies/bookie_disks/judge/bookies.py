@@ -92,9 +92,6 @@ def judge_bookies(
     """Judge each bookie of a cluster.
 
     Args:
-        cluster: its state after the fold.
-        settings: those in force for it.
-        now_ms: the time of this step.
         stopped_by: the dirs that keep a group stopped. A departed one among them counts for `departed_hold`.
         before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
     """

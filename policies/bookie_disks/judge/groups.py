@@ -87,11 +87,6 @@ def judge_group(
     """Judge one group.
 
     Args:
-        group: the bookies and the ensemble of its namespaces.
-        bookies: the verdicts on all bookies, by name.
-        cluster: the state after the fold.
-        settings: the cluster's.
-        now: the time of this step.
         before: the group's gate and its last decision; None before the first.
     """
     ranked = rank_bookies(group, bookies)

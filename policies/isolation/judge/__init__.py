@@ -50,7 +50,6 @@ class IsolationJudge:
         """Return the verdicts on one cluster.
 
         Args:
-            facts: the cluster as of now.
             orders: the quarantine orders in force before this step.
         """
         promised = facts.known.promises

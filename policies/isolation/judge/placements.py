@@ -140,7 +140,6 @@ def judge_placement(
     Args:
         cohort: the namespaces, with their affinity; the settings fill in what it does not set.
         membership: the writable bookies and the groups.
-        settings: the settings in force for the cluster.
         promise: the rules that were promised to these namespaces by command, if any.
         broker_groups: the groups of namespaces without affinity, as read from a broker; the settings come first.
     """

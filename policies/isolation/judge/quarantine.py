@@ -69,7 +69,6 @@ def judge_quarantines(
 
     Args:
         standing: the orders that remain in force, by bookie.
-        facts: the cluster as of now.
         placements: the verdicts on namespaces, by the last readings and by confirmed ones.
     """
     if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:

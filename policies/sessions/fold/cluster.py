@@ -40,12 +40,7 @@ MOST_SOURCES = 100
 
 
 class ClusterState:
-    """The read models of one cluster, while one step folds readings into them.
-
-    Args:
-        state: the state before the step.
-        settings: the settings in force for the cluster.
-    """
+    """The read models of one cluster, while one step folds readings into them."""
 
     def __init__(self, state: SessionsState, settings: SessionsSettings) -> None:
         self._settings = settings

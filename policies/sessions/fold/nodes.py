@@ -13,7 +13,6 @@ class OwnershipNodes:
     """The nodes by path, while one step changes them.
 
     Args:
-        nodes: the nodes before the step.
         timeouts: after a gap longer than `validity_ms`, a member may have been registered in between, so its absence
             starts again. Changes of a registration are remembered for `settle_ms`.
     """

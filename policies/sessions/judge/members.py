@@ -21,7 +21,6 @@ def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> 
     """Return what a member must do; None if there is nothing to do, or its last published order remains in force.
 
     Args:
-        member: the member.
         facts: the cluster, with the budget that is left.
         bundles: the verdict on each bundle it claims.
     """

@@ -60,9 +60,7 @@ def rule(
     """Return what a member with a session must do with one bundle.
 
     Args:
-        claimant: the member.
         node: the bundle's node; None if it has not been read since the session was lost.
-        rules: the ownership rules in force.
         rivals: the other members that believe they own the bundle, each with its present session.
 
     Returns:

@@ -21,9 +21,6 @@ def judge_recovery(
     """Return what a member with a session must do; None if there is nothing to do.
 
     Args:
-        member: the member.
-        track: its session.
-        facts: the cluster.
         bundles: the verdict on each bundle it claims.
     """
     last, events = member.member.last_published, member.member.events

@@ -29,11 +29,8 @@ def emit(
 
     Args:
         state: the state after the step.
-        drafts: the drafts of the step.
         plan: the plan after the step.
         ids: the ids of the step's observations, as evidence.
-        issuer: the common fields of the cluster's decisions.
-        now: the time of the batch.
         hold: the most urgent hold after the step.
     """
     decisions: list[SwitchDecision] = []

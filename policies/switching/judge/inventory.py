@@ -131,7 +131,6 @@ def _find_unplanned(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[in
 
     Args:
         facts: as of before the inventory.
-        seen: the inventory.
         dropped: the last order's number of each ledger taken out of the plan, so that late results stay late.
     """
     paths: dict[tuple[int, LedgerKind], set[str]] = {}

@@ -47,8 +47,6 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
     """Repeat every order without a result, under its number.
 
     Args:
-        facts: the facts as of now.
-        reason: the reason of the repeated orders.
         redirected: a new directive was just given, which no broker follows yet.
     """
     if not redirected:

@@ -66,8 +66,6 @@ def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Prech
 
     Args:
         seen: the readings; a missing value counts against the switch.
-        rules: the user's rules.
-        now_ms: the present time, in milliseconds since the epoch.
     """
     wanted = ids_to_import(seen, rules)
     hits = hits_by_class(seen, rules, wanted)

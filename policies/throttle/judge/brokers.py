@@ -161,10 +161,6 @@ def judge_brokers(
     """Judge each broker of a cluster.
 
     Args:
-        cluster: its name.
-        known: its state after the fold.
-        settings: those in force for it.
-        now: the time of this step.
         stopped_by: the volumes that keep the cluster stopped.
         firing: the alerts whose condition held at the last step, each with the number of the broker it is about.
         before: verdicts of an earlier step with the same settings; those that still hold are not computed again.

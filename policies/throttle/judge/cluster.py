@@ -57,7 +57,6 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     """Judge a cluster.
 
     Args:
-        brokers: the verdicts on its brokers.
         before: the state before this step, with the gate, the last decision and the forgotten volumes.
     """
     raw = _judge_raw(brokers, before)

@@ -26,9 +26,6 @@ def judge_volumes(
     """Return the volumes that count, and the departed volumes whose hold ends now.
 
     Args:
-        broker: the volumes' facts.
-        now_ms: the time of this step.
-        settings: the cluster's.
         stopped_by: volumes that keep the cluster stopped. They limit it, whatever their own factor is.
     """
     counting: list[VolumeVerdict] = []
