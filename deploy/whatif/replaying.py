@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,7 +75,7 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
     elif request.against is None:
         replay = Replay(request.settings.policy_host())
         _print_lines(decision_event(decision).decode() for decision in replay.run(_read_events(request), request.until))
-        _print_rejected(replay)
+        _print_rejected([replay])
     else:
         ours, theirs = _decide_sides(request).values()
         _print_lines(map(json.dumps, differences(ours, theirs)))
@@ -96,7 +96,7 @@ def _decide_sides(request: ReplayRequest) -> dict[str, list[Decision]]:
     records = list(_read_events(request))
     replays = {side: Replay(settings.policy_host()) for side, settings in request.sides().items()}
     decided = {side: list(replay.run(records, request.until)) for side, replay in replays.items()}
-    _print_rejected(replays[SETTINGS])  # all sides reject the same events
+    _print_rejected(replays.values())
     return decided
 
 
@@ -122,16 +122,16 @@ def _replay_transitions(settings: Settings, run: Recording) -> Iterator[KeyTrans
     return replay_batches(settings.policy_host(), run.prefix, run.batches, signatures)
 
 
-def _print_rejected(replay: Replay) -> None:
-    """Print the rejected events.
+def _print_rejected(replays: Collection[Replay]) -> None:
+    """Print the events that a side rejects: not all settings name the same clusters.
 
     Raises:
         UserError: all events were rejected.
     """
-    if replay.rejected and not replay.taken:
-        place, error = replay.rejected[0]
-        raise UserError(f"no event is valid, of {counted(len(replay.rejected), 'event')}; the first: {place}: {error}")
-    _print_errors(f"{place}: {error}" for place, error in replay.rejected)
+    rejected = {f"{place}: {error}": None for replay in replays for place, error in replay.rejected}
+    if rejected and not any(replay.taken for replay in replays):
+        raise UserError(f"no event is valid, of {counted(len(rejected), 'event')}; the first: {next(iter(rejected))}")
+    _print_errors(rejected)
 
 
 def _print_errors(lines: Iterable[str]) -> None:

@@ -79,6 +79,8 @@ class PublishWorker(Worker[FactorOrder]):
         """The group of each subject that has had a decision."""
         self._groups: Mapping[str, str] | None = None
         """The group of each namespace with affinity; None before the first reading."""
+        self._unplaced: Set[str] = frozenset()
+        """The namespaces that the last reading shows without affinity, and the one before it with one."""
         self._records: FoundRecords | None = None
         """None: not read yet, or somebody else may have changed them."""
         self._carried_out: Mapping[str, WantedShare] | None = None
@@ -94,9 +96,12 @@ class PublishWorker(Worker[FactorOrder]):
         super().recall(decision, appended_at)
 
     def place(self, affinity: BookieAffinity) -> None:
-        """Note the groups of namespaces; from any thread."""
+        """Note the groups of namespaces; from one thread, which need not be that of `run`."""
         named = ((name, name_primary(each)) for name, each in list_affinities(affinity))
-        self._groups = {name: ",".join(primary) for name, primary in named if primary}
+        read = {name: ",".join(primary) for name, primary in named if primary}
+        # As for the policy, a single reading proves no absence.
+        kept = {n: group for n, group in (self._groups or {}).items() if n not in read and n not in self._unplaced}
+        self._groups, self._unplaced = read | kept, kept.keys()
 
     def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002
         self._note_group(decision)

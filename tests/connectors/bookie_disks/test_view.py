@@ -51,7 +51,7 @@ def test_the_page_explains_the_slowest_group_and_not_the_one_that_was_decided_la
 
 def test_a_group_that_ended_is_shown_no_more() -> None:
     run = Run(settings()).see(racks(0, GROUPS), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16))
-    run.see(affinity(10, {}))
+    run.see(affinity(10, {})).see(affinity(20, {}))
     view = BookieDisksView(settings())
     for decision in run.published:
         if isinstance(decision, BookieThrottle):

@@ -260,6 +260,16 @@ def test_differences_are_json_lines_with_both_sides(
     assert last["same"]
 
 
+def test_an_event_that_only_the_other_settings_reject_is_told(
+    headgate: Headgate, evening: Path, settings: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"clusters: {{orders: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}\n{LIMITS}")
+    ended = headgate("replay", "-s", settings, "--against", other, evening)
+    assert ended.status == 0
+    assert f"{evening}:1: " in ended.err
+
+
 def test_bad_settings_to_compare_with_are_told(headgate: Headgate, evening: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("polices: {}")

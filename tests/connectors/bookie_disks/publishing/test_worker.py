@@ -420,6 +420,15 @@ def test_while_the_groups_of_namespaces_are_unknown_no_gate_opens(by: str) -> No
     assert bench.decide(after=6, g1=1.0).is_untouched()
 
 
+def test_one_reading_without_affinities_opens_no_gate() -> None:
+    bench = Bench("namespace").decide(g1=0.4, default=1.0)
+    nothing = BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces={})
+    bench.worker.place(nothing)
+    assert bench.decide(after=6).limits() == {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None}
+    bench.worker.place(nothing)
+    assert bench.decide(after=6).is_untouched(), "a second one confirms it"
+
+
 @EVERY_KIND
 def test_without_groups_of_bookies_no_affinity_is_needed(by: str) -> None:
     bench = Bench(by)
@@ -435,6 +444,7 @@ def test_a_gate_that_somebody_opens_is_closed_again_within_seconds() -> None:
 
 def test_namespaces_without_affinity_belong_to_the_brokers_own_groups() -> None:
     bench = Bench("namespace")
+    bench.restart(is_placed=False)
     namespaces = {"acme/a": NamespaceAffinity(), "acme/b": NamespaceAffinity(primary=("*",))}
     own = BrokerGroups(primary=("g1",))
     bench.worker.place(BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces=namespaces, broker_groups=own))
