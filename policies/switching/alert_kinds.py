@@ -23,7 +23,8 @@ ALERTS = (
         "The switch does not go live, clean up or go back; the summary names the reason.",
         _STATUS,
         "The switch goes on by itself as soon as the reason is gone. Restart the agent of a broker that wrote to the "
-        "old cluster after its ack.",
+        "old cluster after its ack. If ids are not read because a cluster's ZooKeeper is lost, restore it: "
+        "`docs/switching-runbook.md` has how.",
         "The reason no longer holds.",
     ),
     AlertKind(

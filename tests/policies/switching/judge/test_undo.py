@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import LedgerResult, RegistrySeen
+from policies.switching.events import Event, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
 from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from policies.switching.watch import awaited
 from tests.policies.switching.commands import command
@@ -300,6 +300,39 @@ def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     world = World().to(S.HOLD).later(2 * DAY_MS)
     [refused] = world.tell(command("abort", "a"))
     assert (refused.code, refused.sentence.endswith("; to go on: `end`")) == (RejectCode.WINDOW_EXPIRED, True)
+
+
+@pytest.mark.parametrize("hob", [1, 2], ids=["the HOB that it had", "a greater one"])
+def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_the_runbook(hob: int) -> None:
+    """No inventory can be taken and no id of the target is read, until somebody makes its ZooKeeper again."""
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.later(2 * DAY_MS)
+
+    def time_passes(*more: Event) -> str:
+        world.orders = [o for o in world.orders if o.verdict is not SwitchVerdict.TAKE_INVENTORY]
+        world.later().tell(world.members_event(), world.cluster_event("old"), *map(world.follow, world.brokers), *more)
+        return "; ".join(hold.ends_with for hold in world.records()[-1].holds)
+
+    assert codes(world.tell(command("rollback", "r"))) == [RejectCode.WINDOW_EXPIRED]
+    world.tell(command("end", "e"))
+    assert time_passes() == "`abort`"
+    world.tell(command("abort", "a"))
+    assert world.stage is S.ABORTED
+    assert "`rollback --with-brokers` (back to old)" in time_passes()
+    world.tell(command("rollback", "b", attribution_only=False))
+    world.later(HOUR_MS // 30).work(SwitchVerdict.REVERT)
+    assert {world.refs[path].attribution for path in ("/c1", "/c2", "/s1")} == {"old"}
+    time_passes()
+    assert world.switch.blocked == "what new gave since brokers were directed there is not read yet"
+    world.clusters["new"].hob, world.clusters["new"].created = hob, 0
+    for _ in range(2):
+        time_passes(world.cluster_event("new"))
+        world.work(SwitchVerdict.ADVANCE_IDS)
+    assert world.state.active() == "old"
+    world.acks().work()
+    assert (world.stage, world.switch.halted) == (S.ROLLED_BACK, "")
+    world.write("t1", "b1")
 
 
 @pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
