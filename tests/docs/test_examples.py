@@ -4,6 +4,7 @@ import argparse
 import runpy
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def commands(name: str) -> list[Any]:
     ]
 
 
+@cache
+def parser() -> Any:
+    """The whole command; to build it takes 10 ms."""
+    return typer.main.get_command(app)
+
+
 VERIFYING = [
     pytest.param(command, id=f"{kind.name} {alert.name}")
     for kind in POLICIES.values()
@@ -48,7 +55,7 @@ VERIFYING = [
 def test_a_command_of_headgate_is_one_with_these_options(line: str) -> None:
     words = shlex.split(line.split(" > ")[0].rstrip("&"))
     words = words[next(i for i, word in enumerate(words) if word.endswith("headgate")) + 1 :]
-    command: Any = typer.main.get_command(app)
+    command: Any = parser()
     context = None
     while True:
         # Parses options and arguments, and runs nothing.

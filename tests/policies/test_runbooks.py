@@ -1,6 +1,7 @@
 """Each alert has a runbook: a command that can be pasted, what to do, and when it ends."""
 
 import shlex
+from functools import cache
 
 import pytest
 import typer.main
@@ -15,6 +16,7 @@ KINDS = {
     for policy, alerts in (*((kind.name, kind.alerts) for kind in POLICIES.values()), ("any", HOST_ALERT_KINDS))
     for alert in alerts
 }
+parser = cache(typer.main.get_command)
 HOSTILE = "it's; rm -rf $HOME"
 
 
@@ -25,13 +27,13 @@ def test_a_runbook_can_be_followed(alert: AlertKind) -> None:
     words = shlex.split(alert.command(HOSTILE, f"{HOSTILE}/1"))
     assert words[0] == "headgate"
     assert {word for word in words if "rm -rf" in word} <= {HOSTILE, f"{HOSTILE}/1"}, "quoted for a shell"
-    command = typer.main.get_command(app)
+    command = whole = parser(app)
     for word in words[1:]:
         known = getattr(command, "commands", {})
         if word not in known:
             break
         command = known[word]
-    assert command is not typer.main.get_command(app), f"headgate {words[1]} is a command"
+    assert command is not whole, f"headgate {words[1]} is a command"
     options = {each for parameter in command.params for each in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options
 

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from bench.fuzz.mutations import mutated
 from bench.fuzz.targets import TARGETS
+from tests.examples import examples
 
 CORPUS = Path(__file__).parents[2] / "data" / "fuzz"
 KEPT = sorted(CORPUS.glob("*/*"))
 
-EXAMPLES = {"exporter": 60, "rest": 60, "settings": 60}
-"""Fewer of those that take longer."""
+SHARES = {"exporter": 3, "rest": 3, "settings": 3}
+"""Fewer examples of those that take longer."""
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: f"{file.parent.name}: {file.name}")
@@ -30,7 +31,7 @@ def test_good_documents_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_changed_documents_are_read_or_refused(name: str) -> None:
-    @settings(max_examples=EXAMPLES.get(name, 200), suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(examples(SHARES.get(name, 10)), suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(TARGETS[name].seeds), st.randoms(use_true_random=False))
     def read(seed: bytes, random: Random) -> None:
         TARGETS[name](mutated(random, seed))

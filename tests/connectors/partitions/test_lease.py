@@ -200,7 +200,7 @@ STEPS = st.lists(
 )
 
 
-@examples(10)
+@examples(3)
 @given(seed=st.integers(0, 2**32), steps=STEPS)
 @example(seed=1, steps=[("pass", 0, 0.5)] * 30 + [("freeze", 0, 10.0)] + [("pass", 0, 0.5)] * 40)
 def test_a_share_is_never_held_by_two_at_once(seed: int, steps: list[tuple[str, int, float]]) -> None:

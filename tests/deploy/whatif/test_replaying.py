@@ -130,16 +130,6 @@ def test_a_dash_is_standard_input(
     assert headgate("replay", "-s", settings, "-") == headgate("replay", "-s", settings, evening)
 
 
-def test_what_stands_on_standard_output_is_utf_8_whatever_the_terminal_would_take(
-    tmp_path: Path, settings: Path
-) -> None:
-    named = [each.__class__(each.id, each.at, each.reading.model_copy(update={"cluster": "💧"})) for each in EVENING]
-    command = [sys.executable, "-m", "deploy.cli", "replay", "-s", str(settings), str(recorded(tmp_path, *named))]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    ended = subprocess.run(command, capture_output=True, check=True, env=environment)
-    assert {json.loads(line)["data"]["cluster"] for line in ended.stdout.decode().splitlines()} == {"💧"}
-
-
 def test_files_are_read_one_after_the_other(headgate: Headgate, tmp_path: Path, evening: Path, settings: Path) -> None:
     halves = [recorded(tmp_path, *EVENING[:2], name="a.jsonl"), recorded(tmp_path, *EVENING[2:], name="b.jsonl")]
     assert headgate("replay", "-s", settings, *halves) == headgate("replay", "-s", settings, evening)
@@ -335,16 +325,18 @@ def test_a_time_that_ends_before_it_begins_is_a_mistake(headgate: Headgate) -> N
 # As a process
 
 
-def replaying(*arguments: object) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "deploy.cli", "replay", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2])
-
-
-def test_whoever_reads_may_stop_reading(evening: Path, settings: Path) -> None:
-    with replaying("-s", settings, evening, "--until", "2026-11-25T08:00:00Z") as process:
+def test_it_writes_utf_8_whatever_a_terminal_would_take_and_whoever_reads_may_stop(
+    tmp_path: Path, settings: Path
+) -> None:
+    named = [each.__class__(each.id, each.at, each.reading.model_copy(update={"cluster": "💧"})) for each in EVENING]
+    command = [sys.executable, "-m", "deploy.cli", "replay", "-s", settings, recorded(tmp_path, *named)]
+    with subprocess.Popen(
+        [*command, "--until", "2026-11-25T08:00:00Z"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline()
+        assert json.loads(process.stdout.readline().decode())["data"]["cluster"] == "💧"
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(20) in (0, 1)

@@ -18,7 +18,7 @@ from tests.policies.bookie_disks.model import Model, random_polls, random_settin
 from tests.policies.bookie_disks.scenario import CLUSTER, Run
 from tests.policies.virtual_run import START
 
-HISTORIES = pytest.mark.parametrize("seed", seeds(2))
+HISTORIES = pytest.mark.parametrize("seed", seeds(1))
 
 
 def in_force(run: Run) -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from tests.examples import seeds
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 
-HISTORIES = pytest.mark.parametrize("seed", seeds(2))
+HISTORIES = pytest.mark.parametrize("seed", seeds(1))
 GROUPS = {"g1": "b0 b1 b2", "g2": "b3 b4"}
 NAMESPACES = {"a/one": "g1", "a/two": "g2", "a/three": ""}
 STEADY = {"heartbeat": "1h"}

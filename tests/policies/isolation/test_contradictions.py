@@ -9,6 +9,7 @@ import pytest
 
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome
+from tests.examples import combined
 from tests.policies.isolation.scenario import ON, Run, affinity, bookies, everything, racks
 
 MEMBERS = " ".join(f"bk{n}" for n in range(1, 11))
@@ -43,17 +44,17 @@ ODD: Mapping[str, Callable[[float], Observation]] = {
     "one more namespace": lambda s: affinity(s, {**NAMESPACES, "acme/c": "default"}),
     "groups of brokers": lambda s: affinity(s, NAMESPACES, broker_groups="default"),
 }
+COLLECTORS = {"one": (1, True), "unnamed": (2, False), "two": (2, True), "three": (3, True)}
+"""How many there are, and whether their readings name them."""
 VALIDITY_SECONDS = 300
 MOST_RECORDS = 8
 """Of one subject within one validity: each of the first changes is one, then it is unstable, and nothing follows."""
 
 
-@pytest.mark.parametrize(
-    ("collectors", "is_named"), [(1, True), (2, False), (2, True), (3, True)], ids=["one", "unnamed", "two", "three"]
-)
-@pytest.mark.parametrize("odd", ODD)
-def test_contradicting_readings_are_few_records_within_one_validity(odd: str, collectors: int, is_named: bool) -> None:
+@pytest.mark.parametrize(("odd", "watched_by"), combined(ODD, COLLECTORS))
+def test_contradicting_readings_are_few_records_within_one_validity(odd: str, watched_by: str) -> None:
     """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
+    collectors, is_named = COLLECTORS[watched_by]
     rng = random.Random(f"{odd} {collectors} {is_named}")
     run = settled(grace=rng.choice(["0s", "10s"]), ensemble_size=rng.choice([2, 10]))
     before, interval = len(run.published), rng.choice([3.0, 4.0, 5.0])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from tests.policies.sessions import world as worlds
+from tests.examples import combined
 from tests.policies.sessions.course import (
     BUNDLE,
     Run,
@@ -72,7 +72,7 @@ def test_the_order_of_collectors_within_an_instant_changes_no_decision(
     decided: dict[tuple[str, ...], Any] = {}
     for order in ORDERS:
         first = {kind: n / 10 for n, kind in enumerate(order)}
-        monkeypatch.setattr(worlds, "_FIRST_SECOND", {**first, "namespaces": first["brokers"]})
+        monkeypatch.setattr(World, "first_second", {**first, "namespaces": first["brokers"]})
         world = World(*TEN, **SHUTDOWN)
         happen(world)
         ruled = [(name, what) for name in TEN for _, what in world.run.ruled(name)]
@@ -171,8 +171,7 @@ MOST_RECORDS = 16
 """Of one subject within one validity: four losses, each with a few orders; then it flaps, and little follows."""
 
 
-@pytest.mark.parametrize("collectors", [1, 2, 3])
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(("odd", "collectors"), combined(ODD, [1, 2, 3]))
 def test_contradicting_readings_are_few_records_and_bring_nobody_down(odd: str, collectors: int) -> None:
     """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
     rng = random.Random(f"{odd} {collectors}")

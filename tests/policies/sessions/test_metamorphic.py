@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.observations import Observation
-from tests.policies.sessions import world as worlds
 from tests.policies.sessions.course import BUNDLE, absent, health, owned, registered, session, tree, unregistered
 from tests.policies.sessions.world import World
 
@@ -85,7 +84,7 @@ def test_the_order_of_collectors_changes_no_decision(
     def run_in(order: list[str]) -> dict[str, list[str]]:
         with pytest.MonkeyPatch.context() as patch:
             first = {kind: n / 10 for n, kind in enumerate(order)}
-            patch.setattr(worlds, "_FIRST_SECOND", {**first, "namespaces": first["brokers"]})
+            patch.setattr(World, "first_second", {**first, "namespaces": first["brokers"]})
             return decisions(run_history(history, block, until=100))
 
     assert run_in(order) == run_in(["session", "brokers", "health"])
@@ -102,7 +101,7 @@ def test_the_order_of_ids_within_an_instant_changes_no_decision(
             return [replace(each, id=f"{order.index(kind)}{each.id}") for each in _LOOK(world, kind, at)]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worlds, "_FIRST_SECOND", dict.fromkeys(order, 0.0))
+            patch.setattr(World, "first_second", dict.fromkeys(order, 0.0))
             patch.setattr(World, "_look", look)
             return decisions(run_history(history, block, until=100))
 

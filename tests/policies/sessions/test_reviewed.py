@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.policies.sessions import world as worlds
 from tests.policies.sessions.course import Run, health, node, owned, session, tree
 from tests.policies.sessions.world import World
 
@@ -21,7 +20,7 @@ FIRST = {
 
 @pytest.fixture(params=FIRST)
 def _collectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds, "_FIRST_SECOND", FIRST[request.param])
+    monkeypatch.setattr(World, "first_second", FIRST[request.param])
 
 
 @pytest.mark.usefixtures("_collectors")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -74,9 +74,15 @@ def _thing(seen: Observation) -> tuple[str, str]:
     return type(seen.reading).__name__, seen.reading.subject()
 
 
+class OneAfterTheOther(World):
+    """Its collectors read at different moments; one collector reads both trees."""
+
+    first_second: ClassVar = {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2}
+
+
 def played(course: list[tuple[int, Event]], block: dict[str, Any]) -> tuple[World, Read]:
     """A world after a course; all that was read in it."""
-    world, read = World(*NAMES, **block), Read()
+    world, read = OneAfterTheOther(*NAMES, **block), Read()
     see = world.run.together
 
     def note(*seen: Observation) -> Any:

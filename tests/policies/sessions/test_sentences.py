@@ -57,8 +57,8 @@ def test_a_zombie_s_sentence_names_the_age_of_the_reading_of_its_health() -> Non
     (hold,) = explained(world.run, "stale_reading")
     said = re.search(r"reported itself healthy (\d+) s ago", hold)
     assert said is not None
-    assert int(said[1]) == 60
-    assert "restart it as soon as a fresh reading confirms it (the last one is 60 s old)" in hold
+    assert int(said[1]) == 55
+    assert "restart it as soon as a fresh reading confirms it (the last one is 55 s old)" in hold
 
 
 @pytest.mark.parametrize(

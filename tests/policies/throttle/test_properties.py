@@ -20,6 +20,7 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, audit_event, decision_event
+from tests.examples import combined
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -277,16 +278,17 @@ def saw_tooth(limit: int, *, poll: int, minutes: int, share: float = 0.01) -> li
     return [log_dirs(t, 1, limit + (swing if (t // poll) % 2 else -swing)) for t in range(0, minutes * 60 + poll, poll)]
 
 
-@pytest.mark.parametrize("poll", [1, 5, 10, 15, 29, 30, 31, 60])
-@pytest.mark.parametrize(
-    ("block", "limit"),
-    [(HARD, GB), (SOFT_AND_HARD, GB), (SOFT_AND_HARD, 5 * GB), ({"soft": SOFT_AND_HARD["soft"]}, 5 * GB)],
-    ids=["hard only", "around hard of both", "around soft of both", "soft only"],
-)
-def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(
-    block: dict[str, Any], limit: int, poll: int
-) -> None:
-    minutes = 15
+AROUND: dict[str, tuple[dict[str, Any], int]] = {
+    "hard only": (HARD, GB),
+    "hard of both": (SOFT_AND_HARD, GB),
+    "soft of both": (SOFT_AND_HARD, 5 * GB),
+    "soft only": ({"soft": SOFT_AND_HARD["soft"]}, 5 * GB),
+}
+
+
+@pytest.mark.parametrize(("around", "poll"), combined(AROUND, [1, 5, 10, 15, 29, 30, 31, 60]))
+def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(around: str, poll: int) -> None:
+    minutes, (block, limit) = 15, AROUND[around]
     run = Run(throttle(block)).feed(saw_tooth(limit, poll=poll, minutes=minutes))
     assert len(run.changes()) - 1 <= minutes * 60 / 30
     # Indeed: the margin and min_change swallow it whole.

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.exporter.page import charts
@@ -267,7 +267,6 @@ def test_a_hostile_name_is_text_and_changes_no_markup(name: str) -> None:
     assert told(hostile, f"/clusters/{quote(name, safe='')}")["cluster"] == name
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.text(min_size=1, max_size=60))
 def test_any_name_is_text(name: str) -> None:
     world = World()

@@ -18,6 +18,7 @@ from connectors.sessions.agent.reporter import RecoveryReporter
 from policies.sessions.decisions import OwnershipReason
 from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import OwnershipRules, SessionsSettings
+from tests.examples import examples
 
 ME, OTHER = "b1:8080", "b2:8080"
 PATHS = ("/namespace/a", "/namespace/b")
@@ -306,7 +307,7 @@ class AnythingHappens(RuleBasedStateMachine):
             self.reconciler.reconcile(self.current)
 
 
-AnythingHappens.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+AnythingHappens.TestCase.settings = settings(examples(3), stateful_step_count=30)
 TestAnythingHappens = AnythingHappens.TestCase
 
 

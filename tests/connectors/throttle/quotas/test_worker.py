@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import KafkaTimeoutError, PolicyViolationError
 from prometheus_client import CollectorRegistry
@@ -26,6 +26,7 @@ from policies.throttle.quota_state import MOST_NAMED, QuotaState
 from policies.units import format_instant
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, NOTES, Kafka, order
+from tests.examples import combined, examples
 from tests.policies.scenario import HARD, throttle
 
 EVERYBODY = {"client_id": "default", "base": 1_000_000}
@@ -249,9 +250,10 @@ def test_an_operators_value_decides_too(bench: Bench) -> None:
 # --- brokers that are late
 
 
-@pytest.mark.parametrize("late_seconds", [0.3, 2.5, 7.0, 30.0])
-@pytest.mark.parametrize("late_brokers", [(1,), (1, 2, 3)], ids=["one of three", "all"])
-@pytest.mark.parametrize("step_seconds", [0.4, 1.0, 6.0])
+@pytest.mark.parametrize(
+    ("late_seconds", "late_brokers", "step_seconds"),
+    combined([0.3, 2.5, 7.0, 30.0], [(1,), (1, 2, 3)], [0.4, 1.0, 6.0]),
+)
 def test_a_broker_that_is_late_takes_no_original_away(
     late_seconds: float, late_brokers: tuple[int, ...], step_seconds: float
 ) -> None:
@@ -292,6 +294,7 @@ FACTORS = st.sampled_from((0.0, 0.0, 0.1, 0.25, 0.5, 0.9, 1.0))
 TROUBLES = st.sampled_from(("nothing", "nothing", "killed", "no answer", "lost answer"))
 
 
+@examples(2)
 @given(
     original=st.sampled_from((None, 30_000, 900_000, 10_000_000, 2**53)),
     specific=st.sampled_from((None, 30_000, 50_000_000)),
@@ -301,7 +304,6 @@ TROUBLES = st.sampled_from(("nothing", "nothing", "killed", "no answer", "lost a
         st.tuples(FACTORS, st.sampled_from((0.05, 0.4, 1.0, 2.5, 5.5, 15.0)), TROUBLES), min_size=1, max_size=12
     ),
 )
-@settings(max_examples=60, deadline=None)
 def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
     original: int | None, specific: int | None, late: list[float], steps: str, course: list[tuple[float, float, str]]
 ) -> None:
@@ -329,12 +331,14 @@ def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
 # --- others that set quotas
 
 
-@pytest.mark.parametrize("jitter", [0.0, 0.3], ids=["even", "uneven"])
-@pytest.mark.parametrize("steps", ["none", "30s"])
-@pytest.mark.parametrize(("period", "late_seconds"), [(12.0, 0.0), (24.0, 0.0), (24.0, 1.0), (120.0, 0.0)])
+@pytest.mark.parametrize(
+    ("again", "steps", "jitter"),
+    combined([(12.0, 0.0), (24.0, 0.0), (24.0, 1.0), (120.0, 0.0)], ["none", "30s"], [0.0, 0.3]),
+)
 def test_a_quota_that_an_operator_puts_back_is_open_for_little_time(
-    period: float, late_seconds: float, steps: str, jitter: float
+    again: tuple[float, float], steps: str, jitter: float
 ) -> None:
+    period, late_seconds = again
     bench = Bench({"client_id": "default", "base": 2_000_000}, max_told_wait=steps)
     bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
     bench.kafka.late_seconds = {3: late_seconds}
