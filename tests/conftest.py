@@ -6,6 +6,8 @@ draws hundreds of random ones.
 
 import gc
 import os
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 import structlog
@@ -54,6 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Show the progress of the tests; a worker leaves that to the process that started it."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Progress(writes_seconds=config.getoption("--write-seconds")), "headgate progress")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, dict[str, Any], dict[str, Any]]:
+    """Send no keywords from a worker: nothing reads them, and they take an eighth of the cost of an empty test."""
+    return (yield) | {"keywords": {}}
 
 
 def pytest_sessionstart() -> None:

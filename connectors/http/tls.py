@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from pydantic import Field, SecretStr
@@ -62,11 +63,16 @@ class Tls(RedactedBlock):
 def ssl_context_for(url: str, tls: Tls | None) -> ssl.SSLContext:
     """Make a client context for an HTTP address. Raises as `Tls.ssl_context` does.
 
-    Without encryption it loads no authorities, because reading the system's takes 30 ms for each client.
+    To read the system's authorities takes 30 ms: clients without encryption load none, and all others share them.
     """
-    if tls is None and url.startswith("http://"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return (tls or Tls()).ssl_context()
+    if tls is not None:
+        return tls.ssl_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http://") else _system_context()
+
+
+@cache
+def _system_context() -> ssl.SSLContext:
+    return Tls().ssl_context()
 
 
 def stamps_of(tls: Tls | None) -> FileStamps:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from connectors.kafka import history
 from connectors.kafka.topic_admin import reach
 from deploy.cli import main
 from deploy.inspection import in_force
@@ -231,6 +232,8 @@ def headgate(
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setattr(in_force, "reach", partial(reach, timeout_seconds=0.5))
+    for limit in ("_TIMEOUT_SECONDS", "_CAUSE_SECONDS"):
+        monkeypatch.setattr(history, limit, 0.5)
 
     def run(mistake: Mistake) -> tuple[int, str]:
         (folder / "s.yaml").write_text(mistake.settings)

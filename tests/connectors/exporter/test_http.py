@@ -149,7 +149,7 @@ def test_pages_that_take_long_are_made_two_at_a_time_and_health_waits_for_none_o
 
 
 def test_a_client_that_does_not_read_keeps_no_other_one_waiting() -> None:
-    page = Response(b"x" * 50_000_000, "text/plain")
+    page = Response(b"x" * 20_000_000, "text/plain")
     with (
         MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, site=lambda _: page) as server,
         ExitStack() as stack,

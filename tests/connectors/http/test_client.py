@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from connectors.http.client import OversizedAnswerError, bounded_client, deadline
-from connectors.http.tls import Tls
+from connectors.http.tls import ssl_context_for
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, outcome_of
@@ -78,7 +78,7 @@ def compressed(connection: socket.socket) -> None:
 
 
 def asked(url: str, timeout_seconds: float = 60.0, max_answer_bytes: int = 1_000_000) -> bytes:
-    with bounded_client(Tls().ssl_context(), timeout_seconds, max_answer_bytes=max_answer_bytes) as client:
+    with bounded_client(ssl_context_for(url, None), timeout_seconds, max_answer_bytes=max_answer_bytes) as client:
         return client.get(url).content
 
 
@@ -119,13 +119,13 @@ def test_a_good_answer_is_read_also_on_a_connection_that_was_kept() -> None:
         connection.recv(65_536)
         connection.sendall(answer)
 
-    with server(twice) as url, bounded_client(Tls().ssl_context(), 30.0, base_url=url) as client:
+    with server(twice) as url, bounded_client(ssl_context_for(url, None), 30.0, base_url=url) as client:
         assert [client.get("/").text, client.get("/").text] == ["ok", "ok"]
 
 
 def test_the_earlier_of_two_deadlines_counts() -> None:
     began = time.monotonic()
-    with server(dripping(OK)) as url, bounded_client(Tls().ssl_context(), HOUR_SECONDS) as client:
+    with server(dripping(OK)) as url, bounded_client(ssl_context_for(url, None), HOUR_SECONDS) as client:
         with deadline(TIMEOUT_SECONDS), deadline(HOUR_SECONDS), pytest.raises(httpx.TimeoutException):
             client.get(url)
         assert time.monotonic() - began < HOUR_SECONDS
@@ -166,7 +166,7 @@ def test_a_long_answer_in_another_shape_is_told_in_a_line_without_listing_all_th
 
     def build() -> httpx.Client:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body))
-        return bounded_client(Tls().ssl_context(), 60.0, base_url="http://b:1", transport=transport)
+        return bounded_client(ssl_context_for("http://b:1", None), 60.0, base_url="http://b:1", transport=transport)
 
     before = peak_bytes()
     with pytest.raises(AdminError) as caught:

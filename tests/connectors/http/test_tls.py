@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from connectors.http import tls as tls_settings
 from connectors.http.tls import Tls, ssl_context_for
 from policies.errors import UserError
 
@@ -121,6 +122,7 @@ def test_only_where_nothing_is_encrypted_and_nothing_set_is_nobody_trusted(
         context.load_verify_locations(folder / "other.pem")
 
     monkeypatch.setattr(ssl.SSLContext, "load_default_certs", as_the_system)
+    monkeypatch.setattr(tls_settings, "_system_context", tls_settings._system_context.__wrapped__)
     context = ssl_context_for(url, tls(folder, ca_file=given) if given else None)
     assert bool(context.get_ca_certs()) is is_loaded
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -329,7 +329,7 @@ def test_it_writes_utf_8_whatever_a_terminal_would_take_and_whoever_reads_may_st
     tmp_path: Path, settings: Path
 ) -> None:
     named = [each.__class__(each.id, each.at, each.reading.model_copy(update={"cluster": "💧"})) for each in EVENING]
-    command = [sys.executable, "-m", "deploy.cli", "replay", "-s", settings, recorded(tmp_path, *named)]
+    command = [sys.executable, "-m", "deploy.cli", "replay", "-s", str(settings), str(recorded(tmp_path, *named))]
     with subprocess.Popen(
         [*command, "--until", "2026-11-25T08:00:00Z"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONIOENCODING": "ascii"},

@@ -5,7 +5,7 @@ A collector can fall silent, lag or fail; then the readings differ from the flee
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from policies.observations import Observation
 from tests.policies.sessions.course import Run, health, node, session, tree, unread
@@ -40,7 +40,7 @@ class World:
         settings: of the policy.
     """
 
-    first_second: Mapping[str, float] = dict.fromkeys(SECONDS_BETWEEN, 0.0)
+    first_second: ClassVar[Mapping[str, float]] = dict.fromkeys(SECONDS_BETWEEN, 0.0)
     """When each collector reads first: all at once, which takes the fewest steps. Tests of their order set it."""
 
     def __init__(self, *names: str, timeout_s: float = 30.0, **settings: Any) -> None:

@@ -1,5 +1,6 @@
 """What holds of the throttle policy whatever happens."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -278,7 +279,7 @@ def saw_tooth(limit: int, *, poll: int, minutes: int, share: float = 0.01) -> li
     return [log_dirs(t, 1, limit + (swing if (t // poll) % 2 else -swing)) for t in range(0, minutes * 60 + poll, poll)]
 
 
-AROUND: dict[str, tuple[dict[str, Any], int]] = {
+AROUND: dict[str, tuple[Mapping[str, Any], int]] = {
     "hard only": (HARD, GB),
     "hard of both": (SOFT_AND_HARD, GB),
     "soft of both": (SOFT_AND_HARD, 5 * GB),
