@@ -1,10 +1,11 @@
 """Reports the outcome for each publish limit to the audit topic if it is new, and counts it."""
 
+from collections.abc import Set
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.actuation.reports import AuditLog, FailingMetric
+from connectors.actuation.reports import AuditLog, FailingMetric, PublishAudit
 from policies.actuator_events import ReportResult
 from policies.bookie_disks.publish_events import PublishApplication
 from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishReason, WantedShare
@@ -13,7 +14,7 @@ from policies.free_space.orders import LimitVerdict
 _UNPLANNED = PublishPlan(LimitVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
 """Stands for the plan of a limit that could not be read."""
 _NONE_SET = PublishPlan(LimitVerdict.KEEP, PublishReason.DECIDED, None, FoundLimit(None, None), None)
-"""Stands for the plans of a cluster on which no limit is set or put back."""
+"""Stands for the plan of a limit that is gone, or of a cluster on which none is set or put back."""
 
 
 class PublishMetrics(FailingMetric):
@@ -48,16 +49,33 @@ class PublishMetrics(FailingMetric):
 class PublishReports(AuditLog[PublishMetrics]):
     """Reports the outcomes of one cluster's limits; an outcome that repeats the target's last one is left out."""
 
+    def __init__(self, cluster: str, publish: PublishAudit, metrics: PublishMetrics) -> None:
+        super().__init__(cluster, publish, metrics)
+        self._held: set[str] = set()
+        """The targets with a limit of ours."""
+
     def report_done(self, by: str, target: str, plan: PublishPlan, wanted: WantedShare, at: datetime) -> None:
         """Report that one limit is as planned, or was refused by the plan."""
         if plan.record is not None and plan.rate is not None:
+            self._held.add(target)
             self._metrics.rate.labels(self._cluster, target).set(plan.rate)
             self._metrics.overwritten.labels(self._cluster, target)  # from 0 on, or the first change would not count
         else:
-            self._metrics.rate.remove(self._cluster, target)
+            self._drop(target)
         outcome = plan.verdict.result
         if self._is_new(target, (outcome, plan.rate, plan.reason)) or outcome is ReportResult.APPLIED:
             self._emit(by, target, outcome, plan, wanted.factor, at)
+
+    def report_gone(self, by: str, recorded: Set[str], at: datetime) -> None:
+        """Report each limit that is gone with its namespace: of those that were set, the ones without a record."""
+        for target in sorted(self._held - recorded):
+            self._drop(target)
+            self._last.pop(target, None)
+            self._emit(by, target, ReportResult.UNCHANGED, _NONE_SET, None, at)
+
+    def _drop(self, target: str) -> None:
+        self._held.discard(target)
+        self._metrics.rate.remove(self._cluster, target)
 
     def report_overwritten(self, target: str) -> None:
         """Count that somebody else changed a limit that was set."""

@@ -220,7 +220,9 @@ class PublishWorker(Worker[FactorOrder]):
         if len(done) < len(plans):
             self._records = None  # somebody may have repaired a record, or deleted a namespace
             return False
-        self._reports.report_success(self._watched.settings.by.value, self._clock.now())
+        by, now = self._watched.settings.by.value, self._clock.now()
+        self._reports.report_gone(by, records.known.keys(), now)
+        self._reports.report_success(by, now)
         return not any(plan.verdict.acts for plan in done.values())
 
     def _find_groups(self, orders: Set[str], everywhere: str) -> dict[str, str]:

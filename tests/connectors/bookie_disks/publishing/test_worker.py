@@ -397,6 +397,9 @@ def test_a_namespace_that_is_deleted_while_it_is_slowed_is_no_failure() -> None:
     bench.decide(after=6).decide(after=6)
     assert bench.registry.get_sample_value("headgate_publish_failing", {"cluster": "c1"}) == 0
     assert bench.limits() == {"acme/b": 4 * MB, "acme/c": None}
+    assert bench.shown() == "set: 4.0 MB/s for acme/b since 2026-11-21 12:00:01 UTC by the publish actuator"
+    labels = {"cluster": "c1", "target": "acme/a"}
+    assert bench.registry.get_sample_value("headgate_publish_bytes_per_second", labels) is None
 
 
 @EVERY_KIND
