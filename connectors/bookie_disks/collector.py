@@ -111,8 +111,8 @@ class BookieDisksCollector(Collector):
         else:
             self._renew_clients(registered)
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"disks {self._cluster}") as pool:
-                for reading in pool.map(self._read, self._bookies):
-                    self._publish_reading(reading, bookie=reading.bookie)
+                for _ in pool.map(self._read_and_publish, self._bookies):
+                    pass
 
     def _list_registered(self) -> dict[str, str | None]:
         registered = self._ask_for_list()
@@ -144,6 +144,10 @@ class BookieDisksCollector(Collector):
         for bookie in sorted(registered.keys() - self._bookies.keys()):
             url = self._settings.find_url(bookie, registered[bookie])
             self._bookies[bookie] = None if url is None else BookieAdmin(url, self._admin, self._transport)
+
+    def _read_and_publish(self, bookie: str) -> None:
+        """Publish the reading of a bookie as soon as it is there, because its age counts from its publication."""
+        self._publish_reading(self._read(bookie), bookie=bookie)
 
     def _read(self, bookie: str) -> BookieDisks:
         client = self._bookies[bookie]

@@ -1,6 +1,7 @@
 """What the collector publishes, whatever the bookies answer: an outcome and a sentence, never a guess."""
 
 from collections.abc import Mapping
+from threading import Event
 from typing import Any
 
 import httpx
@@ -178,6 +179,27 @@ def test_a_bookie_that_lists_no_more_is_replaced_by_a_known_one(listed_by_bk2: A
     bk2 = {"bk2/api/v1/bookie/list_bookies": listed_by_bk2}
     _, readings = polls(ONE_DIR, {**ONE_DIR, **NO_ENTRY, **bk2})
     assert [reading.outcome.value for reading in readings.values()] == outcomes
+
+
+def test_a_bookie_that_is_slow_delays_no_reading_of_another_one() -> None:
+    """A reading counts from its publication."""
+    is_published = Event()
+
+    def publish(reading: Any) -> None:
+        if reading.bookie == "bk2:3181":
+            is_published.set()
+
+    def take(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/v1/bookie/list_bookies" and request.url.params["type"] == "ro":
+            return httpx.Response(200, json={})
+        place = f"{request.url.host}{request.url.path}"
+        if place == "bk1/api/v1/bookie/info":
+            assert is_published.wait(30)
+        return httpx.Response(200, json=ONE_DIR[place])
+
+    watched, admin = WatchedBookieDisks(bookie_url="http://bk1:8000"), PulsarAdmin(admin_url="http://pulsar:8080")
+    metrics = PollMetrics(CollectorRegistry())
+    BookieDisksCollector("c1", watched, admin, publish, metrics, httpx.MockTransport(take)).poll_once()
 
 
 def test_a_bookie_with_an_id_that_is_no_address_needs_one_in_the_settings() -> None:
