@@ -1,5 +1,6 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
@@ -13,7 +14,7 @@ from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
-from connectors.kafka.quotas import FAILURES, QuotaClient
+from connectors.kafka.quotas import FAILURES, RATE_KEY, QuotaClient
 from connectors.kafka.replica_sizes import ReplicaSizesReader
 from connectors.registration import (
     ActuatorContext,
@@ -29,6 +30,7 @@ from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, C
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaOutlets, QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas.found import find_obstacles
 from connectors.throttle.view import ThrottleView
 from policies.decisions import Alert
 from policies.errors import UserError
@@ -126,11 +128,21 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     except FAILURES as error:
         remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
         return ProbeResult(outcome_of(error), detail_of(error), remedies)
-    deaf = {broker: each.callback for broker, each in brokers.items() if each.callback}
-    if deaf:
+    obstacles = find_obstacles(quotas, seen.rates.keys(), brokers)
+    if deaf := obstacles.callbacks:
         broker, name = next(iter(deaf.items()))
         remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
         return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
+    if obstacles.caught:
+        users = tuple(sorted({user for each in obstacles.caught.values() for user in each}))
+        detail = (
+            f"`act` does not start: excluded users without a quota of their own would be slowed: {', '.join(users)}"
+        )
+        return ProbeResult(Outcome.ERROR, detail, tuple(_set_user_quota(kafka, user) for user in users))
+    known = seen.rates.keys() | seen.originals.keys()
+    if baseless := [str(spec.entity) for spec in quotas.entities if spec.base is None and spec.entity not in known]:
+        detail = f"`act` does not start: neither a `base` nor a quota in Kafka: {', '.join(baseless)}"
+        return ProbeResult(Outcome.ERROR, detail, ("clusters.<name>.quotas.entities: add base: 10MB, for example",))
     coverage = find_coverage(quotas, seen.rates)
     if coverage.escaping:
         shown = [f"{e} ({human_bytes(seen.rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]
@@ -148,6 +160,13 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
         f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
     )
     return ProbeResult(Outcome.OK, f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}")
+
+
+def _set_user_quota(kafka: WatchedKafka, user: str) -> str:
+    return (
+        f"kafka-configs.sh --bootstrap-server {kafka.bootstrap_servers} --alter --entity-type users "
+        f"--entity-name {shlex.quote(user)} --add-config {RATE_KEY}=<bytes per second>"
+    )
 
 
 _MOST_NAMED = 5
