@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from threading import Event
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -142,17 +142,24 @@ class Follower(ABC):
 
 
 class Actuator(Follower, Generic[Fenced]):
-    """Follows one kind of decision, and passes each to its cluster's worker."""
+    """Follows one kind of decision, and passes each to its cluster's worker.
 
-    def __init__(self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, Worker[Fenced]]) -> None:
+    Args:
+        kind: the decisions to follow.
+    """
+
+    def __init__(
+        self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, Worker[Fenced]], kind: type[Any]
+    ) -> None:
         super().__init__(name, client_id, topics, workers)
         self._workers = workers
+        self._decisions: EventReader[Any] = EventReader((kind,))
         for cluster, worker in workers.items():
             worker.may_act = partial(topics.may_act, cluster)
 
-    @abstractmethod
     def _read_decision(self, record: Record) -> Fenced | None:
         """Return the decision in a record; None if it holds none."""
+        return read_data(self._decisions, record)
 
     def _recall(self, record: Record) -> None:
         if (decision := self._read_decision(record)) is not None and decision.cluster in self._workers:

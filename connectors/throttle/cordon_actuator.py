@@ -11,7 +11,7 @@ from threading import Event
 import structlog
 from prometheus_client import CollectorRegistry
 
-from connectors.actuation.actuator import Actuator, LoopTopics, read_data
+from connectors.actuation.actuator import Actuator, LoopTopics
 from connectors.actuation.reports import FailingMetric, PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, ActionRate, Clock, Worker
 from connectors.kafka.cordons import CordonClient
@@ -25,7 +25,7 @@ from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonSt
 from policies.throttle.policy import NAME
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey, name_volume
-from policies.wire import EventReader, actuator_event
+from policies.wire import actuator_event
 
 _VERIFY_SECONDS = 60.0
 _AGAIN_SECONDS = 5.0
@@ -203,12 +203,11 @@ class CordonActuator(Actuator[Alert]):
     """Follows the alerts, and has the volumes of each cluster cordoned. Cordons stay when it stops."""
 
     def __init__(self, topics: LoopTopics, workers: Mapping[str, CordonWorker]) -> None:
-        super().__init__("cordon actuator", "headgate-actuator", topics, workers)
+        super().__init__("cordon actuator", "headgate-actuator", topics, workers, Alert)
         self._followed = {cluster: worker.watched.alert for cluster, worker in workers.items()}
-        self._alerts = EventReader((Alert,))
 
     def _read_decision(self, record: Record) -> Alert | None:
-        alert = read_data(self._alerts, record)
+        alert = super()._read_decision(record)
         if alert is None or alert.policy != NAME or self._followed.get(alert.cluster) != alert.alert:
             return None
         names_volume = "log_dir" in alert.labels and _BROKER.fullmatch(alert.labels.get("broker", ""))

@@ -23,10 +23,9 @@ class PublishActuator(Actuator[FactorOrder]):
     """
 
     def __init__(self, topics: LoopTopics, bookies: str, workers: Mapping[str, PublishWorker]) -> None:
-        super().__init__("publish actuator", "headgate-publish-actuator", topics, workers)
+        super().__init__("publish actuator", "headgate-publish-actuator", topics, workers, BookieThrottle)
         self._bookies = bookies
         self._publishing = workers
-        self._decisions = EventReader((BookieThrottle,))
         self._affinities = EventReader((BookieAffinity,))
 
     def _read_decision(self, record: Record) -> FactorOrder | None:

@@ -10,16 +10,14 @@ from threading import Event
 
 from tenacity import stop_after_attempt, stop_after_delay
 
-from connectors.actuation.actuator import Actuator, LoopTopics, Publish, read_data
+from connectors.actuation.actuator import Actuator, LoopTopics, Publish
 from connectors.actuation.decision_worker import DecisionWorker
 from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
 from connectors.isolation.quarantine.guards import BookiePlacement, QuarantineResult, find_refusal, measure_quarantine
 from connectors.isolation.quarantine.racks import RackStore
 from connectors.isolation.quarantine.reports import QuarantineMetrics, QuarantineReports
-from connectors.kafka.tail import Record
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
-from policies.wire import EventReader
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,4 @@ class QuarantineActuator(Actuator[BookieQuarantine]):
     ) -> None:
         audit = topics.reporter(publish)
         workers = {w.cluster: QuarantineWorker(w, audit, metrics) for w in clusters}
-        super().__init__("quarantine actuator", "headgate-quarantine", topics, workers)
-        self._decisions = EventReader((BookieQuarantine,))
-
-    def _read_decision(self, record: Record) -> BookieQuarantine | None:
-        return read_data(self._decisions, record)
+        super().__init__("quarantine actuator", "headgate-quarantine", topics, workers, BookieQuarantine)

@@ -165,12 +165,8 @@ class UnloadActuator(Actuator[OwnershipDecision]):
     ) -> None:
         audit = topics.reporter(publish)
         self._own = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
-        super().__init__("unload actuator", "headgate-unload", topics, self._own)
-        self._decisions = EventReader((OwnershipDecision,))
+        super().__init__("unload actuator", "headgate-unload", topics, self._own, OwnershipDecision)
         self._outcomes = EventReader((BundleUnloaded, BundleReOwned))
-
-    def _read_decision(self, record: Record) -> OwnershipDecision | None:
-        return read_data(self._decisions, record)
 
     def _prepare(self, stop: Event) -> None:
         """Drop decisions that were carried out before this start: the broker may rightfully serve the bundle again."""

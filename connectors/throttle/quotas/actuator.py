@@ -45,9 +45,8 @@ class QuotaActuator(Actuator[FactorOrder]):
         elsewhere: frozenset[str] = frozenset(),
     ) -> None:
         self._own = {w.cluster: worker(w, outlets, metrics) for w in clusters}
-        super().__init__("quota actuator", "headgate-actuator", topics, self._own)
+        super().__init__("quota actuator", "headgate-actuator", topics, self._own, ThrottleFactor)
         self._applied = applied
-        self._decisions = EventReader((ThrottleFactor,))
         self._applied_quotas = EventReader((AppliedQuota,))
         self._elsewhere = elsewhere
         self._unwatched: defaultdict[str, set[str]] = defaultdict(set)

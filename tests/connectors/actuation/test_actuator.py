@@ -70,7 +70,7 @@ class ToyActuator(Actuator[Toy]):
 
     def __init__(self, tail: FakeTail, worker: RecordingWorker) -> None:
         topics = LoopTopics(CONNECTION, DECIDED, "headgate.audit")
-        super().__init__("toy actuator", "headgate-toy", topics, {CLUSTER: worker})
+        super().__init__("toy actuator", "headgate-toy", topics, {CLUSTER: worker}, Toy)
         self.tail = tail
         self.followed: dict[str, timedelta | None] = {}
         self.prepare: Callable[[], None] = lambda: None
