@@ -21,6 +21,8 @@ HARMS = {
     "a clean-up that was forgotten": 310162,
     "two readings of one millisecond": 310376,
     "a way back to a cluster that was unregistered meanwhile": 310937,
+    "an inventory of before the end, after a lost checkpoint": 9000238,
+    "a reference to the old cluster after the end": 9001460,
 }
 
 

@@ -153,9 +153,8 @@ def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
 
 def _find_undone(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.automatic and facts.switch.stage in UNDONE | {SwitchStage.ROLLBACK}:
-        target = facts.switch.target
-        way = "start --target" if facts.state.entry(target) else "register --name"
-        yield Hold(f"was undone: {facts.switch.automatic}", None, f"`{way} {target}`, once brokers can follow")
+        way = f"{_name_start(facts, facts.switch.target)}, once brokers can follow"
+        yield Hold(f"was undone: {facts.switch.automatic}", None, way)
 
 
 def _find_left_behind(facts: SwitchFacts) -> Iterator[Hold]:
@@ -170,7 +169,10 @@ def _find_unplanned(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
     if switch.unplanned_count and switch.stage in LIVE:
         why = f"meets references that nobody planned for: {_count_unplanned(facts)}: {', '.join(switch.unplanned)}"
-        yield Hold(why, None, f"`start --target {switch.target}`")
+        back = (
+            f"unload their topics, so that they roll over, or {_name_start(facts, switch.source)} and then move again"
+        )
+        yield Hold(why, None, back if switch.stage is SwitchStage.DONE else f"`start --target {switch.target}`")
 
 
 def _count_unplanned(facts: SwitchFacts) -> str:
@@ -312,6 +314,11 @@ def _is_accepted(facts: SwitchFacts, words: str) -> bool:
     return not isinstance(next(judge(facts, command), None), Reject)
 
 
+def _name_start(facts: SwitchFacts, target: str) -> str:
+    """Name the command that begins a switch to a cluster, which must be registered before."""
+    return f"`start --target {target}`" if facts.state.entry(target) else f"`register --name {target}`"
+
+
 def _or_way(facts: SwitchFacts) -> str:
     """Name the commands that end the switch, as an alternative; empty if there is none."""
     return f", or {ways}" if (ways := name_ways(facts)) else ""
@@ -434,7 +441,7 @@ HOLDS = (
     ),
     HoldKind(
         "unplanned", kinds.UNPLANNED, "references outside the plan name the old cluster", _NONE,
-        "`start` of the same target, which plans them", _find_unplanned,
+        "`start` of the same target, which plans them; once the switch is done, unload their topics", _find_unplanned,
     ),
 )  # fmt: skip
 """All holds, the most urgent first."""

@@ -40,7 +40,7 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]
         if not _shows_plan(facts, switch, seen):
             return
         yield from _recover_plan(facts, switch, seen)
-    if switch is not None and switch.stage in _COUNTED:
+    if switch is not None and switch.stage in _COUNTED and seen.at_ms > switch.ended_ms:
         yield from _count_unplanned(facts, switch, seen)
     if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
         return

@@ -431,6 +431,26 @@ def test_it_is_an_alert_as_soon_as_an_inventory_shows_it() -> None:
     assert firing(world, UNPLANNED) == []
 
 
+def test_once_a_switch_is_done_only_an_inventory_since_then_shows_such_references_and_another_way_is_named() -> None:
+    """A start of the same target is refused, because the target is active."""
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.refs["/late"] = Ref(LedgerKind.CURSOR, 3, "/late", "old")
+    early = world.later().inventory_event()
+    del world.refs["/late"]
+    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
+    world.work()
+    assert world.is_at(S.DONE)
+    world.tell(early)
+    assert firing(world, UNPLANNED) == []
+    world.refs["/late"] = Ref(LedgerKind.CURSOR, 3, "/late", "old")
+    world.later().tell(world.inventory_event())
+    [alert] = firing(world, UNPLANNED)
+    assert "unload their topics, so that they roll over, or `start --target old`" in alert.summary
+    assert codes(world.tell(world.start_event("new"))) == [RejectCode.ALREADY_ACTIVE]
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.PRECHECK_FAILED]
+
+
 def test_a_switch_is_not_done_before_an_inventory_since_the_clean_up_began() -> None:
     world = World()
     world.refs.clear()
