@@ -68,7 +68,7 @@ def polls(*each: Mapping[str, Any], **settings: Any) -> list[dict[str, BookieDis
     while len(taken) < len(each):
         found.clear()
         collector.poll_once()
-        taken.append({reading.bookie: reading for reading in found})
+        taken.append({reading.bookie: reading for reading in sorted(found, key=lambda reading: str(reading.bookie))})
     return taken
 
 
