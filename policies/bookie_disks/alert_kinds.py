@@ -54,7 +54,7 @@ ALERTS = (
         _EXPLAIN,
         "Deleting data frees only entry logs without live data now. Give the bookie more disk, or raise its "
         "compaction thresholds for the time of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
-        "The dir is below the share at which the bookie compacts.",
+        "The dir has the free share at which the bookie compacts, and `recovery_margin`.",
     ),
     AlertKind(
         WITHOUT_EFFECT := "publish-without-effect",

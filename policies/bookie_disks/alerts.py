@@ -71,15 +71,13 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
 
 
 def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: DirVerdict) -> Iterator[Condition]:
-    thresholds = bookie.facts.state.thresholds
-    share = None if thresholds is None else thresholds.first_suspended
-    used = 1 - each.state.usable_bytes / max(each.state.total_bytes, 1)
-    if share is None or used < share or each.state.total_bytes <= 0:
-        return
-    if each.freshness is Freshness.FRESH or context.is_firing(SUSPENDED, each):
+    thresholds, total_bytes = bookie.facts.state.thresholds, each.state.total_bytes
+    limit = None if thresholds is None else thresholds.suspension
+    if limit is not None and total_bytes > 0 and context.is_below(SUSPENDED, each, limit):
+        used = 1 - each.state.usable_bytes / total_bytes
         summary = (
-            f"{context.describe_free(each)}: {used:.0%} are used, and from {share:.0%} on the bookie suspends "
-            "compaction, so deleting data may free no space"
+            f"{context.describe_free(each)}: {used:.0%} are used, and from {1 - limit.value:.0%} on the bookie "
+            "suspends compaction, so deleting data may free no space"
         )
         yield context.make_condition(SUSPENDED, Severity.CRITICAL, "compaction", each, summary)
 

@@ -12,6 +12,7 @@ from msgspec.msgpack import encode
 from policies.alerts import AlertBook
 from policies.free_space.effect import EffectState, VolumeGrowth
 from policies.free_space.gate import Gate
+from policies.free_space.limits import Limit
 from policies.free_space.repeats import LastPublished
 from policies.free_space.volumes import NEVER, VolumeState
 from policies.units import InstantMs
@@ -28,10 +29,11 @@ class DiskThresholds(Struct, array_like=True, frozen=True, gc=False):
     minor_compaction: float | None
 
     @property
-    def first_suspended(self) -> float | None:
-        """The used share beyond which the bookie suspends a kind of compaction; None if it is not known."""
-        known = (share for share in (self.major_compaction, self.minor_compaction) if share is not None)
-        return min(known, default=None)
+    def suspension(self) -> Limit | None:
+        """The limit at which the bookie suspends a kind of compaction; None if it is not known."""
+        known = [share for share in (self.major_compaction, self.minor_compaction) if share is not None]
+        # Rounded, because 1 - 0.9 is a little less than 0.1.
+        return Limit(available_ratio_below=round(1 - min(known), 9)) if known else None
 
 
 class BookieDiskState(Struct, array_like=True, frozen=True, gc=False):

@@ -93,7 +93,7 @@ class SpaceAlertContext:
             (self.names.below_hard, Severity.CRITICAL, LimitHit.HARD, self.settings.hard),
             (self.names.below_soft, Severity.WARNING, LimitHit.SOFT, self.settings.soft),
         ):
-            if limit and self._is_below(alert, volume, limit):
+            if limit and self.is_below(alert, volume, limit):
                 level = f"{hit.value} limit {human_bytes(limit.in_bytes(volume.state.total_bytes))}"
                 yield self.make_condition(
                     alert, severity, f"{hit.value}_limit", volume, f"{self.describe_free(volume)}, {level}{growth}"
@@ -108,7 +108,8 @@ class SpaceAlertContext:
             )
             yield self.make_condition(self.names.fills_soon, Severity.WARNING, "trend", volume, summary)
 
-    def _is_below(self, alert: str, volume: SpaceVerdict[Any], limit: Limit) -> bool:
+    def is_below(self, alert: str, volume: SpaceVerdict[Any], limit: Limit) -> bool:
+        """Return whether a fresh reading is at the limit, or an alert about it has not ended by the margin."""
         usable, total = volume.state.usable_bytes, volume.state.total_bytes
         if not limit.reached(usable, total, margin=self.settings.recovery_margin):
             return False

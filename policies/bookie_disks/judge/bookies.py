@@ -172,10 +172,9 @@ def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisks
     if verdict.freshness is Freshness.NEVER_READ:
         return False
     usable, total = verdict.state.usable_bytes, verdict.state.total_bytes
-    limits = (limit for limit in (settings.soft, settings.hard) if limit is not None)
-    share = None if state.thresholds is None else state.thresholds.first_suspended
-    is_suspended = share is not None and usable <= (1 - share) * total + 1
-    return is_suspended or any(limit.reached(usable, total, margin=settings.recovery_margin) for limit in limits)
+    suspension = state.thresholds.suspension if state.thresholds is not None else None
+    limits = (limit for limit in (settings.soft, settings.hard, suspension) if limit is not None)
+    return any(limit.reached(usable, total, margin=settings.recovery_margin) for limit in limits)
 
 
 def _list_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
