@@ -7,6 +7,7 @@ A policy states which conditions hold now; the alert book holds the alerts publi
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TypeVar
 
 from msgspec import Struct
@@ -123,7 +124,7 @@ def gather(
     return ([*singly, *others], []) if len(singly) + len(others) <= most else (singly, others)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sender:
     """The fields and the schedule that all alerts of one cluster share."""
 
@@ -141,7 +142,7 @@ class Sender:
         issuer = Issuer(policy, cluster, settings.mode, settings.fingerprint(), settings.frozen_until)
         return cls(issuer, settings.alert_grace, settings.alert_repeat, settings.is_quiet, settings.alert_refresh)
 
-    @property
+    @cached_property
     def schedule(self) -> RepeatSchedule:
         """When a firing alert is repeated."""
         return RepeatSchedule(self.repeat, _VALID_REPEATS)

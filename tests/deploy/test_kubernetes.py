@@ -1,6 +1,7 @@
 """What docker/ holds: Kubernetes takes it, what comes from elsewhere is fresh, and nobody there is root."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from connectors.kafka.rights import rights
 from deploy.monitoring import dashboards
 from deploy.reference import kubernetes
 from deploy.settings.file import load_settings
+from tests.cases import case
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker/kubernetes"
@@ -27,14 +29,21 @@ def documents(pattern: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file.parent.name}/{file.name}:{document.get('kind', 'settings')}", document
 
 
-MANIFESTS = [each for each in documents("*/*.yaml") if "apiVersion" in each[1]]
-WORKLOADS = [each for each in MANIFESTS if each[1]["kind"] in ("Deployment", "StatefulSet")]
+@cache
+def manifests() -> list[tuple[str, dict[str, Any]]]:
+    return [each for each in documents("*/*.yaml") if "apiVersion" in each[1]]
+
+
+def workloads() -> list[tuple[str, dict[str, Any]]]:
+    return [each for each in manifests() if each[1]["kind"] in ("Deployment", "StatefulSet")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("name", "manifest"), [m for m in MANIFESTS if not m[1]["apiVersion"].startswith(CUSTOM)])
-def test_kubernetes_takes_each_manifest(name: str, manifest: dict[str, Any], version: str) -> None:
-    kubernetes_validate.validate(manifest, version, strict=True)
+def test_kubernetes_takes_each_manifest(version: str) -> None:
+    for name, manifest in manifests():
+        if not manifest["apiVersion"].startswith(CUSTOM):
+            with case(name):
+                kubernetes_validate.validate(manifest, version, strict=True)
 
 
 def test_the_check_can_fail() -> None:
@@ -43,9 +52,9 @@ def test_the_check_can_fail() -> None:
         kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
 
 
-@pytest.mark.parametrize("name", kubernetes.files())
-def test_what_comes_from_elsewhere_is_fresh(name: str) -> None:
-    assert (kubernetes.FOLDER / name).read_text() == kubernetes.files()[name], "run `make generate`"
+def test_what_comes_from_elsewhere_is_fresh() -> None:
+    for name, content in kubernetes.files().items():
+        assert (kubernetes.FOLDER / name).read_text() == content, f"{name} is stale: run `make generate`"
 
 
 @pytest.mark.parametrize("folder", sorted(each.parent for each in FOLDER.glob("*/kustomization.yaml")), ids=str)
@@ -68,27 +77,28 @@ def test_the_users_of_strimzi_have_the_rights_of_their_parts_and_no_others() -> 
         }
 
 
-@pytest.mark.parametrize(("name", "workload"), WORKLOADS, ids=lambda value: value if isinstance(value, str) else "")
-def test_nobody_is_root_writes_into_the_image_or_goes_unprobed(name: str, workload: dict[str, Any]) -> None:
-    pod = workload["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsUser"] == 10001
+def test_nobody_is_root_writes_into_the_image_or_goes_unprobed() -> None:
     assert "useradd --uid 10001" in (ROOT / "docker/Dockerfile").read_text()
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert {"startupProbe", "livenessProbe", "readinessProbe", "resources"} <= container.keys()
-    assert not pod["automountServiceAccountToken"]
-    assert container["args"][1:] == ["--settings", "/etc/headgate/headgate.yaml"]
+    for name, workload in workloads():
+        pod = workload["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        with case(name):
+            assert pod["securityContext"]["runAsUser"] == 10001
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"startupProbe", "livenessProbe", "readinessProbe", "resources"} <= container.keys()
+            assert not pod["automountServiceAccountToken"]
+            assert container["args"][1:] == ["--settings", "/etc/headgate/headgate.yaml"]
 
 
 def test_each_part_is_a_workload_with_a_service_and_a_budget() -> None:
-    parts = {name for name, _ in WORKLOADS}
+    parts = {name for name, _ in workloads()}
     assert len(parts) == 4
     for kind in ("Service", "PodDisruptionBudget"):
-        assert len([m for _, m in MANIFESTS if m["kind"] == kind]) == len(parts)
+        assert len([m for _, m in manifests() if m["kind"] == kind]) == len(parts)
 
 
 @pytest.mark.parametrize("file", ["kubernetes/base/headgate.yaml", "headgate.yaml"])

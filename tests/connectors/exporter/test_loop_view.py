@@ -42,6 +42,7 @@ from tests.connectors.exporter.loop import (
     reported,
     series,
 )
+from tests.examples import combined
 
 VALIDITY_SECONDS = 300
 HEARTBEAT_SECONDS = 60
@@ -104,12 +105,11 @@ COURSES = {
 }
 
 
-@pytest.mark.parametrize("every", [1, 10])
-@pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
-def test_sentence_metric_and_alert_tell_one_time_to_full(course: list[int], every: int) -> None:
+@pytest.mark.parametrize(("course", "every"), combined(COURSES, [1, 10]))
+def test_sentence_metric_and_alert_tell_one_time_to_full(course: str, every: int) -> None:
     """At every moment: within a factor of two, or five seconds, where it is soon; and none tells of it alone."""
     loop = Loop(time_to_full_alert="5m")
-    for free in course:
+    for free in COURSES[course]:
         loop.step(log_dirs(free), after=every)
         metric = loop.series("headgate_volume_seconds_to_full").get(("payments", "1", "/a"))
         decided = [d for d in loop.decisions if isinstance(d, ThrottleFactor)][-1]

@@ -528,9 +528,9 @@ def test_a_block_in_the_environment_that_is_none_is_a_mistake_that_quotes_nothin
 
 
 def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> None:
-    said = mistakes(written("\n".join(f"k{number}: 1" for number in range(5000))))
+    said = mistakes(written("\n".join(f"k{number}: 1" for number in range(1000))))
     assert len(said) == 101
-    assert said[-1].endswith("and 4900 more mistakes")
+    assert said[-1].endswith("and 900 more mistakes")
 
 
 @pytest.mark.parametrize("text", ["\n".join(f"{n}: 1" for n in range(1000)), "kafka: {}\n" * 1000])
