@@ -11,6 +11,7 @@ from datetime import timedelta
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import Severity
 from policies.free_space.effect import EffectState, VolumeGrowth, follow_growth
+from policies.free_space.wording import render_factor
 from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.quota_state import NamedQuota, QuotaState
@@ -47,9 +48,10 @@ def find_effect_conditions(
     labels = {"cluster": cluster}
     if quotas.escaping_count:
         severity = Severity.CRITICAL if quotas.factor == 0.0 else Severity.WARNING
+        decide, unscaled = ("decides", "is") if quotas.escaping_count == 1 else ("decide", "are")
         summary = (
-            f"{counted(quotas.escaping_count, 'quota')} of {cluster} decide in place of the configured entities and "
-            f"are not scaled, so their clients escape: {_list(quotas.escaping)}"
+            f"{counted(quotas.escaping_count, 'quota')} of {cluster} {decide} in place of the configured entities and "
+            f"{unscaled} not scaled, so these clients escape: {_list(quotas.escaping)}"
         )
         yield Condition(ESCAPED, cluster, severity, "escaped", summary, labels, (state.id,), quotas.escaping_count)
     for each in quotas.contested:
@@ -69,8 +71,9 @@ def find_effect_conditions(
     if growing:
         fastest = max(growing, key=lambda growth: growth.bytes_per_second)
         more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
+        request = f"slowed to {render_factor(quotas.factor)}" if quotas.factor else "stopped"
         summary = (
-            f"{cluster} is slowed to {quotas.factor or 0.0:.2f}, but {name_volume(fastest.volume)} fills by "
+            f"{cluster} is {request}, but {name_volume(fastest.volume)} fills by "
             f"{human_rate(fastest.bytes_per_second)}{more} where its quotas let through "
             f"{human_rate(quotas.let_through_bytes_per_second)}: {_find_cause(quotas, find_usage(fastest.volume))}"
         )
@@ -92,8 +95,9 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None) -> str:
     if quotas.escaping:
         return f"clients escape by {_list(quotas.escaping)}"
     if quotas.callback_brokers:
-        brokers = ", ".join(map(str, quotas.callback_brokers))
-        return f"broker {brokers} ignores quotas, because it has a client.quota.callback.class"
+        listed = name_some([str(each) for each in quotas.callback_brokers])
+        which = f"broker {listed} ignores" if len(quotas.callback_brokers) == 1 else f"brokers {listed} ignore"
+        return f"{which} quotas because of a client.quota.callback.class"
     if usage is not None and (usage.other_share or 0.0) >= 0.5:
         return f"a user of the disk that is not Kafka ({describe_growth(usage)})"
     growing = [each for each in usage.topics if (each.share or 0.0) >= 0.5] if usage is not None else []

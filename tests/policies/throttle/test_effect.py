@@ -91,7 +91,8 @@ OFFSETS = TopicUsage(topic="__consumer_offsets", size_bytes=9, bytes_per_second=
     ("reading", "more", "cause"),
     [
         pytest.param((), {"escaping": (ALICE,), "escaping_count": 1}, "clients escape by user=alice", id="escape"),
-        pytest.param((), {"callback_brokers": (1, 2)}, "broker 1, 2 ignores quotas", id="callback"),
+        pytest.param((), {"callback_brokers": (1,)}, "broker 1 ignores quotas because", id="callback"),
+        pytest.param((), {"callback_brokers": (1, 2)}, "brokers 1, 2 ignore quotas because", id="two"),
         pytest.param((), {"excluded_users": ("carol",)}, "excluded users (carol), a partition", id="excluded"),
         pytest.param(
             (usage(other_bytes_per_second=6.0, other_share=1.0),), {}, "a user of the disk that is not Kafka",
@@ -104,11 +105,23 @@ def test_the_sentence_names_the_likely_cause(
     reading: tuple[Observation, ...], more: dict[str, Any], cause: str
 ) -> None:
     summary = firing(quotas(0, **more), *reading, *fill(6.0))[WITHOUT_EFFECT].summary
-    assert (
-        f"{CLUSTER} is slowed to 0.00, but broker 1 /data/a fills by 6 B/s where its quotas let through 2 B/s"
-        in summary
-    )
+    assert f"{CLUSTER} is stopped, but broker 1 /data/a fills by 6 B/s where its quotas let through 2 B/s" in summary
     assert cause in summary
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(0.0, "stopped"), (0.004, "slowed to less than 0.01"), (0.5, "slowed to 0.50")]
+)
+def test_the_sentence_has_the_factor_that_is_carried_out(factor: float, words: str) -> None:
+    assert firing(quotas(0, factor=factor), *fill(6.0))[WITHOUT_EFFECT].summary.startswith(
+        f"{CLUSTER} is {words}, but "
+    )
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 quota of {} decides"), (2, "2 quotas of {} decide")])
+def test_one_quota_that_escapes_is_singular(count: int, words: str) -> None:
+    alert = firing(quotas(0, escaping=(ALICE,) * count, escaping_count=count), *fill(0.0))[ESCAPED]
+    assert alert.summary.startswith(words.format(CLUSTER) + " in place of")
 
 
 @pytest.mark.parametrize(("factor", "severity"), [(0.0, Severity.CRITICAL), (0.5, Severity.WARNING)])
