@@ -10,7 +10,7 @@ the peaks of free space decline. Instants are milliseconds, levels are free byte
 """
 
 from bisect import bisect_left, bisect_right
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from msgspec import Struct
 
@@ -39,6 +39,9 @@ _AGREEING = 2.0
 _BELIEVED = 0.5
 _STILL_BELIEVED = 0.4
 _RISES_KEPT = 3
+_OVERDUE = 2
+"""A rise is overdue after this many times the longest time between two of them: retention has ended, or a person moved
+data away in portions."""
 
 
 class TrendLine(Struct, array_like=True, frozen=True, gc=False):
@@ -168,12 +171,15 @@ def _recent(rises: tuple[Rise, ...], at_ms: int) -> tuple[Rise, ...]:
 def _compare_peaks(trend: Trend, at_ms: int, usable_bytes: int) -> tuple[float, int, float] | None:
     """Return (bytes lost a millisecond, milliseconds observed, agreement) by the peaks of free space.
 
-    None if rises do not recur, or if one is overdue: less is free than ever between the peaks, by half a tooth.
+    None if rises do not recur, or if one is overdue: less is free than ever between the peaks, by half a tooth, or none
+    came for twice the longest time between them.
     """
     rises = _recent(trend.rises, at_ms)
     if len(rises) < 2:
         return None
     first, last = rises[0], rises[-1]
+    if at_ms - last.at_ms > _OVERDUE * max(after.at_ms - before.at_ms for before, after in pairwise(rises)):
+        return None
     if usable_bytes < min(rise.trough for rise in rises) - (last.peak - last.trough) / 2:
         return None
     if len(rises) < _RISES_KEPT or first.at_ms == last.at_ms:

@@ -173,6 +173,28 @@ def test_when_retention_is_overdue_the_rate_since_is_said() -> None:
     assert first.second < 2100 + 2 * 300
 
 
+@pytest.mark.parametrize("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
+@pytest.mark.parametrize(
+    ("rises", "overdue"),
+    [
+        pytest.param([(0, 79 * GB), (10, 9 * GB), (11, 21 * GB), (30, 20 * GB), (31, 41 * GB)], 71, id="falling peaks"),
+        pytest.param([(0, 25 * GB), (1, 33 * GB), (10, 33 * GB), (11, 41 * GB)], 31, id="two rises"),
+        pytest.param([(0, 25 * GB), (1, 33 * GB), (11, 36 * GB), (41, 41 * GB)], 101, id="rising peaks"),
+        pytest.param([(0, 30 * GB), (60, 40 * GB), (120, 39 * GB), (121, 42 * GB), (180, 37 * GB), (181, 41 * GB)], 301,
+                     id="an ended saw-tooth"),
+    ],
+)  # fmt: skip
+def test_when_no_rise_follows_for_twice_their_time_the_rate_since_the_last_one_is_said(
+    rises: list[tuple[float, int]], overdue: float, rate: int
+) -> None:
+    """Three jumps within half a minute told their decline for a quarter of an hour, and rising peaks told nothing."""
+    start = rises[-1][0]
+    levels = [*rises, *line(rate, free=41 * GB, start=start + 10, every=10, count=90)]
+    later = [each for each in told(levels) if each.second > overdue]
+    assert {round(each.rate) for each in later} <= {0, rate}
+    assert later[-1].rate == pytest.approx(rate if rate * 20 * 900 > 40 * GB else 0)
+
+
 @given(st.lists(st.tuples(st.integers(1, 200_000), st.integers(0, 2**63 - 1)), max_size=60))
 def test_samples_are_few_ordered_and_recent_and_what_is_said_is_believed(steps: list[tuple[int, int]]) -> None:
     trend, now, before = Trend(), 0, (0, 0)
