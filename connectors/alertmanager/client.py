@@ -9,6 +9,7 @@ import httpx
 import structlog
 
 from connectors.alertmanager.settings import AlertmanagerSettings
+from connectors.alertmanager.silences import Silence
 from connectors.collection.read_errors import one_line
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.tls import stamps_of
@@ -69,13 +70,12 @@ def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]
             _request(client, "POST", f"{url.rstrip('/')}{_ALERTS}", json=of_severity[start : start + _BATCH])
 
 
-def read_silences(client: httpx.Client, url: str) -> list[dict[str, Any]]:
+def read_silences(client: httpx.Client, url: str) -> list[Silence]:
     """Return all silences of one Alertmanager. Raises PostError if there is no usable answer."""
     try:
-        found = read_json(_request(client, "GET", f"{url.rstrip('/')}{_SILENCES}"), list[dict[str, Any]])
+        return read_json(_request(client, "GET", f"{url.rstrip('/')}{_SILENCES}"), list[Silence])
     except UnreadableJsonError:
         raise PostError("its list of silences is not readable") from None
-    return found
 
 
 def post_silence(client: httpx.Client, url: str, silence: dict[str, Any]) -> None:

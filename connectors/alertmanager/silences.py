@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 from policies.decisions import Standing
 from policies.units import format_instant
 
@@ -16,6 +18,30 @@ _ACTIVE = ("active", "pending")
 
 Watched = tuple[str, str]
 """A policy and a cluster."""
+
+
+class Matcher(Struct, frozen=True):
+    """The value that a label of a silenced alert has."""
+
+    name: str = ""
+    value: str = ""
+
+
+class SilenceStatus(Struct, frozen=True):
+    """Whether a silence is in force."""
+
+    state: str = ""
+
+
+class Silence(Struct, frozen=True, rename="camel"):
+    """A silence of Alertmanager, as far as it is compared."""
+
+    id: str
+    matchers: tuple[Matcher, ...] = ()
+    created_by: str = ""
+    starts_at: str = ""
+    ends_at: str = ""
+    status: SilenceStatus = SilenceStatus()
 
 
 def silence_of(heartbeat: Standing, now: datetime) -> dict[str, Any] | None:
@@ -33,7 +59,7 @@ def silence_of(heartbeat: Standing, now: datetime) -> dict[str, Any] | None:
 
 
 def plan_silences(
-    heartbeats: Mapping[Watched, Standing], present: list[dict[str, Any]], now: datetime
+    heartbeats: Mapping[Watched, Standing], present: list[Silence], now: datetime
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Compare the paused policies with the silences of one Alertmanager.
 
@@ -43,33 +69,33 @@ def plan_silences(
     Returns:
         The silences to post (one with an ``id`` replaces the present one), and the ids of those to end.
     """
-    own: dict[Watched, dict[str, Any]] = {}
+    own: dict[Watched, Silence] = {}
     surplus: list[str] = []
     for about, silence in _own_silences(present):
         if about in own:
-            surplus.append(silence["id"])
+            surplus.append(silence.id)
         else:
             own[about] = silence
     posts = []
     for about, heartbeat in sorted(heartbeats.items()):
         wanted, found = silence_of(heartbeat, now), own.get(about)
         if wanted is None:
-            surplus += [] if found is None else [found["id"]]
+            surplus += [] if found is None else [found.id]
         elif found is None or _instant(found) != heartbeat.quiet_until:
-            posts.append(wanted if found is None else {**wanted, "id": found["id"], "startsAt": found["startsAt"]})
+            posts.append(wanted if found is None else {**wanted, "id": found.id, "startsAt": found.starts_at})
     return posts, surplus
 
 
-def _own_silences(present: list[dict[str, Any]]) -> Iterator[tuple[Watched, dict[str, Any]]]:
+def _own_silences(present: list[Silence]) -> Iterator[tuple[Watched, Silence]]:
     for silence in present:
-        values = {each.get("name"): each.get("value") for each in silence.get("matchers", ())}
-        is_own = str(silence.get("createdBy", "")).startswith(AUTHOR) and values.keys() == {"policy", "cluster"}
-        if is_own and silence.get("status", {}).get("state") in _ACTIVE and "id" in silence:
-            yield (str(values["policy"]), str(values["cluster"])), silence
+        values = {each.name: each.value for each in silence.matchers}
+        is_own = silence.created_by.startswith(AUTHOR) and values.keys() == {"policy", "cluster"}
+        if is_own and silence.status.state in _ACTIVE:
+            yield (values["policy"], values["cluster"]), silence
 
 
-def _instant(silence: dict[str, Any]) -> datetime | None:
+def _instant(silence: Silence) -> datetime | None:
     try:
-        return datetime.fromisoformat(silence["endsAt"])
-    except (KeyError, TypeError, ValueError):
+        return datetime.fromisoformat(silence.ends_at)
+    except ValueError:
         return None

@@ -256,6 +256,15 @@ def test_alerts_are_told_though_silences_are_refused(stage: Stage) -> None:
     stage.play(steps())
 
 
+def test_a_silence_in_another_shape_ends_no_notifier(stage: Stage) -> None:
+    def steps() -> Iterator[tuple[list[Record], bool]]:
+        stage.servers.silences["one:9093"].kept["x"] = {"id": "x", "createdBy": "headgate", "matchers": None}
+        yield [record(first()), heartbeat(1, PAUSE)], True
+        assert [len(told) for told in stage.servers.told.values()] == [1, 1]
+
+    stage.play(steps())
+
+
 def test_the_pause_of_a_cluster_that_is_not_watched_any_more_is_forgotten(stage: Stage) -> None:
     silences = stage.servers.silences["one:9093"]
 
