@@ -81,6 +81,6 @@ ALERTS = (
         _EXPLAIN,
         "Add bookies to the group, or free space on those that have the most. With fewer than a ledger needs, "
         "producers of the group fail.",
-        "More bookies than a ledger needs have room above the soft limit.",
+        "More bookies than a ledger needs have room above the soft limit, by `recovery_margin`.",
     ),
 )

@@ -85,7 +85,9 @@ def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: Dir
 def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:
     ensemble, writable, name = verdict.group.ensemble, verdict.writable_count, verdict.group.name
     is_unknown = not verdict.ranked.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
-    if is_unknown or writable > ensemble:
+    subject = f"{context.cluster}/{name}"
+    roomy = sum(bookie.has_room for bookie in verdict.ranked.known)
+    if is_unknown or (roomy if (AT_RISK, subject) in context.firing else writable) > ensemble:
         return
     has = agreeing(writable, "has", "have")
     summary = (
@@ -95,9 +97,7 @@ def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) ->
     severity = Severity.CRITICAL if writable < ensemble else Severity.WARNING
     labels = {"cluster": context.cluster, "group": name}
     evidence = tuple(each.facts.state.read_id for each in verdict.ranked.known if each.facts.state.read_id)
-    yield Condition(
-        AT_RISK, f"{context.cluster}/{name}", severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:]
-    )
+    yield Condition(AT_RISK, subject, severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:])
 
 
 def _find_nothing_known(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from policies.bookie_disks.facts import BookieFacts, facts
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey, ForgottenDir
-from policies.free_space.limits import LimitHit
+from policies.free_space.limits import Limit, LimitHit
 from policies.free_space.verdicts import SpaceVerdict, find_expiries, hold_ends_ms, judge_volume
 from policies.free_space.volumes import Freshness
 from policies.units import millis_of
@@ -61,6 +61,8 @@ class BookieVerdict(Struct, frozen=True, gc=False):
     """Whether it takes data, and each of its dirs is above the hard limit by the recovery margin."""
     is_above_soft: bool
     """Whether it takes data, and each of its dirs is above both limits."""
+    has_room: bool
+    """Whether it takes data, and each of its dirs is above both limits by the recovery margin."""
     is_calm: bool
     """Whether no alert about it or its dirs can fire or go on firing."""
     soonest_full: DirVerdict | None
@@ -150,6 +152,7 @@ def _judge(
         is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
         is_clear=takes_data and not any(d.is_within_margin(settings) for d in dirs),
         is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
+        has_room=takes_data and not any(_is_within_margin(d, d.judged_bytes, settings) for d in dirs),
         is_calm=takes_data
         and not bookie.is_unread
         and soonest is None
@@ -169,12 +172,18 @@ def _judge(
 
 def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
     """Whether a dir is near a limit, or beyond a threshold of its bookie."""
-    if verdict.freshness is Freshness.NEVER_READ:
-        return False
-    usable, total = verdict.state.usable_bytes, verdict.state.total_bytes
     suspension = state.thresholds.suspension if state.thresholds is not None else None
+    return _is_within_margin(verdict, verdict.state.usable_bytes, settings, suspension)
+
+
+def _is_within_margin(
+    verdict: DirVerdict, usable_bytes: int, settings: BookieDisksSettings, suspension: Limit | None = None
+) -> bool:
+    """Whether a dir is not above all limits by the recovery margin; False for one that was never read."""
     limits = (limit for limit in (settings.soft, settings.hard, suspension) if limit is not None)
-    return any(limit.reached(usable, total, margin=settings.recovery_margin) for limit in limits)
+    total_bytes, margin = verdict.state.total_bytes, settings.recovery_margin
+    is_read = verdict.freshness is not Freshness.NEVER_READ
+    return is_read and any(limit.reached(usable_bytes, total_bytes, margin=margin) for limit in limits)
 
 
 def _list_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:

@@ -88,6 +88,14 @@ def test_an_ensemble_without_a_spare_bookie_is_at_risk(free: tuple[int, ...], se
     assert found == ({severity} if severity else set())
 
 
+def test_a_saw_tooth_of_the_spare_bookie_is_one_alert() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=50, b3=50))
+    for second, free in enumerate([20, 21, 20, 21.5, 20], 1):
+        run.see(disks(10 * second, "b3", free))
+    assert [a.status.value for a in run.alerts if a.alert == "ensemble-at-risk"] == ["firing"]
+    assert run.see(disks(100, "b3", 22.1)).firing() == set()
+
+
 def test_a_group_without_any_bookie_is_at_risk() -> None:
     run = Run(settings(QUIET)).see(racks(0, {"g1": "w0"}), affinity(0, {"a/b": "nobody"}), *all_disks(0, **WIDE))
     assert run.firing() == {("ensemble-at-risk", "nobody", "critical")}
