@@ -59,6 +59,15 @@ class LedgerPlan:
             inside = self._decode(place)
             yield from (inside[key] for key in sorted(inside))
 
+    def at(self, *stages: LedgerStage) -> Iterator[LedgerTask]:
+        """Return the ledgers at these stages in the order of their keys; a block without one is not decoded."""
+        for place, block in enumerate(self._blocks):
+            if place in self._decoded or any(stage in stages for (stage, _), _ in block.tags):
+                inside = self._decode(place)
+                yield from (inside[key] for key in sorted(inside) if inside[key].stage in stages)
+        if not self._blocks:
+            yield from (task for task in self if task.stage in stages)
+
     def get(self, key: int) -> LedgerTask | None:
         """Return a ledger of the plan by `LedgerTask.key`."""
         return self._decode(self._find_block(key)).get(key)

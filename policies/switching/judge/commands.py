@@ -280,7 +280,7 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.BROKERS_BEHIND, why)
     else:
         yield UpdateSwitch({"cleanup_ms": facts.now_ms})  # accepted, before the whole plan is read
-        ids = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED]
+        ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
         are = counted_with(len(ids), "ledger", "is", "are")
         sentence = f"{are} to be deleted from {live.source}: {name_some(ids) or 'none'}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
@@ -305,7 +305,7 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         fields: dict[str, object] = {"cleanup_ms": facts.now_ms, "halted": "", "paused": False}
         # Accepted, before the whole plan is read.
         yield UpdateSwitch(fields | ({"early": True} if command.args.delete else {"kept": True}))
-        ids = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED]
+        ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
         window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
         given_up = window if guards.before_rollback_end(facts) is None else ""
         are = counted_with(len(ids), "ledger", "is", "are")
@@ -313,7 +313,7 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         risk = ", which cannot be undone" if command.args.delete else ""
         sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {name_some(ids) or 'none'}{given_up}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
-        for task in [t for t in facts.plan if t.stage in _UNFINISHED]:
+        for task in facts.plan.at(*_UNFINISHED):
             left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.ABORTED.value)
             yield PutTask(left, numbered=True)  # a result that is still under way is late
         yield TakeInventory()

@@ -144,7 +144,7 @@ def _find_no_lease(facts: SwitchFacts) -> Iterator[Hold]:
 
 def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
-        left = [task for task in facts.plan if task.stage in UNREVERTED]
+        left = list(facts.plan.at(*UNREVERTED))
         can_retry, target = any(guards.source_has_it(facts, task) is None for task in left), facts.switch.target
         way = "`rollback`" if can_retry else f"`start --target {target}`: their ledgers were deleted"
         if can_retry or facts.state.committed() != target:  # else the target is where they belong

@@ -266,8 +266,8 @@ def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
 def _end_rollback(facts: SwitchFacts) -> Advance:
     """End the rollback, and name everything that was not taken back."""
     switch = facts.switch
-    kept = [t.paths[0] for t in facts.plan if t.stage in UNREVERTED]
-    over = [t.paths[0] for t in facts.plan if t.stage is LedgerStage.PROMOTED_VIA_ROLLOVER]
+    kept = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
+    over = [t.paths[0] for t in facts.plan.at(LedgerStage.PROMOTED_VIA_ROLLOVER)]
     back = switch.settled.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
     parts = [f"{counted_with(back, 'ledger', 'is', 'are')} attributed to {switch.source}"]
     parts += [f"given up: {name_some(kept)}"] if kept else []
@@ -357,7 +357,7 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
     ended = {"ended_ms": facts.now_ms, "awaiting": SwitchAction.NONE}
     reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
     trouble: list[str] = []
-    stay = [str(t.ledger_id) for t in facts.plan if t.stage in UNDELETED] if switch.kept else []
+    stay = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)] if switch.kept else []
     are = counted_with(len(stay), "ledger", "is", "are")
     kept = f"; {are} kept in {switch.source}: {name_some(stay)}" if stay else ""
     if left:

@@ -80,11 +80,11 @@ def roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attrib
     if reason is SwitchReason.AUTOMATIC:
         fields["automatic"] = sentence
     yield Advance(SwitchStage.ROLLBACK, reason, sentence, fields)
-    for task in [t for t in facts.plan if t.stage in _NOT_PROMOTED]:
+    for task in facts.plan.at(*_NOT_PROMOTED):
         # It was never promoted, so there is nothing to revert. A result that is still under way is late.
         reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
         yield PutTask(reverted, numbered=True)
-    yield from _reset_tasks(t for t in facts.plan if t.stage in UNREVERTED)
+    yield from _reset_tasks(facts.plan.at(*UNREVERTED))
 
 
 def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
@@ -112,7 +112,7 @@ def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iter
 def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
     """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
     home = facts.state.committed()
-    left = [t for t in facts.plan if t.stage in UNREVERTED and not guards.source_has_it(facts, t)]
+    left = [t for t in facts.plan.at(*UNREVERTED) if not guards.source_has_it(facts, t)]
     away = home is not None and facts.state.active() != home
     if not command.args.attribution_only and away and home is not None:
         if why := guards.cannot_return(facts, home):
@@ -168,7 +168,7 @@ def _end(facts: SwitchFacts, sentence: str) -> Advance:
 
 def _name_leftovers(facts: SwitchFacts) -> str:
     """Name the references that a rollback did not take back, and the brokers that did not go back."""
-    paths = [t.paths[0] for t in facts.plan if t.stage in UNREVERTED]
+    paths = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
     still = f"{name_some(paths)} not taken back" if paths else ""
     astray = "" if facts.switch.attribution_only else guards.brokers_follow(facts) or ""
     return "; ".join(filter(None, (still, astray)))
@@ -181,8 +181,8 @@ def _name_kept(facts: SwitchFacts) -> str:
 
 def _stop_cleanup(facts: SwitchFacts) -> Iterator[Change]:
     """Deletions that an executor has begun come to their end; all other ledgers stay where they are."""
-    kept = [t for t in facts.plan if t.awaiting is SwitchAction.NONE and t.stage in UNDELETED]
     yield UpdateSwitch({"halted": "", "paused": False, "kept": True, "blocked": ""})
     yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, f"nothing more is deleted: {_name_kept(facts)}")
-    for task in kept:
-        yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))
+    for task in facts.plan.at(*UNDELETED):
+        if task.awaiting is SwitchAction.NONE:
+            yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))

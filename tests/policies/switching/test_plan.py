@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from policies.switching.judge.holds import find_holds
+from policies.switching.machine import Transition
 from policies.switching.plan import LedgerPlan
 from policies.switching.references import LedgerKind
-from policies.switching.state import LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
+from policies.switching.state import REVERSIBLE, LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
+from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 
 SIZE = "policies.switching.plan.BLOCK_SIZE"
@@ -133,7 +136,29 @@ def test_a_plan_in_blocks_answers_as_one_spread_out(
     assert packed.idle(most, *stages) == plain.idle(most, *stages) == packed.idle(most, *stages)
     assert packed.count(*stages) == plain.count(*stages) == len(plain)
     assert packed.count_ordered(A.COPY) == plain.count_ordered(A.COPY)
+    assert list(packed.at(L.BUILT)) == list(plain.at(L.BUILT)) == [each for each in plain if each.stage is L.BUILT]
     assert list(packed) == list(plain)
+
+
+class Unread:
+    """A decoder that nobody may use."""
+
+    def decode(self, packed: bytes) -> list[LedgerTask]:
+        raise AssertionError(packed)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("stage", [*REVERSIBLE, SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK])
+def test_the_holds_and_their_commands_read_no_ledger_that_they_do_not_name(
+    stage: SwitchStage, is_paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are found at each step, and a plan has 100,000 ledgers."""
+    monkeypatch.setattr(SIZE, 1)
+    world = WireWorld()
+    world.to(stage)
+    world.tell(*([command("pause", "p")] if is_paused else []))
+    monkeypatch.setattr("policies.switching.plan._DECODER", Unread())
+    assert list(find_holds(Transition(world.state, world.limits, world.now_ms).facts()))
 
 
 @pytest.mark.parametrize("stage", [SwitchStage.DONE, SwitchStage.ROLLED_BACK])
