@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -162,7 +161,7 @@ def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
         what = Text(span.label)
         if not is_compared:
             what.stylize(_STYLES[min(3, round(3 * span.level))])
-            what.append(f"  {escape(span.sentence)}", "dim")
+            what.append(f"  {span.sentence}", "dim")
         table.add_row(f"  {span.start:%Y-%m-%d %H:%M:%S} UTC", human_seconds(span.length.total_seconds()), what)
     yield table
     yield ""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, lanes, timeline_view
+from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, Span, lanes, timeline_view
 from policies.canary import CANARY
 from policies.decisions import Decision
 from streaming.host import PolicyHost
@@ -51,6 +51,12 @@ def test_a_course_says_what_was_in_force_from_when_to_when() -> None:
         (at(60), at(120), "0 · hard_limit"),
         (at(120), at(180), "1 · above_limits"),
     ]
+
+
+def test_a_name_in_brackets_is_shown_as_it_is() -> None:
+    span = Span(at(0), at(1), "0 · [a]", "bookie [fe80::1]:3181 has 1 GB free", 1.0)
+    text = shown([Lane("p", "c", "x", {SETTINGS: (span,)})])
+    assert "0 · [a]  bookie [fe80::1]:3181 has 1 GB free" in text
 
 
 def test_what_is_decided_last_is_shown_though_nothing_comes_after_it() -> None:
