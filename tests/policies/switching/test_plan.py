@@ -148,7 +148,9 @@ class Unread:
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-@pytest.mark.parametrize("stage", [*REVERSIBLE, SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK])
+@pytest.mark.parametrize(
+    "stage", [*sorted(REVERSIBLE), SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK]
+)
 def test_the_holds_and_their_commands_read_no_ledger_that_they_do_not_name(
     stage: SwitchStage, is_paused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
