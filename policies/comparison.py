@@ -5,8 +5,9 @@ has more than 1.1 GB free") are worded from the same object, so each rule and ea
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Relation(StrEnum):
@@ -18,8 +19,7 @@ class Relation(StrEnum):
     MORE = ">"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True, gc=False):
     """One comparison that a rule makes.
 
     Args:

@@ -4,9 +4,11 @@
 history. Rules: docs/design/isolation.md.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
+
+from msgspec.structs import replace
 
 from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import PlacementReason, Tier

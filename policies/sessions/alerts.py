@@ -331,7 +331,7 @@ def _check_bundles(context: AlertContext) -> Iterator[Condition]:
 
 def _describe_instant(at_ms: int) -> str:
     """Word an instant. A summary with the time since then would be another one at each step."""
-    return f"{from_millis(at_ms):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{from_millis(at_ms).isoformat(' ')[:19]} UTC"
 
 
 def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:

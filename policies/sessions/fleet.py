@@ -61,7 +61,7 @@ class RoleFacts:
         lost = SessionStatus.CONNECTION_LOST
         return tuple(m for m in self.members if m.track is not None and m.track.status is lost)
 
-    @property
+    @cached_property
     def losses(self) -> Comparison:
         """The members without a session or cut off now, in whatever order they were lost."""
         return compare_losses(len(self.lost) + len(self.cut_off), len(self.members), self.ratio)
@@ -77,7 +77,7 @@ class RoleFacts:
         members = len(self.members) + self.unread
         return bool(self.lost) and compare_losses(len(self.lost) + len(self.cut_off), members, self.ratio).holds
 
-    @property
+    @cached_property
     def may_lose_another(self) -> bool:
         """Whether one more may be shut down: the loss is not fleet-wide, and most of the fleet is up."""
         down, everyone = self.losses.value + self.closed, len(self.members) + self.closed

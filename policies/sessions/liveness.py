@@ -192,10 +192,11 @@ def process_begun_ms(member: Member) -> int:
 def judge_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
     """Return how certain it is that a member is without a session, and the ids of the readings that show it.
 
-    These are the readings of its session, or its own reports of failed attempts, whichever are more certain.
+    These are the readings of its session, or its own reports of failed attempts, whichever are more certain. Of a
+    member with an established session there are none.
     """
     track = member.track
-    if track is None:
+    if track is None or track.status is SessionStatus.ESTABLISHED:
         return Certainty.STALE, ()
     begun_ms, timeout_ms, (reported_ms, reported_id) = process_begun_ms(member), track.timeout_ms, member.attempted
     read = ReadingPair(track.read_ms, track.before_ms, begun_ms, timeout_ms).judge_certainty(now_ms)

@@ -148,14 +148,13 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
 def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
     """One condition for the cluster while readings with contradictions, or without most entries, wait."""
     facts, known = context.facts, context.facts.known
-    after = format_duration(facts.settings.confirm_after)
     if unstable := list(_find_unstable(facts)):
         yield context.condition(
             UNCONFIRMED,
             Severity.WARNING,
             "unstable",
             f"by the readings of {facts.cluster}, {' and '.join(what for what, _ in unstable)}: each further change "
-            f"counts when the readings have shown it for {after}",
+            f"counts when the readings have shown it for {format_duration(facts.settings.confirm_after)}",
             evidence=tuple(tried_id for _, tried_id in unstable),
         )
         return
@@ -167,7 +166,7 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
             Severity.WARNING,
             VANISHED,
             f"by the last reading of {facts.cluster} {'; '.join(what for what, _ in vanished)}: that counts when "
-            f"another reading, {after} later, confirms it",
+            f"another reading, {format_duration(facts.settings.confirm_after)} later, confirms it",
             evidence=tuple(tried_id for _, tried_id in vanished),
         )
 

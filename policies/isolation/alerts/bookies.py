@@ -166,9 +166,10 @@ def _missing_since(bookie: BookieState) -> int | None:
 
 
 def _check_overdue(context: IsolationAlertContext) -> Iterator[Condition]:
-    facts, overdue = context.facts, format_duration(timedelta(milliseconds=OVERDUE_MS))
+    facts = context.facts
     for order, since_ms in _find_pending(context):
         if facts.now_ms >= since_ms + OVERDUE_MS and order.mode is Mode.ACTIVE:
+            overdue = format_duration(timedelta(milliseconds=OVERDUE_MS))
             since = f"was ordered into quarantine {overdue} or longer ago, and is not there"
             summary = f"bookie {order.bookie} of {facts.cluster} {since}"
             yield _report(context, OVERDUE, Severity.WARNING, "not_carried_out", order.bookie, summary)
