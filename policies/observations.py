@@ -86,8 +86,8 @@ class Reading(Observed):
         """The CloudEvents ``subject``: the thing that was read."""
         return self.cluster
 
-    def thing(self) -> str:
-        """The thing that was read, where the subject alone does not identify it."""
+    def identity(self) -> str:
+        """Identifies the node, tree or system that was read, where the subject alone does not identify it."""
         return self.subject()
 
 

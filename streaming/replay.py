@@ -137,21 +137,21 @@ def _cut_steps(instant: Iterable[Taken]) -> dict[tuple[str, str], list[list[Take
     """Cut the events of one time into the steps of each key.
 
     Readings of collectors are one step, as in a batch of the query: which collector was first is chance. Commands and
-    reports follow each other on purpose, so each is a step of its own. So is a second reading of the same thing. It
-    counts a millisecond later, as in the query (`streaming.order`), or the order of ids would decide.
+    reports follow each other on purpose, so each is a step of its own. So is a second reading with the same identity.
+    It counts a millisecond later, as in the query (`streaming.order`), or the order of ids would decide.
     """
     steps: defaultdict[tuple[str, str], list[dict[Any, Taken]]] = defaultdict(list)
     repeats: Counter[Any] = Counter()
     for place, observation in instant:
         reading, source = observation.reading, observation.source
-        thing = (type(reading), reading.cluster, reading.thing(), source) if is_collected(type(reading)) else None
-        if thing is not None:
-            observation = replace(observation, at=observation.at + timedelta(milliseconds=repeats[thing]))
-            repeats[thing] += 1
+        identity = (type(reading), reading.cluster, reading.identity(), source) if is_collected(type(reading)) else None
+        if identity is not None:
+            observation = replace(observation, at=observation.at + timedelta(milliseconds=repeats[identity]))
+            repeats[identity] += 1
         for key in _keys(reading):
-            if not steps[key] or thing is None or steps[key][-1].keys() & {thing, None}:
+            if not steps[key] or identity is None or steps[key][-1].keys() & {identity, None}:
                 steps[key].append({})
-            steps[key][-1][thing] = Taken(place, observation)
+            steps[key][-1][identity] = Taken(place, observation)
     return {key: [list(step.values()) for step in of_key] for key, of_key in steps.items()}
 
 

@@ -129,9 +129,9 @@ class MemberHealthCollector(Collector):
                     asked[member] = workers.submit(_check_health, self._apis[member])
             # Brokers' lists can lag behind each other by minutes, so a missing broker is asked for its own list.
             missing = [m for m in asked if listed is not None and m not in listed and asked[m].result()[2]]
-            own = {member: workers.submit(self._lists_itself, member) for member in missing}
+            self_listing = {member: workers.submit(self._lists_itself, member) for member in missing}
             if listed is not None:
-                listed = listed.union(member for member, answer in own.items() if answer.result())
+                listed = listed.union(member for member, answer in self_listing.items() if answer.result())
         for member, answer in asked.items():
             self._publish_due(member, answer.result(), listed, began_at)
         self._changed.keep_only(f"{self._cluster}/{member}" for member in asked)
@@ -174,8 +174,8 @@ class MemberHealthCollector(Collector):
         for member in members:
             if member not in self._apis:
                 url = url_of_member(self._settings.member_url, member)
-                own = self._admin.model_copy(update={"admin_url": url, "timeout": self._settings.timeout})
-                self._apis[member] = AdminApi(own, self._transport)
+                access = self._admin.model_copy(update={"admin_url": url, "timeout": self._settings.timeout})
+                self._apis[member] = AdminApi(access, self._transport)
         return members
 
     def _publish_due(self, member: str, answer: _Answer, listed: frozenset[str] | None, fetched_at: float) -> None:

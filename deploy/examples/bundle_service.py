@@ -146,7 +146,7 @@ class Service(OwnershipCallbacks):
         for bundle in bundles:
             if path_of(bundle) not in held:
                 try:
-                    agent.own(path_of(bundle), self.value, timeout_seconds=_OWN_SECONDS)
+                    agent.acquire(path_of(bundle), self.value, timeout_seconds=_OWN_SECONDS)
                 except OwnershipError:
                     continue  # another service owns it, or there is no session: try again later
 

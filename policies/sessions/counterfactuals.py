@@ -90,24 +90,24 @@ def derive_bundle_counterfactuals(decision: OwnershipDecision) -> tuple[Otherwis
     left = "" if decision.seconds_left is None else f" within {human_seconds(decision.seconds_left)}"
     session = f"session {decision.session}" if decision.session else "next session"
     # A member does not ask again for a bundle that it was to unload.
-    own = (_KEEP, f"its node belongs to the member's {session}")
+    owned = (_KEEP, f"its node belongs to the member's {session}")
     free, taken = (_RE_OWN, "its node is gone"), (_UNLOAD, "it names another member")
     waiting = ((_RE_OWN, f"that node is gone{left}"), (_UNLOAD, f"that node is still there{left}"))
     changed = (_UNLOAD, f"its node changes from version {decision.expected_version}")
     by_reason: dict[OwnershipReason, tuple[tuple[OwnershipVerdict, str], ...]] = {
-        OwnershipReason.ABSENT: (own, taken),
+        OwnershipReason.ABSENT: (owned, taken),
         OwnershipReason.OWN_SESSION: (free, (_UNLOAD, "its node belongs to another session")),
         OwnershipReason.OLD_SESSION: (
             waiting
             if decision.verdict is OwnershipVerdict.WAIT
             else ((_KEEP, "the member has replaced its node"), changed)
         ),
-        OwnershipReason.OLD_SESSION_PERSISTS: (own,),
-        OwnershipReason.OTHER_OWNER: (own,),
-        OwnershipReason.DOUBLE_OWNERSHIP: (own,),
-        OwnershipReason.NOT_EPHEMERAL: (own,),
-        OwnershipReason.UNREADABLE: (own, taken),
-        OwnershipReason.UNREAD: (own, taken),
+        OwnershipReason.OLD_SESSION_PERSISTS: (owned,),
+        OwnershipReason.OTHER_OWNER: (owned,),
+        OwnershipReason.DOUBLE_OWNERSHIP: (owned,),
+        OwnershipReason.NOT_EPHEMERAL: (owned,),
+        OwnershipReason.UNREADABLE: (owned, taken),
+        OwnershipReason.UNREAD: (owned, taken),
     }
     return _word(by_reason[decision.reason])
 

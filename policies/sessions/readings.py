@@ -161,7 +161,7 @@ class Ownerships(FetchedReading):
         default=(), max_length=MOST_NODES, description="Every node in it that stands for a bundle or a registration."
     )
 
-    def thing(self) -> str:
+    def identity(self) -> str:
         """The tree."""
         return self.tree
 

@@ -35,8 +35,10 @@ def read_simultaneously(policy: str) -> list[Observation]:
         assert event.time is not None
         moment = event.time.replace(second=event.time.second // GRID_SECONDS * GRID_SECONDS, microsecond=0)
         reading = event.data
-        thing = (moment, type(reading), reading.cluster, reading.thing(), event.source)
-        found[thing if is_collected(type(reading)) else number] = Observation(event.id, moment, reading, event.source)
+        identity = (moment, type(reading), reading.cluster, reading.identity(), event.source)
+        found[identity if is_collected(type(reading)) else number] = Observation(
+            event.id, moment, reading, event.source
+        )
     return sorted(found.values(), key=lambda each: each.at)
 
 

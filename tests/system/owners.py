@@ -85,7 +85,7 @@ class Member:
         return self.application.names()
 
     def own(self, path: str = BUNDLE) -> bool:
-        return self.agent.own(path, value_of(self.name))
+        return self.agent.acquire(path, value_of(self.name))
 
     def take(self, path: str = BUNDLE) -> None:
         """Own the bundle, however often the agent refuses at first."""

@@ -3,7 +3,7 @@
     client = KazooClient("zk1:2181,zk2:2181")
     with OwnershipAgent(client, "b1:8080", MyCallbacks()) as agent:
         client.start()
-        agent.own("/namespace/tenant/orders/0x00000000_0xffffffff", b'{"brokerId": "b1:8080"}')
+        agent.acquire("/namespace/tenant/orders/0x00000000_0xffffffff", b'{"brokerId": "b1:8080"}')
         while agent.serving("/namespace/tenant/orders/0x00000000_0xffffffff"):
             ...
 

@@ -55,11 +55,11 @@ class OwnershipAgent(AbstractContextManager["OwnershipAgent"]):
 
     The application starts and stops the client. All writes of the agent are conditional; if another member was faster,
     the bundle is unloaded. Use the agent as a context manager, or `start` and `close` it. Any thread may use it, but
-    `own` and `release` must not be called from its callbacks.
+    `acquire` and `release` must not be called from its callbacks.
 
     Args:
         client: of kazoo. Make the agent before the client connects; otherwise the requested timeout counts as T.
-        member: `host:port` or any other name, which the values of its nodes contain (see `own`).
+        member: `host:port` or any other name, which the values of its nodes contain (see `acquire`).
         callbacks: the application's reactions to changes of ownership.
         cluster: the cluster's name in the loop's settings, for reports.
         strategy: decides after a loss; None: a `LocalStrategy` with `settings`.
@@ -168,8 +168,8 @@ class OwnershipAgent(AbstractContextManager["OwnershipAgent"]):
         self._heartbeat.close()
         self._strategy.close()
 
-    def own(self, path: str, value: bytes, timeout_seconds: float = 30.0) -> bool:
-        """Own a bundle: calls `preload`, then creates its ephemeral node unless another member has one.
+    def acquire(self, path: str, value: bytes, timeout_seconds: float = 30.0) -> bool:
+        """Acquire a bundle: calls `preload`, then creates its ephemeral node unless another member has one.
 
         Args:
             path: the node; parents are created as needed.
@@ -193,7 +193,7 @@ class OwnershipAgent(AbstractContextManager["OwnershipAgent"]):
                 f"the value for {path} does not name {self.member}: "
                 f'write it as {{"brokerId": "{self.member}"}}, otherwise the owner of the node cannot be identified.'
             )
-        return self._work.call(path, partial(self._own, path, value), timeout_seconds)
+        return self._work.call(path, partial(self._acquire, path, value), timeout_seconds)
 
     def release(self, path: str, timeout_seconds: float = 30.0) -> None:
         """Release a bundle: it is not served any more, `unload` is called, and then its node is deleted.
@@ -309,7 +309,7 @@ class OwnershipAgent(AbstractContextManager["OwnershipAgent"]):
         elif SessionEvent.RECONNECTED in events:
             self._recovery.begin_reconnected()
 
-    def _own(self, path: str, value: bytes) -> bool:
+    def _acquire(self, path: str, value: bytes) -> bool:
         bundle = self._bundles.get(path)
         if bundle is not None and (bundle.stage not in LIVE or bundle.value != value):
             raise OwnershipError(path, "it is being released, or held with another value: release it first")

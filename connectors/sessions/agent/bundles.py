@@ -89,7 +89,7 @@ class Bundle:
             return self.callback.due
         return self.callback.due if self.ruling is not None else self.look.due
 
-    def own(self, session: str) -> None:
+    def mark_owned(self, session: str) -> None:
         """Note that its node was read and belongs to this session."""
         self.stage, self.session, self.loaded, self.opened = BundleStage.OWNED, session, True, True
         self.look, self.callback = Retry(math.inf), Retry()

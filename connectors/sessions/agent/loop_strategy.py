@@ -64,17 +64,17 @@ class LoopStrategy:
 
     def ruling(self, path: str, claimant: Claimant, node: NodeNow | None) -> BundleRuling:
         """Return the loop's decision; without one in time, the fallback's."""
-        own = self._fallback.ruling(path, claimant, node)
-        if node is None or own.verdict is OwnershipVerdict.KEEP or own.reason in _NEEDS_NO_DECISION:
-            return own
-        if claimant.is_new and own.reason is OwnershipReason.ABSENT:
-            return own
+        local = self._fallback.ruling(path, claimant, node)
+        if node is None or local.verdict is OwnershipVerdict.KEEP or local.reason in _NEEDS_NO_DECISION:
+            return local
+        if claimant.is_new and local.reason is OwnershipReason.ABSENT:
+            return local
         decided = self._decisions.ruling(path, claimant.session, node, self._clock())
         if decided is not None:
             return decided
         left_ms = self._decision_timeout_ms - claimant.waited_ms
         # A decision that arrives earlier wakes the agent.
-        return own if left_ms <= 0 else BundleRuling(OwnershipVerdict.WAIT, own.reason, retry_ms=left_ms)
+        return local if left_ms <= 0 else BundleRuling(OwnershipVerdict.WAIT, local.reason, retry_ms=left_ms)
 
     def plan(self, session: str) -> tuple[RecoveryStep, ...]:
         """Return the loop's plan, or the fallback's."""

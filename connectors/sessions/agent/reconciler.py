@@ -125,7 +125,7 @@ class OwnershipReconciler:
             if bundle.changes != changes:
                 return  # it has changed since the read, and is due again
             if ruling.verdict is OwnershipVerdict.KEEP:
-                bundle.own(current.session)
+                bundle.mark_owned(current.session)
             elif ruling.verdict is OwnershipVerdict.UNLOAD:
                 bundle.give_up(ruling.reason, None if node is None else node.owner)
             elif ruling.verdict is OwnershipVerdict.RE_OWN:

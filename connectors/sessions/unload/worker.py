@@ -164,13 +164,13 @@ class UnloadActuator(Actuator[OwnershipDecision]):
         self, topics: LoopTopics, clusters: Sequence[WatchedUnloads], publish: Publish, metrics: UnloadMetrics
     ) -> None:
         audit = topics.reporter(publish)
-        self._own = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
-        super().__init__("unload actuator", "headgate-unload", topics, self._own, OwnershipDecision)
+        self._by_cluster = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
+        super().__init__("unload actuator", "headgate-unload", topics, self._by_cluster, OwnershipDecision)
         self._outcomes = EventReader((BundleUnloaded, BundleReOwned))
 
     def _prepare(self, stop: Event) -> None:
         """Drop decisions that were carried out before this start: the broker may rightfully serve the bundle again."""
-        oldest = min((since for worker in self._own.values() if (since := worker.pending_since)), default=None)
+        oldest = min((since for worker in self._by_cluster.values() if (since := worker.pending_since)), default=None)
         if oldest is not None:
             history = max(timedelta(0), datetime.now(UTC) - oldest) + _CLOCK_SLACK
             with self._open_tail({self._topics.audit: history}) as tail:
@@ -178,5 +178,5 @@ class UnloadActuator(Actuator[OwnershipDecision]):
 
     def _recall_done(self, record: Record) -> None:
         report = read_data(self._outcomes, record)
-        if report is not None and report.outcome is UnloadOutcome.DONE and report.cluster in self._own:
-            self._own[report.cluster].recall_done(report.subject(), report.decision_id)
+        if report is not None and report.outcome is UnloadOutcome.DONE and report.cluster in self._by_cluster:
+            self._by_cluster[report.cluster].recall_done(report.subject(), report.decision_id)

@@ -85,16 +85,16 @@ def _explain_budget(facts: Facts) -> str:
 
 def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | None:
     """Return why a member is not shut down for the loss of its session, with evidence; None if it may be."""
-    own = member.member.read_id
+    read_id = member.member.read_id
     if facts.unread is not None:
-        return f"but ZooKeeper cannot be read ({facts.unread.reason})", (own, *facts.unread.evidence)
+        return f"but ZooKeeper cannot be read ({facts.unread.reason})", (read_id, *facts.unread.evidence)
     role = member.role
     if not member.member.fleet_wide and role.may_lose_another:
         return None
     others = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
     fresh = {each.member.read_id for each in facts.members.values() if each.is_fresh}
     together = "while others lost theirs or ZooKeeper was not read;" if role.may_lose_another else "and is not alone:"
-    return f"{together} {explain_losses(member)}", (own, *(id_ for id_ in others if id_ in fresh))
+    return f"{together} {explain_losses(member)}", (read_id, *(id_ for id_ in others if id_ in fresh))
 
 
 def explain_losses(member: MemberFacts) -> str:

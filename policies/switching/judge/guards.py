@@ -344,7 +344,7 @@ def no_delete_intent(facts: SwitchFacts) -> Refusal:
     return f"{counted_with(gone, 'ledger', 'is', 'are')} deleted or about to be" if gone else None
 
 
-def source_has_it(facts: SwitchFacts, task: LedgerTask) -> Refusal:
+def source_has_ledger(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """The source's ledger is there to go back to: it was not deleted for another kind of reference."""
     is_gone = any(each.stage in DELETING for each in facts.plan.tasks_of(task.ledger_id))
     return f"ledger {task.ledger_id} was deleted from {facts.switch.source}" if is_gone else None

@@ -145,7 +145,7 @@ def _find_no_lease(facts: SwitchFacts) -> Iterator[Hold]:
 def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
         left = list(facts.plan.at(*UNREVERTED))
-        can_retry, target = any(guards.source_has_it(facts, task) is None for task in left), facts.switch.target
+        can_retry, target = any(guards.source_has_ledger(facts, task) is None for task in left), facts.switch.target
         way = "`rollback`" if can_retry else f"`start --target {target}`: their ledgers were deleted"
         if can_retry or facts.state.committed() != target:  # else the target is where they belong
             yield Hold(f"is taken back, except {name_some([task.paths[0] for task in left])}", None, way)

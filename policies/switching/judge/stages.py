@@ -215,7 +215,7 @@ def _rollback(facts: SwitchFacts) -> Iterator[Change]:
         yield from _send_home(facts)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
     for task in facts.plan.idle(free, *UNREVERTED):
-        if why := guards.source_has_it(facts, task):
+        if why := guards.source_has_ledger(facts, task):
             yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=why))
         else:
             yield OrderLedger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)

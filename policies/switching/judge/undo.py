@@ -112,7 +112,7 @@ def _send_back(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iter
 def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
     """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
     home = facts.state.committed()
-    left = [t for t in facts.plan.at(*UNREVERTED) if not guards.source_has_it(facts, t)]
+    left = [t for t in facts.plan.at(*UNREVERTED) if not guards.source_has_ledger(facts, t)]
     away = home is not None and facts.state.active() != home
     if not command.args.attribution_only and away and home is not None:
         if why := guards.cannot_return(facts, home):

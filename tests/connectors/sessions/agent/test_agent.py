@@ -81,7 +81,7 @@ def test_a_bundle_that_nobody_could_tell_the_owner_of_is_a_users_mistake(
     member: Member, path: str, value: bytes, says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
-        member.agent.own(path, value)
+        member.agent.acquire(path, value)
 
 
 def test_a_fence_on_a_client_that_is_connected_already_is_refused_with_the_remedy(
@@ -94,13 +94,13 @@ def test_a_fence_on_a_client_that_is_connected_already_is_refused_with_the_remed
 
 def test_without_a_session_nothing_new_is_taken(member: Member) -> None:
     with pytest.raises(NoSessionError):
-        member.agent.own(PATH, MINE)
+        member.agent.acquire(PATH, MINE)
     assert (member.agent.held(), member.agent.serving(PATH)) == ((), False)
 
 
 def test_what_is_owned_is_served_until_it_is_released(member: Member) -> None:
     member.connect()
-    assert member.agent.own(PATH, MINE)
+    assert member.agent.acquire(PATH, MINE)
     assert (member.agent.owned(), member.agent.held()) == ((PATH,), (PATH,))
     assert (member.world.owner(PATH), member.app.open) == (ME, {PATH})
     assert (member.agent.serving(PATH), member.agent.seconds_left(PATH)) == (True, math.inf)
@@ -114,7 +114,7 @@ def test_what_is_anothers_is_not_taken_and_its_owner_is_named(member: Member) ->
     member.world.put(PATH, NodeNow(exists=True, owner=OTHER, session="0x9", version=0))
     member.connect()
     with pytest.raises(OwnedByOtherError, match=OTHER):
-        member.agent.own(PATH, MINE)
+        member.agent.acquire(PATH, MINE)
     assert (member.world.owner(PATH), member.agent.serving(PATH)) == (OTHER, False)
 
 
@@ -122,7 +122,7 @@ def test_after_its_end_nothing_is_served_and_the_node_stays_with_the_session(mon
     member = Member(monkeypatch)
     with member.agent:
         member.connect()
-        member.agent.own(PATH, MINE)
+        member.agent.acquire(PATH, MINE)
     assert (member.agent.serving(PATH), member.agent.seconds_left(PATH)) == (False, 0.0)
     assert (member.world.owner(PATH), member.client.listeners) == (ME, [])
 
@@ -133,7 +133,7 @@ def test_fenced_it_serves_for_five_sixths_of_the_timeout_after_the_last_contact(
     member = Member(monkeypatch, fence=True)
     with member.agent:
         member.connect()
-        assert member.agent.own(PATH, MINE)
+        assert member.agent.acquire(PATH, MINE)
         eventually("a server has answered", lambda: member.agent.serving(PATH))
         assert member.agent.seconds_left(PATH) == pytest.approx(TIMEOUT_MS / 1000 * 5 / 6)
         member.client.client_id = None  # from here on nobody answers

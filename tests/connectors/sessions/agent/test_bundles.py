@@ -21,7 +21,7 @@ def bundles(bundle: Bundle) -> Bundles:
 
 
 def test_the_node_of_an_owned_bundle_is_deleted_and_it_is_owned_no_more(bundles: Bundles, bundle: Bundle) -> None:
-    bundle.own("0x1")
+    bundle.mark_owned("0x1")
     assert bundles.handle_watch(PATH, EventType.DELETED)
     assert (bundle.stage, bundle.session, bundle.due) == (BundleStage.WANTED, None, 0.0)
 
@@ -47,6 +47,6 @@ def test_what_is_given_up_or_unknown_concerns_nobody(bundles: Bundles, bundle: B
 def test_what_another_has_taken_is_suspected_unless_it_is_owned_in_the_new_session(
     bundles: Bundles, bundle: Bundle, owned_in: str, *, suspected: bool
 ) -> None:
-    bundle.own(owned_in)
+    bundle.mark_owned(owned_in)
     bundles.suspect(bundle, "0x2", taken=True)
     assert bundle.suspected is suspected

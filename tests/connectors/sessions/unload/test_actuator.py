@@ -75,7 +75,7 @@ ORDER = MemoryActuator().order
 def test_what_was_carried_out_before_the_start_is_not_pending_any_more(audit: list[Record], is_pending: bool) -> None:
     actuator = MemoryActuator(*audit)
     actuator.run(actuator.stop)
-    assert actuator._own[CLUSTER].pending_since == (actuator.order.decided_at if is_pending else None)
+    assert actuator._by_cluster[CLUSTER].pending_since == (actuator.order.decided_at if is_pending else None)
     assert all(tail.is_closed for tail in actuator.tails)
 
 

@@ -391,7 +391,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "has_tries_left": [endless_tries],
     "before_rollback_end": [after_window],
     "no_delete_intent": [after_deletions],
-    "source_has_it": [rolled_back_after_a_clean_up_that_was_ended],
+    "source_has_ledger": [rolled_back_after_a_clean_up_that_was_ended],
     "window_elapsed": [early_cleanup],
     "is_unreferenced": [referenced],
     "nobody_shares_the_copy": [copy_that_a_schema_needs],
