@@ -61,10 +61,10 @@ def timer_key(policy: str, cluster: str) -> str:
     return deterministic_id(TIMERS, policy, cluster)
 
 
-def timer_event(policy: str, cluster: str, due_at: datetime, *, now: datetime) -> bytes:
-    """Encode a timer; a repeated batch gives the same bytes."""
-    id_ = f"{timer_key(policy, cluster)}/{to_millis(due_at)}"
-    return _event(Timer(policy=policy, due_at=due_at), id_, "headgate/query", now)
+def timer_record(policy: str, cluster: str, due_at: datetime, *, now: datetime) -> tuple[str, bytes]:
+    """Return a timer's key and its event; a repeated batch gives the same bytes."""
+    key = timer_key(policy, cluster)
+    return key, _event(Timer(policy=policy, due_at=due_at), f"{key}/{to_millis(due_at)}", "headgate/query", now)
 
 
 def tick_event(tick: Tick, *, id: str, at: datetime) -> bytes:  # noqa: A002

@@ -193,7 +193,7 @@ def to_millis(instant: datetime) -> int:
 
 def from_millis(milliseconds: int) -> datetime:
     """The instant this many milliseconds after the epoch, exactly."""
-    return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
+    return EPOCH + milliseconds * _MILLISECOND
 
 
 def millis_of(duration: timedelta) -> int:

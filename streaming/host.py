@@ -75,7 +75,7 @@ class PolicyHost:
 
     settings: Mapping[str, PolicySettings] = field(default_factory=dict)
     clusters: frozenset[str] | None = None
-    _resolved: dict[tuple[str, str], PolicySettings] = field(
+    _resolved: dict[tuple[str, str], tuple[PolicySettings, Sender]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _built: dict[_Key, tuple[Quiet | None, Policy[Any]]] = field(
@@ -123,14 +123,14 @@ class PolicyHost:
         except Exception as error:
             self._built.pop(key, None)
             return self._fail(kind, cluster, before, now, _describe_failure(error))
-        STATE_CACHE.store(kind, cluster, encoded, step.state)
+        encoded_state = msgspec.Raw(encoded)
+        STATE_CACHE.store(kind, cluster, encoded_state, step.state)
         if step.refused:
             refused = {**refused, READINGS_REFUSED: next(iter(step.refused.values()))}
         refusals = _recent_refusals(before, refused, now)
         book, alerts, review_at = self._review(kind, cluster, before, now, None, refusals)
         ends = [from_millis(each.at_ms + REFUSED_MS) for each in refusals]
         wake_ms = min((to_millis(at) for at in (step.wake_at, review_at, *ends) if at is not None), default=None)
-        encoded_state = msgspec.Raw(encoded)
         after = KeyState(FORMAT, kind.state_version, to_millis(now), wake_ms, encoded_state, 0, book, refusals=refusals)
         if alerts:
             records += tuple(outputs(Step(None, alerts, None)))
@@ -147,7 +147,7 @@ class PolicyHost:
 
     def issuer(self, policy: str, cluster: str) -> Issuer:
         """The issuer of the policy's decisions about a cluster."""
-        return self._sender(POLICIES[policy], cluster).issuer
+        return self._resolve(POLICIES[policy], cluster)[1].issuer
 
     def quiet(self, policy: str, cluster: str, pause: PolicyPause | None, now: datetime) -> Quiet | None:
         """Why the policy only watches the cluster at this time; None if it acts."""
@@ -195,27 +195,25 @@ class PolicyHost:
             summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
             severity = HOST_ALERTS[POLICY_FAILED]
             conditions[POLICY_FAILED] = Condition(POLICY_FAILED, cluster, severity, "exception", summary, labels)
-        sender = self._sender(kind, cluster)
-        return review(book, conditions.values(), now, replace(sender, grace=timedelta(0)))
+        sender = replace(self._resolve(kind, cluster)[1], grace=timedelta(0))
+        return review(book, conditions.values(), now, sender)
 
     def _windows(self, policy: str, cluster: str) -> tuple[MaintenanceWindow, ...]:
-        return self._settings(POLICIES[policy], cluster).maintenance
+        return self._resolve(POLICIES[policy], cluster)[0].maintenance
 
-    def _sender(self, kind: PolicyKind, cluster: str) -> Sender:
-        return Sender.build(kind.name, cluster, self._settings(kind, cluster))
-
-    def _settings(self, kind: PolicyKind, cluster: str) -> PolicySettings:
-        """The cluster's settings, looked up once: there may be a thousand overrides."""
+    def _resolve(self, kind: PolicyKind, cluster: str) -> tuple[PolicySettings, Sender]:
+        """The cluster's settings and the sender of its alerts, made once: there may be a thousand overrides."""
         key = (kind.name, cluster)
         if key not in self._resolved:
-            self._resolved[key] = (self.settings.get(kind.name) or kind.settings()).for_cluster(cluster)
+            settings = (self.settings.get(kind.name) or kind.settings()).for_cluster(cluster)
+            self._resolved[key] = settings, Sender.build(kind.name, cluster, settings)
         return self._resolved[key]
 
     def _policy(self, kind: PolicyKind, key: _Key, quiet: Quiet | None) -> Policy[Any]:
         """Return the policy with the cluster's settings; it is built again when a pause or window begins or ends."""
         built_for, policy = self._built.get(key, (None, None))
         if policy is None or built_for != quiet:
-            settings = self._settings(kind, key[1])
+            settings, _ = self._resolve(kind, key[1])
             policy = kind.build(key[1], settings if quiet is None else settings.while_quiet(quiet))
             self._built[key] = (quiet, policy)
         return policy
@@ -236,8 +234,8 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
 
 def _require_registered(kind: PolicyKind, step: Step[Any]) -> None:
     """Refuse an alert that has no meaning in the references and no rule in Alertmanager."""
-    known = {alert.name for alert in kind.alerts}
-    for name in sorted({each.alert for each in step.decisions if isinstance(each, Alert)} - known):
+    named = {each.alert for each in step.decisions if isinstance(each, Alert)}
+    for name in sorted(named.difference(alert.name for alert in kind.alerts)) if named else ():
         raise UnregisteredAlertError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
 
 

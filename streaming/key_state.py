@@ -146,7 +146,7 @@ def _lz4() -> Any:
 
 
 class _Decoded(NamedTuple):
-    encoded: bytes
+    encoded: msgspec.Raw
     state: Any
 
 
@@ -177,11 +177,12 @@ class StateCache:
         them, and most verdicts hold although another process has stepped the key since.
         """
         self._stepping = known = self._pop((kind.state, cluster))
-        if known is not None and stored.state_version == kind.state_version and known.encoded == bytes(stored.state):
+        # A state that this process wrote last is the same object, and none of its bytes is compared.
+        if known is not None and stored.state_version == kind.state_version and known.encoded == stored.state:
             return known.state
         return decode_policy_state(kind, stored)
 
-    def store(self, kind: PolicyKind, cluster: str, encoded: bytes, state: Any) -> None:
+    def store(self, kind: PolicyKind, cluster: str, encoded: msgspec.Raw, state: Any) -> None:
         """Keep a state and its encoding.
 
         A full cache rejects most newcomers. Batches go through all keys in turn, so in a fleet slightly larger than the

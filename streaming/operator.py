@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from policies.registry import POLICIES
 from policies.signatures import Signatures
-from policies.timers import TICKS, TIMERS, timer_event, timer_key
+from policies.timers import TICKS, TIMERS, timer_record
 from policies.units import from_millis
 from streaming.clocks import BatchClock, next_timer_ms
 from streaming.host import PolicyHost
@@ -284,8 +284,7 @@ def _collect_garbage() -> None:
 
 
 def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:
-    event = timer_event(policy, cluster, from_millis(due_ms), now=from_millis(now_ms))
-    return Output(TIMERS, timer_key(policy, cluster), event)
+    return Output(TIMERS, *timer_record(policy, cluster, from_millis(due_ms), now=from_millis(now_ms)))
 
 
 def _record(row: Row) -> ObservedRecord:

@@ -80,8 +80,7 @@ def reconcile(
     after = previous
     decisions: tuple[Decision, ...] = ()
     is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
-    has_quiet_changed = previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet
-    if observed or is_due or has_quiet_changed:
+    if observed or is_due or (previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet):
         stepped_before = before if previous.has_stepped else None
         why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
         result, refused = step_apart(
@@ -122,8 +121,9 @@ def _order(previous: KeyState, now_ms: int, signatures: Signatures | None) -> Or
 
 def _watches(policy: str, prefix: str, order: Order) -> bool:
     """Whether a policy has got a reading of its own, or takes none of others."""
-    own = {f"{prefix}.{topic}" for topic in POLICIES[policy].observed}
-    return not POLICIES[policy].shares or any(position.topic in own for position in order.positions())
+    kind = POLICIES[policy]
+    own = (position.topic.removeprefix(f"{prefix}.") in kind.observed for position in order.positions())
+    return not kind.shares or any(own)
 
 
 def _quiet(host: PolicyHost, key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> Quiet | None:

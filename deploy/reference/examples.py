@@ -12,7 +12,7 @@ from policies.maintenance import PauseCommand
 from policies.observations import Observation
 from policies.policy import PolicyKind
 from policies.registry import AUDIT, COMMANDS, POLICIES, observed_topic
-from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_event, timer_key
+from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_record
 from policies.units import to_millis
 from policies.wire import BadRecordError, actuator_event, observation_event
 from streaming.dead_letters import LETTERS_A_WINDOW, WINDOW_MS, DeadLetterCounts, DeadLetterLimiter
@@ -104,8 +104,8 @@ def _dead_letters() -> Iterator[Example]:
 def _loop_events() -> Iterator[Example]:
     """Yield a timer, a tick, a batch, a heartbeat and a command."""
     due_at = START + timedelta(minutes=1)
-    timer = timer_event("throttle", "payments", due_at, now=START)
-    yield Example(TIMERS, timer_key("throttle", "payments"), json.loads(timer))
+    key, timer = timer_record("throttle", "payments", due_at, now=START)
+    yield Example(TIMERS, key, json.loads(timer))
     tick = tick_event(Tick(reason=TickReason.TIMER), id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
     taken = (Range(topic="observed.log-dirs", partition=0, start=42, end=44),)

@@ -71,7 +71,7 @@ class SpaceAlertContext:
 
     def is_firing(self, alert: str, volume: AnyVolume) -> bool:
         """Return whether the condition of this alert held at the last step."""
-        return (alert, self.names.name_subject(self.cluster, volume.key)) in self.firing
+        return bool(self.firing) and (alert, self.names.name_subject(self.cluster, volume.key)) in self.firing
 
     def describe_free(self, volume: AnyVolume) -> str:
         """Name the volume and its free space."""

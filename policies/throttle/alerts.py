@@ -96,10 +96,10 @@ def list_firing(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]
 
 def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
     hard, soft = context.settings.hard, context.settings.soft
-    if hard is None or soft is None or not soft.crosses(hard, volume.state.total_bytes):
+    if hard is None or soft is None:
         return
     begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
-    if begins or context.is_firing(LIMITS_CROSS, volume):
+    if (begins or context.is_firing(LIMITS_CROSS, volume)) and soft.crosses(hard, volume.state.total_bytes):
         summary = (
             f"the soft limit is not above the hard limit on {name_volume(volume.key)} of {context.cluster}: "
             "producers would be stopped there without being slowed first"

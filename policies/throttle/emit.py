@@ -3,8 +3,8 @@
 from collections import Counter
 from datetime import datetime
 from functools import partial
-from heapq import nsmallest
 from itertools import islice
+from operator import attrgetter
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.limits import LimitHit, as_settings
@@ -44,7 +44,7 @@ def _make_decision(
     verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer, sequence: int, *marks: str
 ) -> ThrottleFactor:
     brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
-    filled_by, volumes = _find_filling(verdict), Counter(volume.freshness for volume in brokers.volumes())
+    filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
     bare = ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
         verdict=verdict.move.verdict,
@@ -90,10 +90,10 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
     """Name the readings that decided: those of the limiting volumes, or else the newest attempts."""
     brokers = verdict.brokers
     first = [verdict.decisive] if verdict.decisive else []
-    ids = [v.read_id for v in (*first, *sorted(brokers.limiting(), key=order_by_tightness))]
+    ids = [v.read_id for v in (*first, *sorted(brokers.limiting, key=order_by_tightness))]
     if not ids:
-        tried = (broker.facts.state for broker in brokers.brokers.values())
-        ids = [b.tried_id for b in nsmallest(EVIDENCE_LIMIT, tried, key=lambda b: (-b.tried_ms, b.broker))]
+        newest_first = sorted(brokers.known.brokers, key=lambda b: (-b.tried_ms, b.broker))
+        ids = [b.tried_id for b in newest_first[:EVIDENCE_LIMIT]]
     return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
 
 

@@ -69,8 +69,7 @@ class ThrottlePolicy:
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
         growths = follow_volumes(before.growths, quotas, verdict.limiting() if quotas else {})
         of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, brokers.find_usage)
-        of_brokers = (condition for broker in brokers.brokers.values() for condition in broker.conditions)
-        conditions = (*of_brokers, *of_cluster, *of_quotas)
+        conditions = (*brokers.conditions, *of_cluster, *of_quotas)
         ends = find_effect_ends(before.alerts.entries, quotas, self._settings.validity)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
         after = ThrottleState(
@@ -108,7 +107,7 @@ def _wake_at(
         after.started_ms + millis_of(settings.validity),
         *(forgotten.forgotten_ms + millis_of(settings.departed_hold) for forgotten in verdict.forgotten),
     ]
-    due_ms += [ms for ms in (verdict.move.rises_at_ms, brokers.next_ms()) if ms is not None]
+    due_ms += [ms for ms in (verdict.move.rises_at_ms, brokers.next_ms) if ms is not None]
     if review_at is not None:
         due_ms.append(to_millis(review_at))
     return from_millis(min(ms for ms in due_ms if ms > brokers.now_ms))

@@ -5,14 +5,17 @@ success: the current key was set, a timer was set, a value was written. Those ca
 wait, and their answers are read before its answer. Each batch ends with a call that waits, so every answer is read.
 """
 
+import pickle
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
+from pyspark.serializers import pickle_protocol
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, ValueState
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.sql.types import StructType
 
 _HEAD, _VERSION = struct.Struct("!ii"), 0
 """Before each message, as PySpark writes it: version and length."""
@@ -49,6 +52,10 @@ class _PipeliningClient(StatefulProcessorApiClient):
             yield
         finally:
             self._defers = False
+
+    def _serialize_to_bytes(self, schema: StructType, data: tuple[Any, ...]) -> bytes:
+        # PySpark searches each value for NumPy's types, and has a pickler that takes functions, too.
+        return pickle.dumps(schema.toInternal(data), pickle_protocol)
 
     def set_implicit_key(self, key: tuple[Any, ...]) -> None:
         with self.deferred():

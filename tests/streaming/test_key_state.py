@@ -62,9 +62,9 @@ TEXTS = replace(THROTTLE, state=Text)
 def put(cache: StateCache, cluster: str, size: int) -> KeyState:
     """Store a state of about this size, and return it as the checkpoint has it."""
     state = Text(f"{cluster}{'x' * size}"[:size])
-    encoded = msgspec.msgpack.encode(state)
+    encoded = msgspec.Raw(msgspec.msgpack.encode(state))
     cache.store(TEXTS, cluster, encoded, state)
-    return msgspec.structs.replace(NEVER_STEPPED, state_version=TEXTS.state_version, state=msgspec.Raw(encoded))
+    return msgspec.structs.replace(NEVER_STEPPED, state_version=TEXTS.state_version, state=encoded)
 
 
 def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -73,7 +73,7 @@ def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pyt
         patch.setattr("streaming.key_state.decode_policy_state", lambda kind, state: None)
         state = cache.decode(TEXTS, cluster, stored)
     if state is not None:
-        cache.store(TEXTS, cluster, bytes(stored.state), state)
+        cache.store(TEXTS, cluster, stored.state, state)
     return state is not None
 
 

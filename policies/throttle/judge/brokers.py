@@ -8,10 +8,10 @@ before whose inputs are the same and whose next such instant has not come; the r
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from heapq import merge
+from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import encode
@@ -35,6 +35,10 @@ Key = TypeVar("Key")
 
 order_by_tightness: Callable[[VolumeVerdict], tuple[float, int, VolumeKey]] = attrgetter("tightness")
 
+Ranked = tuple[float, VolumeKey, VolumeVerdict]
+"""A volume after its rank; of equal ranks the volume's key decides, so two verdicts are never compared."""
+
+_NONE: frozenset[Any] = frozenset()
 MOST_VOLUMES = 1000
 """The most volumes that are kept of one broker, departed ones included: as many as a reading may name."""
 
@@ -48,6 +52,8 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     judged_ms: int
     volumes: tuple[VolumeVerdict, ...]
     """The volumes that count, the tightest first."""
+    limiting: tuple[VolumeVerdict, ...]
+    """Those of them that allow less than 1.0."""
     ended: tuple[VolumeKey, ...]
     """Departed volumes that limited the cluster until now."""
     kept: BrokerState | None
@@ -55,11 +61,12 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     encoded: Raw
     """The broker's state as msgpack."""
     conditions: tuple[Condition, ...]
-    soonest_full: VolumeVerdict | None
-    fullest: VolumeVerdict | None
-    """The freshly read volume with the least share free."""
-    nearest: VolumeVerdict | None
-    """The freshly read volume that would reach its first limit with the fewest bytes more."""
+    soonest_full: Ranked | None
+    """The volume that is full first, by that instant."""
+    fullest: Ranked | None
+    """The freshly read volume with the least share free, by that share."""
+    nearest: Ranked | None
+    """The freshly read volume that would reach its first limit with the fewest bytes more, by these bytes."""
     next_ms: int | None
     """When time alone changes this verdict."""
     is_momentary: bool
@@ -87,12 +94,18 @@ class BrokerVerdicts:
     """The cluster's state, without the brokers and volumes that are forgotten now."""
     brokers: Mapping[int, BrokerVerdict]
     """By number, without those that left and have no volume that counts."""
-    ended: tuple[VolumeKey, ...]
+    limiting: Sequence[VolumeVerdict]
+    """The volumes that allow less than 1.0."""
+    ended: Sequence[VolumeKey]
     """Departed volumes that limited the cluster until now."""
+    conditions: Sequence[Condition]
+    """The alert conditions of all brokers."""
+    next_ms: int | None
+    """When time alone changes the verdict on a broker."""
 
     def volumes(self) -> Iterator[VolumeVerdict]:
         """Iterate over all volumes that count."""
-        return (volume for broker in self.brokers.values() for volume in broker.volumes)
+        return chain.from_iterable(broker.volumes for broker in self.brokers.values())
 
     def tightest_first(self) -> Iterator[VolumeVerdict]:
         """Iterate over all volumes that count, the tightest first."""
@@ -103,25 +116,17 @@ class BrokerVerdicts:
         numbers = {number for number, _ in keys} & self.brokers.keys()
         return {v.key: v for number in numbers for v in self.brokers[number].volumes if v.key in keys}
 
-    def limiting(self) -> Iterator[VolumeVerdict]:
-        """Iterate over the volumes that allow less than 1.0."""
-        for broker in self.brokers.values():
-            for volume in broker.volumes:
-                if volume.factor == 1.0:
-                    break
-                yield volume
-
     def soonest_full(self) -> VolumeVerdict | None:
         """Return the volume that is full first."""
-        return _find_least((broker.soonest_full for broker in self.brokers.values()), _order_filling)
+        return _find_least(broker.soonest_full for broker in self.brokers.values())
 
     def fullest(self) -> VolumeVerdict | None:
         """Return the freshly read volume with the least share free."""
-        return _find_least((broker.fullest for broker in self.brokers.values()), _order_by_share)
+        return _find_least(broker.fullest for broker in self.brokers.values())
 
     def nearest(self) -> VolumeVerdict | None:
         """Return the freshly read volume that would reach its first limit with the fewest bytes more."""
-        return _find_least((broker.nearest for broker in self.brokers.values()), partial(_order_by_room, self.settings))
+        return _find_least(broker.nearest for broker in self.brokers.values())
 
     def unread(self) -> Iterator[BrokerState]:
         """Iterate over the members that are unread for `validity`."""
@@ -143,10 +148,6 @@ class BrokerVerdicts:
             return None
         return find_usage(broker.facts.state, log_dir, self.now_ms, millis_of(self.settings.validity))
 
-    def next_ms(self) -> int | None:
-        """Return when time alone changes the verdict on a broker."""
-        return min((b.next_ms for b in self.brokers.values() if b.next_ms is not None), default=None)
-
 
 def judge_brokers(
     cluster: str,
@@ -167,22 +168,37 @@ def judge_brokers(
     """
     before, now_ms = before or {}, to_millis(now)
     stopping, fires = _group_by_broker((key[0], key) for key in stopped_by), _group_by_broker(firing)
-    verdicts: list[BrokerVerdict] = []
-    for state in known.brokers:
+    kept: list[BrokerState] = []
+    verdicts: dict[int, BrokerVerdict] = {}
+    limiting: list[VolumeVerdict] = []
+    ended: list[VolumeKey] = []
+    conditions: list[Condition] = []
+    next_ms: int | None = None
+    for state in known.brokers:  # one pass: of a fleet's brokers, hardly anything is in the processor's cache
         number = state.broker
-        inputs = (state, now_ms, stopping.get(number, frozenset()), fires.get(number, frozenset()))
-        verdict = before.get(number)
-        if verdict is None or not verdict.holds(*inputs):
-            verdict = _judge(cluster, settings, *inputs)
-        verdicts.append(verdict)
+        verdict, stops, fired = before.get(number), stopping.get(number, _NONE), fires.get(number, _NONE)
+        if verdict is None or not verdict.holds(state, now_ms, stops, fired):
+            verdict = _judge(cluster, settings, state, now_ms, stops, fired)
+        ended += verdict.ended
+        if verdict.kept is None:
+            continue
+        kept.append(verdict.kept)
+        verdicts[number] = verdict
+        limiting += verdict.limiting
+        conditions += verdict.conditions
+        if verdict.next_ms is not None and (next_ms is None or verdict.next_ms < next_ms):
+            next_ms = verdict.next_ms
     return BrokerVerdicts(
         cluster=cluster,
         now=now,
         now_ms=now_ms,
         settings=settings,
-        known=KafkaClusterState(known.membership, tuple(v.kept for v in verdicts if v.kept), known.ever_read),
-        brokers={v.facts.state.broker: v for v in verdicts if v.kept},
-        ended=tuple(key for v in verdicts for key in v.ended),
+        known=KafkaClusterState(known.membership, tuple(kept), known.ever_read),
+        brokers=verdicts,
+        limiting=limiting,
+        ended=ended,
+        conditions=conditions,
+        next_ms=next_ms,
     )
 
 
@@ -213,42 +229,34 @@ def _judge(
     conditions = tuple(find_broker_conditions(cluster, broker, counting, now_ms, settings, firing))
     is_momentary = any(condition.alert == FILLS_SOON for condition in conditions)
     fresh = [v for v in counting if v.freshness is Freshness.FRESH]
+    volumes = tuple(sorted(counting, key=order_by_tightness))
     return BrokerVerdict(
         facts=broker,
         stopped_by=stopped_by,
         firing=firing,
         judged_ms=now_ms,
-        volumes=tuple(sorted(counting, key=order_by_tightness)),
+        volumes=volumes,
+        limiting=tuple(v for v in volumes if v.factor < 1.0),
         ended=tuple(ended),
         kept=None if state.left_ms is not None and not state.volumes else state,
         encoded=Raw(encode(state)),
         conditions=conditions,
-        soonest_full=min((v for v in counting if v.full_ms is not None), key=_order_filling, default=None),
-        fullest=min(fresh, key=_order_by_share, default=None),
-        nearest=min(fresh, key=partial(_order_by_room, settings), default=None),
+        soonest_full=min(((v.full_ms, v.key, v) for v in counting if v.full_ms is not None), default=None),
+        fullest=min(((v.state.usable_bytes / max(v.state.total_bytes, 1), v.key, v) for v in fresh), default=None),
+        nearest=min(((_find_room(v, settings), v.key, v) for v in fresh), default=None),
         next_ms=min((ms for ms in _list_expiries(broker, counting, settings) if ms > now_ms), default=None),
         is_momentary=is_momentary,
     )
 
 
-def _order_filling(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
-    return (volume.full_ms or 0.0, volume.key)
-
-
-def _order_by_share(volume: VolumeVerdict) -> tuple[float, VolumeKey]:
-    return (volume.state.usable_bytes / max(volume.state.total_bytes, 1), volume.key)
-
-
-def _order_by_room(settings: ThrottleSettings, volume: VolumeVerdict) -> tuple[float, VolumeKey]:
+def _find_room(volume: VolumeVerdict, settings: ThrottleSettings) -> float:
     limit = settings.soft or settings.hard
-    reached_bytes = limit.in_bytes(volume.state.total_bytes) if limit is not None else 0.0
-    return (volume.state.usable_bytes - reached_bytes, volume.key)
+    return volume.state.usable_bytes - (limit.in_bytes(volume.state.total_bytes) if limit is not None else 0.0)
 
 
-def _find_least(
-    volumes: Iterable[VolumeVerdict | None], key: Callable[[VolumeVerdict], tuple[float, VolumeKey]]
-) -> VolumeVerdict | None:
-    return min((volume for volume in volumes if volume is not None), key=key, default=None)
+def _find_least(volumes: Iterable[Ranked | None]) -> VolumeVerdict | None:
+    least = min(filter(None, volumes), default=None)
+    return None if least is None else least[-1]
 
 
 def _find_droppable(counting: Sequence[VolumeVerdict], count: int) -> set[VolumeKey]:

@@ -49,7 +49,7 @@ class ClusterVerdict:
 
     def limiting(self) -> dict[VolumeKey, VolumeVerdict]:
         """Return the volumes that allow less than 1.0, and the one that keeps a stopped cluster stopped."""
-        volumes = (*self.brokers.limiting(), *((self.decisive,) if self.decisive else ()))
+        volumes = (*self.brokers.limiting, *((self.decisive,) if self.decisive else ()))
         return {volume.key: volume for volume in volumes}
 
 
@@ -115,7 +115,7 @@ def _find_tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVe
 
     Among volumes with equal factors the named one wins, so that two full volumes do not alternate.
     """
-    tightest = min(brokers.limiting(), key=order_by_tightness, default=None)
+    tightest = min(brokers.limiting, key=order_by_tightness, default=None)
     if tightest is None or named is None:
         return tightest
     incumbent = brokers.pick_volumes({named}).get(named)
@@ -124,7 +124,7 @@ def _find_tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVe
 
 def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> GateMove[VolumeKey]:
     settings = brokers.settings
-    at_hard = {volume.key for volume in brokers.limiting() if volume.hit is LimitHit.HARD}
+    at_hard = {volume.key for volume in brokers.limiting if volume.hit is LimitHit.HARD}
     if before.last_published is not None:
         stopped_by = set(before.gate.stopped_by)
         counting = brokers.pick_volumes(stopped_by)

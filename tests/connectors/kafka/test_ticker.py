@@ -12,7 +12,7 @@ from connectors.kafka import ticker as module
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.ticker import SLOT_MS, Schedule, Ticker
 from connectors.kafka.topics import TopicSettings
-from policies.timers import Tick, timer_event, timer_key
+from policies.timers import Tick, timer_key, timer_record
 from policies.units import from_millis
 from policies.wire import EventReader
 
@@ -62,7 +62,7 @@ class Loop:
 
 def timer(due_seconds: float) -> bytes:
     due_at = from_millis(START_MS + round(due_seconds * 1000))
-    return timer_event("throttle", "payments", due_at, now=datetime(2026, 11, 21, tzinfo=UTC))
+    return timer_record("throttle", "payments", due_at, now=datetime(2026, 11, 21, tzinfo=UTC))[1]
 
 
 def test_a_tick_comes_when_a_timer_is_due_and_none_before() -> None:
