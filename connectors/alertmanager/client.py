@@ -56,18 +56,28 @@ class PostError(Exception):
     """Alertmanager did not accept all alerts; the message is one short line without secrets."""
 
 
+class RefusedError(PostError):
+    """It answered, and refused a request; it may accept others."""
+
+
 def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
     """Post all alerts to one Alertmanager, one severity after the other, so that causes arrive before their effects.
 
-    `bodies` are alerts in the form of its API.
+    An alert that it refuses keeps back no others. `bodies` are alerts in the form of its API.
 
     Raises:
         PostError: it did not accept all of them.
     """
+    refused: RefusedError | None = None
     for _, group in groupby(bodies, key=lambda body: body["labels"].get("severity")):
         of_severity = list(group)
         for start in range(0, len(of_severity), _BATCH):
-            _request(client, "POST", f"{url.rstrip('/')}{_ALERTS}", json=of_severity[start : start + _BATCH])
+            try:
+                _request(client, "POST", f"{url.rstrip('/')}{_ALERTS}", json=of_severity[start : start + _BATCH])
+            except RefusedError as error:
+                refused = refused or error
+    if refused is not None:
+        raise refused
 
 
 def read_silences(client: httpx.Client, url: str) -> list[Silence]:
@@ -93,7 +103,7 @@ def _request(client: httpx.Client, method: str, url: str, json: Any = None) -> b
     try:
         with client.stream(method, url, json=json) as response:
             if not response.is_success:
-                raise PostError(one_line(f"status {response.status_code}: {_answer(response)}"))
+                raise RefusedError(one_line(f"status {response.status_code}: {_answer(response)}"))
             return response.read() if method == "GET" else b""
     except httpx.TimeoutException:
         raise PostError("no answer in time") from None

@@ -34,6 +34,13 @@ def test_alerts_go_out_in_batches_with_the_token() -> None:
     assert {request.headers["Authorization"] for request in seen} == {"Bearer s3cret-token"}
 
 
+def test_an_alert_that_is_refused_keeps_back_no_others() -> None:
+    answers = iter([httpx.Response(400, text="bad label"), httpx.Response(200), httpx.Response(503, text="later")])
+    with pytest.raises(PostError, match="bad label"):
+        post(lambda _: next(answers), bodies=600)
+    assert next(answers, None) is None
+
+
 def test_a_changed_token_file_counts_at_the_next_request(tmp_path: Path) -> None:
     file, sent = tmp_path / "token", []
     file.write_text("first-token")
