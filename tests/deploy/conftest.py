@@ -2,8 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+import typer.main
+import typer.testing
+
+built_once = cache(typer.main.get_command)
 
 
 @pytest.fixture
@@ -18,8 +23,13 @@ def in_kathmandu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _data_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep commands without a broker in their settings away from a loop that the user runs on this machine."""
+def _commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep commands without a broker in their settings away from a loop that the user runs on this machine.
+
+    Typer builds all commands for each call, which takes 15 ms, most of what a command in this process takes: here once.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("share")))
+        for module in ("main.get_command", "testing._get_command"):
+            patched.setattr(f"typer.{module}", built_once)
         yield
