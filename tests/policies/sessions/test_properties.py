@@ -1,7 +1,7 @@
 """What holds of the sessions policy whatever happens."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -42,54 +42,69 @@ def sid(member: str, number: int) -> str:
     return f"0x{member}-{number}"
 
 
+Read = Callable[[float], Observation]
+"""Takes a reading at a second. To make a strategy takes longer than to draw from it, so each is made once."""
+paths, maybe_members, chance = st.sampled_from(PATHS), st.none() | members, st.booleans()
+states = st.sampled_from(["connected", "connected", "disconnected", "expired", "expired", "closed"])
+versions, tree_outcomes = st.sampled_from([None, 0, 3]), st.sampled_from(["ok", "ok", "ok", "timeout"])
+actions = st.sampled_from(["reconnect", "re-own", "unload", "republish-load-data"])
+likely, listings = st.sampled_from([True, True, False]), st.sampled_from([None, True, False])
+answers = st.sampled_from(["ok", "ok", "unreachable"])
+kinds = st.integers(0, 11)
+
+
 @st.composite
-def _observation(draw: st.DrawFn, seconds: float) -> Observation:
-    member, number, path = draw(members), draw(ids), draw(st.sampled_from(PATHS))
-    owner, holder = draw(st.none() | members), draw(members)
-    nodes = [node(owner, sid(holder, number), path, version=draw(st.sampled_from([None, 0, 3])))]
-    match draw(st.integers(0, 11)):
+def _reads(draw: st.DrawFn) -> Read:
+    member, number, path, owner, holder = draw(members), draw(ids), draw(paths), draw(maybe_members), draw(members)
+    held = sid(holder, number)
+    match draw(kinds):
         case 0 | 1 | 2 | 3:
-            state = draw(st.sampled_from(["connected", "connected", "disconnected", "expired", "expired", "closed"]))
-            return session(seconds, member, state, draw(st.none() | st.just(sid(member, number))))
+            state, id_ = draw(states), sid(member, number) if draw(chance) else None
+            return lambda at: session(at, member, state, id_)
         case 4:
-            return unread(seconds, draw(st.none() | members), draw(outcomes))
+            whose, outcome = draw(maybe_members), draw(outcomes)
+            return lambda at: unread(at, whose, outcome)
         case 5 | 6:
-            more = {
-                "ephemeral": draw(st.sampled_from([True, True, False])),
-                "version": draw(st.sampled_from([None, 0])),
-            }
-            return owned(seconds, owner, draw(st.none() | st.just(sid(holder, number))), path, **more)
+            more = {"ephemeral": draw(likely), "version": 0 if draw(chance) else None}
+            known = held if draw(chance) else None
+            return lambda at: owned(at, owner, known, path, **more)
         case 7:
-            return absent(seconds, path)
+            return lambda at: absent(at, path)
         case 8:
-            return tree(seconds, *nodes, outcome=draw(st.sampled_from(["ok", "ok", "ok", "timeout"])))
+            nodes, result = node(owner, held, path, version=draw(versions)), draw(tree_outcomes)
+            return lambda at: tree(at, nodes, outcome=result)
         case 9:
-            return draw(
-                st.sampled_from([registered(seconds, member, sid(member, number)), unregistered(seconds, member)])
-            )
+            is_there = draw(chance)
+            return lambda at: registered(at, member, sid(member, number)) if is_there else unregistered(at, member)
         case 10:
-            action = draw(st.sampled_from(["reconnect", "re-own", "unload", "republish-load-data"]))
-            return recovery(seconds, member, action, draw(st.sampled_from(["ok", "failed"])), path=path, attempt=number)
+            action, came = draw(actions), "ok" if draw(chance) else "failed"
+            return lambda at: recovery(at, member, action, came, path=path, attempt=number)
         case _:
-            listed = draw(st.sampled_from([None, True, False]))
-            return health(seconds, member, draw(st.sampled_from(["ok", "ok", "unreachable"])), listed=listed)
+            listed, answer = draw(listings), draw(answers)
+            return lambda at: health(at, member, answer, listed=listed)
 
 
-@st.composite
-def _courses(draw: st.DrawFn) -> list[Batch]:
-    seconds, course = 0.0, []
+batches = st.tuples(
+    # Around every length that matters: a delay, the monitor, T, 2 T, the windows, settle, validity.
+    st.sampled_from([0.5, 1, 4, 5, 6, 20, 25, 30, 31, 60, 61, 180, 299, 300, 301, 601]),
+    st.sampled_from([0, 0, 0, 3, 40, -2]),
+    st.lists(_reads(), max_size=5),
+)
+"""Seconds since the batch before, the age of its readings, and the readings."""
+
+
+def _course(drawn: list[tuple[float, int, list[Read]]]) -> list[Batch]:
+    seconds = 0.0
     everyone = [session(0, m, "connected", sid(m, 0)) for m in MEMBERS]
     claims = [owned(0, "b1", sid("b1", 0), PATHS[0]), owned(0, "b2", sid("b2", 0), PATHS[1])]
-    course.append((seconds, (*everyone, *claims, *[unregistered(0, m) for m in MEMBERS])))
-    for _ in range(draw(st.integers(1, 14))):
-        # Around every length that matters: a delay, the monitor, T, 2 T, the windows, settle, validity.
-        seconds += draw(st.sampled_from([0.5, 1, 4, 5, 6, 20, 25, 30, 31, 60, 61, 180, 299, 300, 301, 601]))
-        seen = draw(st.lists(_observation(seconds - draw(st.sampled_from([0, 0, 0, 3, 40, -2]))), max_size=5))
-        course.append((seconds, tuple({o.id: o for o in seen}.values())))
+    course: list[Batch] = [(seconds, (*everyone, *claims, *[unregistered(0, m) for m in MEMBERS]))]
+    for pause, age, reads in drawn:
+        seconds += pause
+        course.append((seconds, tuple({o.id: o for o in (read(seconds - age) for read in reads)}.values())))
     return course
 
 
-courses = _courses()
+courses = st.lists(batches, min_size=1, max_size=14).map(_course)
 blocks: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "on_session_lost": st.sampled_from(["reconnect", "shutdown", "shutdown"]),

@@ -1,6 +1,6 @@
 """Arbitrary courses of readings and settings, for the property tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,40 +22,41 @@ free_bytes = st.sampled_from(
 )
 
 
-def good(seconds: int) -> st.SearchStrategy[Observation]:
-    """A reading of one broker: some of its log dirs, perhaps unreadable, perhaps none."""
-    dirs = st.dictionaries(st.sampled_from(LOG_DIRS), st.none() | free_bytes, max_size=2)
-    return st.builds(log_dirs, st.just(seconds), brokers, dirs)
+Read = Callable[[int], Observation]
+"""Takes a reading at a second. To make a strategy takes longer than to draw from it, so each is made once."""
+
+_dirs = st.dictionaries(st.sampled_from(LOG_DIRS), st.none() | free_bytes, max_size=2)
+_good: st.SearchStrategy[Read] = st.builds(lambda broker, dirs: lambda at: log_dirs(at, broker, dirs), brokers, _dirs)
+_bad: st.SearchStrategy[Read] = st.builds(
+    lambda broker, outcome: lambda at: failed(at, broker, outcome),
+    brokers,
+    st.sampled_from([o for o in Outcome if o is not Outcome.OK]),
+)
+_membership: st.SearchStrategy[Read] = st.builds(
+    lambda listed, outcome: lambda at: members(at, *listed, outcome=outcome),
+    st.lists(brokers, max_size=3, unique=True),
+    st.sampled_from([Outcome.OK, Outcome.OK, Outcome.TIMEOUT]),
+)
+_batches = st.tuples(
+    # Around every length that matters: a poll, min_hold, a heartbeat, validity, departed_hold.
+    st.sampled_from([0, 1, 10, 30, 31, 60, 299, 300, 301, 3600]),
+    st.sampled_from([0, 0, 0, 5, 80, 300]),
+    st.lists(st.one_of(_good, _good, _bad, _membership), max_size=4),
+)
+"""Seconds since the batch before, the age of its readings, and the readings."""
 
 
-def bad(seconds: int) -> st.SearchStrategy[Observation]:
-    """A reading of a broker that could not be read."""
-    return st.builds(failed, st.just(seconds), brokers, st.sampled_from([o for o in Outcome if o is not Outcome.OK]))
-
-
-def membership(seconds: int) -> st.SearchStrategy[Observation]:
-    """A reading of the cluster's brokers."""
-    outcomes = st.sampled_from([Outcome.OK, Outcome.OK, Outcome.TIMEOUT])
-    return st.lists(brokers, max_size=3, unique=True).flatmap(
-        lambda listed: outcomes.map(lambda outcome: members(seconds, *listed, outcome=outcome))
-    )
-
-
-@st.composite
-def _courses(draw: st.DrawFn) -> list[Batch]:
+def _course(batches: list[tuple[int, int, list[Read]]]) -> list[Batch]:
     course: list[Batch] = []
     seconds = 0
-    for _ in range(draw(st.integers(1, 8))):
-        # Around every length that matters: a poll, min_hold, a heartbeat, validity, departed_hold.
-        seconds += draw(st.sampled_from([0, 1, 10, 30, 31, 60, 299, 300, 301, 3600]))
-        when = seconds - draw(st.sampled_from([0, 0, 0, 5, 80, 300]))
-        kinds = st.one_of(good(when), good(when), bad(when), membership(when))
-        seen = draw(st.lists(kinds, max_size=4, unique_by=lambda o: o.id))
-        course.append((seconds, tuple(seen)))
+    for pause, age, reads in batches:
+        seconds += pause
+        seen = {o.id: o for o in (read(seconds - age) for read in reads)}
+        course.append((seconds, tuple(seen.values())))
     return course
 
 
-courses = _courses()
+courses = st.lists(_batches, min_size=1, max_size=8).map(_course)
 """Steps with readings, some of them late, in virtual time that never goes backwards."""
 
 settings_blocks: st.SearchStrategy[dict[str, Any]] = st.builds(
