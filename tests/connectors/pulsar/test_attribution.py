@@ -273,39 +273,30 @@ large = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=6).filter(lambda name: name != CLUSTER_PROPERTY)
 
 
-@st.composite
-def unknown_fields(draw: st.DrawFn) -> bytes:
-    """Fields that none of the messages declares."""
-    fields = draw(st.lists(st.tuples(st.integers(9, 40), st.one_of(large, st.binary(max_size=6)))))
+def join_fields(fields: list[tuple[int, int | bytes]]) -> bytes:
     return b"".join(number(at, value) if isinstance(value, int) else chunk(at, value) for at, value in fields)
 
 
-@st.composite
-def properties(draw: st.DrawFn) -> list[bytes]:
-    each = st.builds(entry_of, texts, texts, unknown_fields())
-    before, after = draw(st.lists(each, max_size=2)), draw(st.lists(each, max_size=2))
-    attribute = st.builds(
-        entry_of, st.just(CLUSTER_PROPERTY), st.sampled_from(["old", "third", "new", ""]), unknown_fields()
-    )
-    return [*before, *draw(st.lists(attribute, max_size=1)), *after]
-
-
-@st.composite
-def locators(draw: st.DrawFn) -> tuple[LedgerKind, bytes]:
-    parts = st.tuples(small, large, properties(), unknown_fields())
-    positions = [
-        position(ledger_id, entry_id, *held, unknown=unknown)
-        for ledger_id, entry_id, held, unknown in draw(st.lists(parts, min_size=1, max_size=4))
-    ]
-    return LedgerKind.SCHEMA, locator(*positions, unknown=draw(unknown_fields()))
-
-
-@st.composite
-def cursors(draw: st.DrawFn) -> tuple[LedgerKind, bytes]:
-    codec = draw(st.sampled_from(list(CODECS.values())))
-    return LedgerKind.CURSOR, codec(
-        cursor(draw(small), *draw(properties()), unknown=MARK_DELETE + draw(unknown_fields()))
-    )
+unknown_fields = st.lists(st.tuples(st.integers(9, 40), st.one_of(large, st.binary(max_size=6)))).map(join_fields)
+"""Fields that none of the messages declares."""
+others = st.lists(st.builds(entry_of, texts, texts, unknown_fields), max_size=2)
+clusters = st.sampled_from(["old", "third", "new", ""])
+attributes = st.lists(st.builds(entry_of, st.just(CLUSTER_PROPERTY), clusters, unknown_fields), max_size=1)
+properties = st.builds(lambda before, own, after: [*before, *own, *after], others, attributes, others)
+positions = st.builds(
+    lambda ledger_id, entry_id, held, unknown: position(ledger_id, entry_id, *held, unknown=unknown),
+    small, large, properties, unknown_fields,
+)  # fmt: skip
+locators = st.builds(
+    lambda held, unknown: (LedgerKind.SCHEMA, locator(*held, unknown=unknown)),
+    st.lists(positions, min_size=1, max_size=4), unknown_fields,
+)  # fmt: skip
+cursors = st.builds(
+    lambda codec, ledger_id, held, unknown: (
+        LedgerKind.CURSOR, codec(cursor(ledger_id, *held, unknown=MARK_DELETE + unknown)),
+    ),
+    st.sampled_from(list(CODECS.values())), small, properties, unknown_fields,
+)  # fmt: skip
 
 
 def meaning(kind: LedgerKind, data: bytes) -> list[tuple[int, str | None]]:
@@ -318,7 +309,7 @@ def fields_of(kind: LedgerKind, data: bytes) -> list[int]:
     return sorted(decompress(data) if kind is LedgerKind.CURSOR else data)
 
 
-@given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
+@given(st.one_of(locators, cursors), st.sampled_from([{"old"}, {None}, {"old", None}]))
 def test_only_the_attribution_of_the_ledger_changes(znode: tuple[LedgerKind, bytes], owners: set[str | None]) -> None:
     kind, data = znode
     after = set_attribution(kind, data, 7, owners, "new")
@@ -331,7 +322,7 @@ def test_only_the_attribution_of_the_ledger_changes(znode: tuple[LedgerKind, byt
     assert set_attribution(kind, after, 7, owners, "new") is after
 
 
-@given(st.one_of(locators(), cursors()))
+@given(st.one_of(locators, cursors))
 def test_what_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
     kind, data = znode
     back = set_attribution(kind, set_attribution(kind, data, 7, {"old"}, "fourth"), 7, {"fourth"}, "old")
@@ -339,7 +330,7 @@ def test_what_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> Non
     assert fields_of(kind, back) == fields_of(kind, data)
 
 
-@given(st.one_of(locators(), cursors()), st.sampled_from([{"old"}, {None}, {"old", None}]))
+@given(st.one_of(locators, cursors), st.sampled_from([{"old"}, {None}, {"old", None}]))
 def test_only_the_attribution_and_the_id_of_the_ledger_change(
     znode: tuple[LedgerKind, bytes], owners: set[str | None]
 ) -> None:
@@ -352,7 +343,7 @@ def test_only_the_attribution_and_the_id_of_the_ledger_change(
     assert set_attribution(kind, after, 7, owners, "new", 2**40) is after
 
 
-@given(st.one_of(locators(), cursors()))
+@given(st.one_of(locators, cursors))
 def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
     kind, data = znode
     there = set_attribution(kind, data, 7, {"old"}, "fourth", 2**40)
@@ -361,7 +352,7 @@ def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[LedgerKin
     assert fields_of(kind, back) == fields_of(kind, data)
 
 
-@given(st.one_of(locators(), cursors()), st.data())
+@given(st.one_of(locators, cursors), st.data())
 def test_a_single_damaged_byte_is_never_nothing(znode: tuple[LedgerKind, bytes], draw: st.DataObject) -> None:
     kind, data = znode
     plain = decompress(data) if kind is LedgerKind.CURSOR else data
