@@ -86,15 +86,19 @@ def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) ->
     ensemble, writable, name = verdict.group.ensemble, verdict.writable_count, verdict.group.name
     is_unknown = not verdict.ranked.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
     subject = f"{context.cluster}/{name}"
-    roomy = sum(bookie.has_room for bookie in verdict.ranked.known)
-    if is_unknown or (roomy if (AT_RISK, subject) in context.firing else writable) > ensemble:
+    if (AT_RISK, subject) in context.firing:
+        roomy = sum(bookie.has_room for bookie in verdict.ranked.known)
+    else:
+        roomy = writable + verdict.awaited_count
+    if is_unknown or roomy > ensemble:
         return
-    has = agreeing(writable, "has", "have")
+    has, is_short = agreeing(writable, "has", "have"), writable < ensemble
+    effect = "publishing should be slowed or stopped" if is_short else "one more full bookie slows or stops publishing"
     summary = (
         f"of the bookies of group {name} of {context.cluster}, {writable or 'none'} {has} room above the soft limit, "
-        f"and a ledger needs {counted(ensemble, 'bookie')}: one more full bookie slows or stops publishing"
+        f"and a ledger needs {counted(ensemble, 'bookie')}: {effect}"
     )
-    severity = Severity.CRITICAL if writable < ensemble else Severity.WARNING
+    severity = Severity.CRITICAL if is_short else Severity.WARNING
     labels = {"cluster": context.cluster, "group": name}
     evidence = tuple(each.facts.state.read_id for each in verdict.ranked.known if each.facts.state.read_id)
     yield Condition(AT_RISK, subject, severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:])

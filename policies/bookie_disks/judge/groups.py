@@ -67,6 +67,11 @@ class GroupVerdict:
         """Number of bookies that take data and are above both limits."""
         return sum(bookie.is_above_soft for bookie in self.ranked.known)
 
+    @property
+    def awaited_count(self) -> int:
+        """Number of its bookies that take data, and whose first reading may still come."""
+        return sum(bookie.facts.is_awaited for bookie in self.ranked.unread)
+
 
 _HOLDING = frozenset({BookieThrottleReason.RECOVERY_MARGIN})
 

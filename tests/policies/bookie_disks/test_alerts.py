@@ -96,6 +96,26 @@ def test_a_saw_tooth_of_the_spare_bookie_is_one_alert() -> None:
     assert run.see(disks(100, "b3", 22.1)).firing() == set()
 
 
+@pytest.mark.parametrize(
+    ("free", "words"), [((50, 19), "1 has"), ((19, 19), "none have"), ((50, 50), "2 have")]
+)  # fmt: skip
+def test_the_sentence_says_whether_publishing_is_slowed_already(free: tuple[int, ...], words: str) -> None:
+    summary = Run(settings(QUIET)).see(*(disks(0, f"b{n}", each) for n, each in enumerate(free))).alerts[-1].summary
+    assert f"{words} room above the soft limit, and a ledger needs 2 bookies: " in summary
+    assert summary.endswith("one more full bookie slows or stops publishing") is (free == (50, 50))
+
+
+def test_at_the_start_no_ensemble_is_at_risk_while_first_readings_are_awaited() -> None:
+    """Which bookie is read first, and in which batch, is chance."""
+    run = Run(settings({"heartbeat": "1d"})).see(registered(0, "b1 b2 b3"), disks(1, "b1", 50)).see(disks(2, "b2", 50))
+    assert run.alerts == []
+    assert run.see(failed(3, "b3")).firing() == {("ensemble-at-risk", "default", "warning")}, "tried, and not read"
+    assert run.see(disks(13, "b3", 50)).firing() == set()
+    late = Run(settings({"heartbeat": "1d"})).see(registered(0, "b1 b2 b3"), disks(1, "b1", 50)).until(299)
+    assert late.alerts == []
+    assert ("ensemble-at-risk", "default", "critical") in late.until(301).firing()
+
+
 def test_a_group_without_any_bookie_is_at_risk() -> None:
     run = Run(settings(QUIET)).see(racks(0, {"g1": "w0"}), affinity(0, {"a/b": "nobody"}), *all_disks(0, **WIDE))
     assert run.firing() == {("ensemble-at-risk", "nobody", "critical")}
