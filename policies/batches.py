@@ -5,13 +5,13 @@ with these records reproduce the decisions byte for byte (`streaming/recording.p
 """
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import deterministic_id
 from policies.units import Instant, to_millis
-from policies.wire import Event
+from policies.wire import encode_event
 
 BATCHES = "batches"
 """The topic of the batches, without its prefix."""
@@ -47,15 +47,8 @@ class Batch(BaseModel):
 
 def batch_event(batch: Batch) -> bytes:
     """Encode a batch; the same batch gives the same bytes."""
-    event = Event[Any](
-        id=batch_id(batch.number, batch.at),
-        source="headgate/query",
-        type=batch.event_type,
-        subject=BATCHES,
-        time=batch.at,
-        data=batch.model_dump(mode="json"),
-    )
-    return event.model_dump_json().encode()
+    id_ = batch_id(batch.number, batch.at)
+    return encode_event(Batch.event_type, id_, "headgate/query", BATCHES, batch.at, batch)
 
 
 def batch_id(number: int, at: datetime) -> str:

@@ -8,14 +8,14 @@ a lost one delays a timer until the next.
 """
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.closed_enum import ClosedEnum
 from policies.decisions import deterministic_id
 from policies.units import AnyInstant, to_millis
-from policies.wire import Event
+from policies.wire import encode_event
 
 TIMERS = "timers"
 """The topic (without its prefix) of timers; keyed by a digest of policy and cluster, the latest is the earliest due."""
@@ -64,15 +64,10 @@ def timer_key(policy: str, cluster: str) -> str:
 def timer_record(policy: str, cluster: str, due_at: datetime, *, now: datetime) -> tuple[str, bytes]:
     """Return a timer's key and its event; a repeated batch gives the same bytes."""
     key = timer_key(policy, cluster)
-    return key, _event(Timer(policy=policy, due_at=due_at), f"{key}/{to_millis(due_at)}", "headgate/query", now)
+    timer, id_ = Timer(policy=policy, due_at=due_at), f"{key}/{to_millis(due_at)}"
+    return key, encode_event(Timer.event_type, id_, "headgate/query", TIMERS, now, timer)
 
 
 def tick_event(tick: Tick, *, id: str, at: datetime) -> bytes:  # noqa: A002
     """Encode a tick."""
-    return _event(tick, id, "headgate/ticker", at)
-
-
-def _event(data: Timer | Tick, id_: str, source: str, time: datetime) -> bytes:
-    values = data.model_dump(mode="json")
-    event = Event[Any](id=id_, source=source, type=data.event_type, subject=TIMERS, time=time, data=values)
-    return event.model_dump_json().encode()
+    return encode_event(Tick.event_type, id, "headgate/ticker", TIMERS, at, tick)

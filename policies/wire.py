@@ -191,12 +191,12 @@ def _detail(error: ErrorDetails, count: int) -> str:
 
 def observation_event(reading: Reading, *, id: str, source: str, time: AwareDatetime) -> bytes:  # noqa: A002
     """Encode a reading as the record a collector publishes; the record's key is ``reading.cluster``."""
-    return _encode(reading.event_type, id, source, reading.subject(), time, reading)
+    return encode_event(reading.event_type, id, source, reading.subject(), time, reading)
 
 
 def decision_event(decision: Decision) -> bytes:
     """Encode a decision as a record of its decided topic; the record's key is ``decision.record_key()``."""
-    return _encode(
+    return encode_event(
         decision.event_type,
         decision.decision_id,
         f"headgate/policy/{decision.policy}",
@@ -208,7 +208,7 @@ def decision_event(decision: Decision) -> bytes:
 
 def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes:  # noqa: A002
     """Encode an actuator's report: a record of the audit topic keyed by cluster, or of a topic of its own."""
-    return _encode(event.event_type, id, event.source, event.subject(), at, event)
+    return encode_event(event.event_type, id, event.source, event.subject(), at, event)
 
 
 def audit_event(
@@ -227,7 +227,7 @@ def audit_event(
     data["numbers"] = dict(decision.numbers)
     data["otherwise"] = [{"verdict": each.verdict, "when": each.when} for each in decision.otherwise]
     data["observations"] = list(_rests_on(decision, seen, {} if encoded is None else encoded))
-    return _encode(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
+    return encode_event(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
 
 
 def _rests_on(
@@ -249,6 +249,7 @@ def _rests_on(
         yield {**told, "time": format_instant(each.at), "data": content}
 
 
-def _encode(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: object) -> bytes:  # noqa: A002
+def encode_event(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: object) -> bytes:  # noqa: A002
+    """Encode an event with any data."""
     event = _AnyEvent(id=id, source=source, type=kind, subject=subject, time=time, data=data)
     return event.model_dump_json().encode()
