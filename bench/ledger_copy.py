@@ -24,6 +24,7 @@ from pathlib import Path
 
 import structlog
 
+from bench.copying import copy_all
 from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
@@ -177,7 +178,7 @@ class Bench:
         if contender != "headgate":
             return self._java.run(contender, ledgers.start, len(ledgers))
         started = time.perf_counter()
-        failed = [each for each in self._copier.copy_many(ledgers) if each.outcome is not CopyOutcome.COPIED]
+        failed = [each for each in copy_all(self._copier, ledgers) if each.outcome is not CopyOutcome.COPIED]
         seconds = time.perf_counter() - started
         if failed:
             raise RoundFailedError(f"{len(failed)} ledgers, such as {failed[0]}")

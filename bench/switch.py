@@ -22,6 +22,7 @@ from typing import Any
 
 import structlog
 
+from bench.copying import copy_all
 from bench.processes import own_cpu_seconds
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster
@@ -135,9 +136,9 @@ def _alone(clusters: Clusters, brokers: BrokerCluster, count: int, concurrency: 
     with closing(session), closing(jvm):
         journal = CopyJournal(session, f"/copies-{folder.name}", source=old.instance_id, target=new.instance_id)
         with closing(LedgerCopier(jvm, old, new, journal, concurrency=concurrency)) as copier:
-            list(copier.copy_many(ids[:16]))  # JVM and clients start
+            copy_all(copier, ids[:16])  # JVM and clients start
             began = time.perf_counter()
-            outcomes = [result.outcome for result in copier.copy_many(ids[16:])]
+            outcomes = [result.outcome for result in copy_all(copier, ids[16:])]
             seconds = time.perf_counter() - began
     assert set(outcomes) == {CopyOutcome.COPIED}, set(outcomes)
     return len(outcomes) / seconds

@@ -9,18 +9,15 @@ a kill at any moment, the same call finds the existing copy and reports it.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
-from itertools import islice
-from queue import SimpleQueue
 
 import structlog
 
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
-from connectors.bookkeeper.copy_groups import GROUP, CopyGroups, CopyTask, NewIdIntendedError, identify
+from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, NewIdIntendedError, identify
 from connectors.bookkeeper.copy_journal import (
     CopyJournal,
     CopyJournalConflictError,
@@ -42,10 +39,6 @@ from policies.units import MAX_INT64
 
 CONCURRENCY = 16
 WINDOW_BYTES = 4 * 1024 * 1024
-_AHEAD = 10
-"""Number of copies whose journal entries are written ahead, as a multiple of the copies that run in parallel."""
-_THREADS = 4
-"""Number of threads for requests about single ledgers, as a multiple of the copies that run in parallel."""
 _STALLS = 4
 """A copy is given up after this many request timeouts without a new entry."""
 
@@ -95,7 +88,6 @@ class LedgerCopier:
         self._jvm = jvm
         self._journal = journal
         self._groups = CopyGroups(journal, self._tasks, asdict(replication) if replication else {})
-        self._concurrency = concurrency
         self._timeout_seconds = timeout.total_seconds()
         self._bytes_per_second = 0
         self._java_settings = partial(java_settings, source, target, concurrency, self._timeout_seconds, window_bytes)
@@ -122,39 +114,7 @@ class LedgerCopier:
             ValueError: this is no ledger's id; -1 means "no ledger".
         """
         _check(ledger_id)
-        return _logged(self._try_copy(ledger_id, progress, new_id))
-
-    def copy_many(self, ledger_ids: Iterable[int], progress: Progress | None = None) -> Iterator[CopyResult]:
-        """Copy ledgers in parallel, and yield each result when it is known. Raises as `copy` does.
-
-        A caller that stops the iteration waits only for the running copies.
-        """
-        ended: SimpleQueue[tuple[int, Future[CopyResult]]] = SimpleQueue()
-        ids, most, under_way = iter(ledger_ids), _AHEAD * self._concurrency, 0
-        group = min(GROUP, -(-most // 2))
-        threads = _THREADS * self._concurrency
-        with ThreadPoolExecutor(threads, thread_name_prefix="ledger copy") as pool:
-
-            def follow(ledger_id: int, copy: Future[CopyResult]) -> None:
-                copy.add_done_callback(lambda done: ended.put((ledger_id, done)))
-
-            try:
-                while True:
-                    while under_way <= most - group and (batch := list(islice(ids, group))):
-                        for ledger_id, copy in self._begin(batch, progress, pool):
-                            under_way += 1
-                            follow(ledger_id, copy)
-                    if not under_way:
-                        return
-                    ledger_id, copy = ended.get()
-                    if isinstance(copy.exception(), NewIdIntendedError):
-                        follow(ledger_id, pool.submit(self._try_copy, ledger_id, progress))
-                        continue
-                    under_way -= 1
-                    yield _logged(_result_of(ledger_id, copy.result))
-            finally:
-                for _ in range(under_way):
-                    ended.get()
+        return _logged(_result_of(ledger_id, partial(self._copy, ledger_id, progress, new_id)))
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
         """Delete our copy from the target and from the journal. Raises ValueError as `copy` does."""
@@ -205,25 +165,6 @@ class LedgerCopier:
                 java.close()
             except (JvmDiedError, JavaError) as error:
                 _log.debug("closing the ledger copier", error=str(error))
-
-    def _begin(
-        self, ledger_ids: Sequence[int], progress: Progress | None, pool: Executor
-    ) -> Iterable[tuple[int, Future[CopyResult]]]:
-        """Start copies: as one group without threads, unless each ledger must be looked up first."""
-        for ledger_id in ledger_ids:
-            _check(ledger_id)
-        try:
-            is_one_way = self._journal.is_one_way()
-        except CopyJournalError:
-            is_one_way = False  # each copy then fails with the reason
-        if not is_one_way:
-            return [(each, pool.submit(self._try_copy, each, progress)) for each in ledger_ids]
-        copies = [CopyTask(each, progress) for each in ledger_ids]
-        self._groups.begin(copies)
-        return [(copy.ledger_id, copy.result) for copy in copies]
-
-    def _try_copy(self, ledger_id: int, progress: Progress | None, new_id: bool = False) -> CopyResult:
-        return _result_of(ledger_id, partial(self._copy, ledger_id, progress, new_id))
 
     def _copy(self, ledger_id: int, progress: Progress | None, new_id: bool) -> CopyResult:
         if new_id:

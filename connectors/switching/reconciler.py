@@ -34,7 +34,7 @@ from policies.units import millis_of
 LEASE_VALID = timedelta(seconds=60)
 """Time after which the policy gives up a silent executor. A successor is known at once by its greater token."""
 
-_REQUESTED_COPIES = 4
+REQUESTED_COPIES = 4
 """Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel. It uses the
 waiting ones to write many journal entries together, while others are copied."""
 _COUNTS_SECONDS = 5.0
@@ -151,7 +151,7 @@ class SwitchReconciler:
         """Reconcile until `stop` is set (and `wake` was called)."""
         with (
             ThreadPoolExecutor(
-                _REQUESTED_COPIES * self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
+                REQUESTED_COPIES * self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
             ) as ledgers,
             ThreadPoolExecutor(1, thread_name_prefix=f"readings of {self._cluster}") as readings,
         ):

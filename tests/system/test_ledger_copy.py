@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from bench.copying import copy_all
 from connectors.bookkeeper import gateway
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
@@ -160,8 +161,8 @@ def test_ledgers_are_copied_byte_for_byte_and_the_source_is_not_touched(two: Two
     before, seen = two.tree(two.old), dict[int, tuple[int, int]]()
 
     with two.copier() as copier:
-        results = list(copier.copy_many(ids, lambda i, entries, size: seen.update({i: (entries, size)})))
-        again = {result.outcome for result in copier.copy_many(ids)}
+        results = copy_all(copier, ids, lambda i, entries, size: seen.update({i: (entries, size)}))
+        again = {result.outcome for result in copy_all(copier, ids)}
 
     assert {result.ledger_id: result.outcome for result in results} == dict.fromkeys(ids, CopyOutcome.COPIED)
     assert two.tree(two.old) == before
@@ -304,7 +305,7 @@ def test_many_killed_between_their_intents_and_creation_are_copied_all_the_same(
         two.ledgers.write(two.old, each, some_entries(number))
     two.jvm.start()
     with two.copier(wrap=lambda journal: KillsAfterIntent(journal, two.jvm)) as copier:
-        assert {result.outcome for result in copier.copy_many(ids)} == {CopyOutcome.COPIED}
+        assert {result.outcome for result in copy_all(copier, ids)} == {CopyOutcome.COPIED}
     for each in ids:
         assert two.ledgers.read(two.new, each) == two.ledgers.read(two.old, each)
 
@@ -314,10 +315,10 @@ def test_many_that_fail_between_completion_and_their_note_count_as_built(two: Tw
     for each in ids:
         two.ledgers.write(two.old, each, [b"1"])
     with two.copier(wrap=FailsToComplete) as copier:
-        first = [result.outcome for result in copier.copy_many(ids)]
+        first = [result.outcome for result in copy_all(copier, ids)]
         assert set(first) <= {CopyOutcome.JOURNAL_FAILED, CopyOutcome.COPIED}
         assert CopyOutcome.JOURNAL_FAILED in first
-        assert {result.outcome for result in copier.copy_many(ids)} == {CopyOutcome.BUILT}
+        assert {result.outcome for result in copy_all(copier, ids)} == {CopyOutcome.BUILT}
     assert all(record.copied for each in ids if (record := two.journal().find(each)))
 
 
@@ -510,11 +511,11 @@ def test_a_limit_holds_over_all_ledgers_that_are_copied_at_once(two: Two) -> Non
         assert copier.copy(ids.pop()).outcome is CopyOutcome.COPIED, "JVM and clients have started"
         copier.limit(limit)
         began = time.monotonic()
-        outcomes = {result.outcome for result in copier.copy_many(ids[:4])}
+        outcomes = {result.outcome for result in copy_all(copier, ids[:4])}
         limited_seconds = time.monotonic() - began
         copier.limit(0)
         began = time.monotonic()
-        outcomes |= {result.outcome for result in copier.copy_many(ids[4:])}
+        outcomes |= {result.outcome for result in copy_all(copier, ids[4:])}
         free_seconds = time.monotonic() - began
     print(f"4 ledgers at {limit} B/s: {limited_seconds:.1f} s, 2 without a limit: {free_seconds:.1f} s")  # noqa: T201
     assert outcomes == {CopyOutcome.COPIED}

@@ -333,49 +333,6 @@ def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> No
     assert world.journal.records[LEDGER].target_id is None
 
 
-# --- many
-
-
-def test_of_many_each_has_its_result() -> None:
-    world = World(concurrency=2)
-    world.java.answers_ahead = [{"status": "source_open"}]
-    results = list(world.copier.copy_many(range(5)))
-    assert sorted(result.ledger_id for result in results) == list(range(5))
-    assert {result.outcome for result in results} == {CopyOutcome.SOURCE_OPEN}
-
-
-def test_a_wrong_id_among_many_is_raised() -> None:
-    world = World()
-    world.java.answers_ahead = [{"status": "source_open"}]
-    with pytest.raises(ValueError, match="no ledger id"):
-        list(world.copier.copy_many([1, -1]))
-
-
-@pytest.mark.parametrize(
-    ("answers", "outcome"),
-    [
-        ([{"status": "own"}], CopyOutcome.TARGET_FAILED),
-        ([{"status": "missing"}, {"status": "copied", **EQUAL}], CopyOutcome.COPIED),
-    ],
-    ids=["and stands there", "of which nothing is left"],
-)
-def test_of_many_what_was_journalled_for_a_new_id_is_looked_for_first(
-    answers: list[dict[str, Any] | Exception], outcome: CopyOutcome
-) -> None:
-    world = World()
-    world.journal.records[LEDGER] = CopyRecord(LEDGER, "i-old", "i-new", "token", 1, target_id=99)
-    world.java.answers_ahead = answers
-    assert [result.outcome for result in world.copier.copy_many([LEDGER])] == [outcome]
-
-
-def test_of_many_what_came_from_the_target_and_was_deleted_there_is_not_made_again() -> None:
-    world = World()
-    world.journal.from_target = {LEDGER}
-    world.java.answers_ahead = [{"status": "missing"}]
-    (result,) = world.copier.copy_many([LEDGER])
-    assert (result.outcome, "was deleted from the target" in result.detail) == (CopyOutcome.FOREIGN_CONFLICT, True)
-
-
 # --- deletions
 
 
