@@ -41,12 +41,13 @@ class PublishApplication(ActuatorEvent):
         """Return the limit that is set, or why it is not."""
         is_slowed = self.factor is not None and self.factor < 1.0
         is_kept = self.outcome is ReportResult.UNCHANGED and self.reason in _HELD and is_slowed
+        is_known = self.target and (self.rate_bytes_per_second is not None or self.outcome is not ReportResult.FAILED)
         why = self.detail or (self.reason.meaning.rstrip(".") if self.outcome is ReportResult.REFUSED else None)
         return ReportedEffect(
             target=self.target,
             by="the publish actuator",
             result=self.outcome,
-            value=render_rate(self.rate_bytes_per_second, _NOTHING) if self.target else None,
+            value=render_rate(self.rate_bytes_per_second, _NOTHING) if is_known else None,
             is_held=is_kept or (self.outcome is ReportResult.APPLIED and self.verdict is LimitVerdict.SET),
             number=self.rate_bytes_per_second,
             detail=why,

@@ -74,13 +74,14 @@ def explain_application(
         per: the place for which a rate that was set holds.
     """
     wanted, found = rates[0], render_rate(rates[1], nothing)
+    failed = "read or set" if wanted is None else f"set to {render_rate(wanted, nothing)}"
     sentence = {
         ReportResult.APPLIED: f"was set {by} to {render_rate(wanted, nothing, per)} (before: {found})",
         ReportResult.UNCHANGED: f"is left at {found}",
         ReportResult.REFUSED: "is not set",
-        ReportResult.FAILED: f"could not be set to {render_rate(wanted, nothing)}",
+        ReportResult.FAILED: f"could not be {failed}",
     }[result]
     why = "" if factor is None else f", for factor {factor:.2f}"
-    shown = result is not ReportResult.APPLIED or reason.value != "decided"
+    shown = result not in (ReportResult.APPLIED, ReportResult.FAILED) or reason.value != "decided"
     because = f": {reason.meaning.rstrip('.')}" if shown else ""
     return f"{what} {sentence}{why}{because}."

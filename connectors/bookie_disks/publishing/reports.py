@@ -81,11 +81,14 @@ class PublishReports(AuditLog[PublishMetrics]):
         """Count that somebody else changed a limit that was set."""
         self._metrics.overwritten.labels(self._cluster, target).inc()
 
-    def report_failure(self, by: str, target: str, detail: str, at: datetime) -> None:
+    def report_failure(
+        self, by: str, target: str, detail: str, at: datetime, plan: PublishPlan | None, factor: float | None
+    ) -> None:
         """Report that one limit, or all of the cluster's (an empty target), could not be read or set."""
         self.set_failing(yes=True)
-        if self._is_new(target, (ReportResult.FAILED, detail)):
-            self._emit(by, target, ReportResult.FAILED, _UNPLANNED, None, at, detail)
+        plan = plan or _UNPLANNED
+        if self._is_new(target, (ReportResult.FAILED, detail, plan.rate)):
+            self._emit(by, target, ReportResult.FAILED, plan, factor, at, detail)
             if not target:
                 self._forget_successes()
 

@@ -239,9 +239,9 @@ class PublishWorker(Worker[FactorOrder]):
         self, limits: PublishLimits, records: FoundRecords, target: str, group: str, share: WantedShare
     ) -> PublishPlan | None:
         """Bring one limit to its value. Returns the plan that was carried out; None if that failed."""
-        settings = self._watched.settings
+        settings, plan = self._watched.settings, None
         if target in records.damaged:
-            self._fail(target, records.damaged[target])
+            self._fail(target, records.damaged[target], None, share.factor)
             return None
         try:
             found = limits.find(target)
@@ -254,7 +254,7 @@ class PublishWorker(Worker[FactorOrder]):
                     return None
                 _execute(limits, records.known, target, group, plan)
         except Exception as error:
-            self._fail(target, error)
+            self._fail(target, error, plan, share.factor)
             return None
         self._reports.report_done(settings.by.value, target, plan, share, self._clock.now())
         return plan
@@ -267,11 +267,14 @@ class PublishWorker(Worker[FactorOrder]):
         if plan.verdict is LimitVerdict.KEEP and plan.record is not None and plan.rate is not None:
             self._confirmed[target] = plan.rate
 
-    def _fail(self, target: str, error: Exception) -> None:
+    def _fail(
+        self, target: str, error: Exception, plan: PublishPlan | None = None, factor: float | None = None
+    ) -> None:
         if not isinstance(error, READ_ERRORS.expected):
             _log.exception("carrying out a decision failed", cluster=self._cluster)
         detail = READ_ERRORS.detail_of(error)
-        self._reports.report_failure(self._watched.settings.by.value, target, detail, self._clock.now())
+        by, now = self._watched.settings.by.value, self._clock.now()
+        self._reports.report_failure(by, target, detail, now, plan, factor)
 
 
 def _execute(

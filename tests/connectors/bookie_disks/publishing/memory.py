@@ -25,6 +25,7 @@ class Pulsar:
         self.writes: list[str] = []
         self.requests = 0
         self.down = False
+        self.refuses_rates = False
 
     def admin(self) -> PublishAdmin:
         return PublishAdmin(PulsarAdmin(admin_url="http://pulsar:8080"), httpx.MockTransport(self._take))
@@ -39,6 +40,8 @@ class Pulsar:
             raise httpx.ConnectError("refused", request=request)
         if request.method != "GET":
             self.writes.append(f"{request.method} {request.url.path}")
+            if self.refuses_rates and "publishRate" in request.url.path:
+                return httpx.Response(500, json={"reason": "refused"})
         body = json.loads(request.content) if request.content else None
         parts = [unquote(part) for part in request.url.raw_path.decode().removeprefix("/admin/v2/").split("/")]
         match request.method, parts:

@@ -207,6 +207,18 @@ def test_status_shows_what_is_set_and_since_when_it_fails(by: str) -> None:
     assert bench.decide(g1=1.0).shown().startswith("set: nothing of Headgate's (no limit for ")
 
 
+def test_a_failure_names_the_rate_that_is_not_set_if_it_is_known() -> None:
+    bench = Bench("namespace")
+    bench.pulsar.refuses_rates = True
+    bench.pulsar.policies["acme/b"]["properties"]["headgate-publish-rate"] = "{"
+    shown = bench.decide(g1=0.4, default=1.0).shown()
+    assert "FAILING since 2026-11-21 12:00:01 UTC: acme/a, acme/b (" in shown
+    assert [each["explanation"] for each in bench.events] == [
+        "The publish limit of acme/a on c1 could not be set to 4.0 MB/s, for factor 0.40.",
+        "The publish limit of acme/b on c1 could not be read or set, for factor 0.40.",
+    ]
+
+
 @EVERY_KIND
 def test_a_failure_ends_in_status_though_no_limit_had_to_be_set(by: str) -> None:
     bench = Bench(by)
