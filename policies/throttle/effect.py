@@ -75,7 +75,8 @@ def find_effect_conditions(
         summary = (
             f"{cluster} is {request}, but {name_volume(fastest.volume)} fills by "
             f"{human_rate(fastest.bytes_per_second)}{more} where its quotas let through "
-            f"{human_rate(quotas.let_through_bytes_per_second)}: {_find_cause(quotas, find_usage(fastest.volume))}"
+            f"{human_rate(quotas.let_through_bytes_per_second)}: "
+            f"{_find_cause(quotas, find_usage(fastest.volume), fastest.bytes_per_second)}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
 
@@ -90,8 +91,10 @@ def find_effect_ends(
     return {(e.alert, e.subject): why for e in entries if e.alert in _BY_ACTUATOR}
 
 
-def _find_cause(quotas: QuotaState, usage: VolumeUsage | None) -> str:
-    """Name the likely cause."""
+def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second: float) -> str:
+    """Name the likely cause of a growth."""
+    if usage is not None and not _explains(usage, bytes_per_second):
+        usage = None
     if quotas.escaping:
         return f"clients escape by {_list(quotas.escaping)}"
     if quotas.callback_brokers:
@@ -104,8 +107,19 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None) -> str:
     if growing and growing[0].topic.startswith("__"):
         return f"the internal topic {growing[0].topic}"
     excluded = f"excluded users ({name_some(quotas.excluded_users)}), " if quotas.excluded_users else ""
+    excluded += "a user of the disk that is not Kafka, " if usage is None else ""
     known = f" ({describe_growth(usage)})" if usage is not None else ""
     return f"{excluded}a partition that is being moved here, or more clients than entities with a default quota{known}"
+
+
+def _explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
+    """Whether a volume still grows as it did when its usage was measured.
+
+    The usage is measured once a minute, and a quota window takes seconds. If topics had filled the volume until their
+    writers were stopped, they would be named for what fills it now.
+    """
+    total = max(0.0, usage.kafka_bytes_per_second or 0.0) + max(0.0, usage.other_bytes_per_second or 0.0)
+    return bytes_per_second / _TOLERATED <= total <= bytes_per_second * _TOLERATED
 
 
 def _list(named: Sequence[NamedQuota]) -> str:

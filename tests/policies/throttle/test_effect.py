@@ -78,7 +78,7 @@ def test_each_limiting_volume_is_followed_and_not_only_the_one_that_decides(grow
 
 
 def usage(**more: Any) -> Observation:
-    fields = {"log_dir": "/data/a", "kafka_bytes": 1, "kafka_bytes_per_second": 1.0, "other_bytes": 1,
+    fields = {"log_dir": "/data/a", "kafka_bytes": 1, "kafka_bytes_per_second": 6.0, "other_bytes": 1,
               "other_bytes_per_second": 0.0, "other_share": 0.0, "topics": (), **more}  # fmt: skip
     volume = VolumeUsage(**fields)
     return Observation("u", at(1), ReplicaSizes(cluster=CLUSTER, outcome=Outcome.OK, broker=1, volumes=(volume,)))
@@ -93,10 +93,19 @@ OFFSETS = TopicUsage(topic="__consumer_offsets", size_bytes=9, bytes_per_second=
         pytest.param((), {"escaping": (ALICE,), "escaping_count": 1}, "clients escape by user=alice", id="escape"),
         pytest.param((), {"callback_brokers": (1,)}, "broker 1 ignores quotas because", id="callback"),
         pytest.param((), {"callback_brokers": (1, 2)}, "brokers 1, 2 ignore quotas because", id="two"),
-        pytest.param((), {"excluded_users": ("carol",)}, "excluded users (carol), a partition", id="excluded"),
+        pytest.param((), {"excluded_users": ("carol",)}, "excluded users (carol), a user of the disk that is not "
+                     "Kafka, a partition", id="excluded"),
         pytest.param(
-            (usage(other_bytes_per_second=6.0, other_share=1.0),), {}, "a user of the disk that is not Kafka",
-            id="other",
+            (usage(kafka_bytes_per_second=0.0, other_bytes_per_second=6.0, other_share=1.0),), {},
+            "2 B/s: a user of the disk that is not Kafka (", id="other",
+        ),
+        pytest.param(
+            (usage(kafka_bytes_per_second=13.0, topics=(OFFSETS,)),), {},
+            "2 B/s: a user of the disk that is not Kafka, a partition", id="usage of before, when it filled faster",
+        ),
+        pytest.param(
+            (usage(kafka_bytes_per_second=2.0, topics=(OFFSETS,)),), {},
+            "2 B/s: a user of the disk that is not Kafka, a partition", id="usage of before, when it filled slower",
         ),
         pytest.param((usage(topics=(OFFSETS,)),), {}, "the internal topic __consumer_offsets", id="internal"),
     ],
