@@ -205,6 +205,7 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
             continue
         if member.member.role not in fleet_wide:
             what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"
+            what += _describe_order(member)
             yield _report_member(context, LOST, Severity.WARNING, "session_lost", member, what)
 
 
@@ -275,7 +276,16 @@ def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[
     if was_zombie or (absence.due_ms <= facts.now_ms and is_confirmed):
         owned = facts.owned_counts.get(member.name, 0)
         owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
-        yield _report_member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, f"{what}{owns}")
+        what += owns + _describe_order(member)
+        yield _report_member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, what)
+
+
+def _describe_order(member: MemberFacts) -> str:
+    """Name an order that stands, so that people see one that has no effect."""
+    last = member.member.last_published
+    if last is None or last.is_shadow or last.verdict not in (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART):
+        return ""
+    return f"; its {last.verdict.value} is ordered"
 
 
 def _check_claims(context: AlertContext) -> Iterator[Condition]:

@@ -35,6 +35,14 @@ def test_one_loss_is_an_alert_of_its_member_and_that_of_a_fleet_hides_them() -> 
     }
 
 
+def test_an_order_that_stands_is_named_so_that_one_without_effect_is_seen() -> None:
+    block: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0, "shutdown_delay": "5s"}
+    lost = [*connected("b1", "b2", "b3"), *expired("b1", seconds=10), *expired("b1", seconds=20)]
+    summary = warned(*lost, until=20, **block)["session-lost", "b1"]
+    assert summary.endswith("since 2026-11-21 08:00:10 UTC; its shutdown is ordered")
+    assert not warned(*lost, until=20)["session-lost", "b1"].endswith("ordered"), "it reconnects"
+
+
 def test_while_a_member_flaps_or_collectors_contradict_each_other_no_other_alert_comes_and_goes() -> None:
     run = Run()
     for second in range(0, 300, 3):

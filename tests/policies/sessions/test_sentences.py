@@ -75,7 +75,8 @@ def test_a_zombie_s_bundles_are_counted(readings: list, owns: str) -> None:  # t
     for second in range(2, 90, 10):
         run.see(unregistered(second, "b1"), health(second + 1, "b1"))
     (alert,) = alerted(run, "zombie-member")
-    assert re.sub(r".* registered since 2026-11-21 08:00:02 UTC", "", alert.summary) == owns
+    said = re.sub(r".* registered since 2026-11-21 08:00:02 UTC", "", alert.summary)
+    assert said == f"{owns}; its restart is ordered"
 
 
 def test_a_loss_that_becomes_one_of_the_fleet_is_not_said_to_be_over() -> None:
