@@ -1,15 +1,17 @@
 """The command itself: light to load, and quick to say what is wrong."""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from deploy.cli import main
+from tests.deploy.several import Command, Ended, run_several
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,44 +19,40 @@ HEAVY = ("pyspark", "confluent_kafka", "kafka", "kazoo", "httpx", "prometheus_cl
 """Each takes a good part of a second of processor time, and `--help` needs none."""
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    own = {name: text for name, text in os.environ.items() if not name.startswith("HEADGATE_")}
-    command = [sys.executable, "-X", "importtime", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=own)
+NO_KAFKA = "clusters: {a: {kafka: {bootstrap_servers: 'a:9092'}}}\n"
+NOT_WATCHED = "kafka: {bootstrap_servers: 'a:9092'}\nclusters: {a: {zookeeper: {servers: 'a:2181'}}}\n"
 
 
-def loaded(result: subprocess.CompletedProcess[str]) -> set[str]:
-    """All modules that were imported."""
-    return set(re.findall(r"^import time:.*\| +([\w.]+)$", result.stderr, re.MULTILINE))
+class Loaded(NamedTuple):
+    """How some commands ended, and the modules that were loaded then."""
+
+    ended: list[Ended]
+    modules: set[str]
 
 
-EACH = """
-import sys
-from deploy.cli import main
-for command in {commands!r}:
-    sys.argv = ["headgate", *command]
-    try:
-        main()
-    except SystemExit as end:
-        print(*command, end.code, flush=True, file=sys.stderr)
-"""
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loaded]:
+    """Each group of commands, one after the other in one process."""
+    folder = tmp_path_factory.mktemp("settings")
+    groups: dict[str, list[tuple[object, ...]]] = {
+        "help": [("--help",), ("run", "--help"), ("demo", "--help"), ("switch", "--help"), ("--version",)]
+    }
+    for text, commands in (
+        (NO_KAFKA, ("run", "collect", "decide", "export", "act")),
+        (NOT_WATCHED, ("run", "collect")),
+    ):
+        (file := folder / f"{len(groups)}.yaml").write_text(text)
+        groups[text] = [(command, "-s", file) for command in commands]
+    list_modules = Command((), module="tests.deploy.loaded")
+    asked = [[*map(Command, commands), list_modules] for commands in groups.values()]
+    ends = iter(run_several([*chain.from_iterable(asked)]))
+    found = [[next(ends) for _ in commands] for commands in asked]
+    return {name: Loaded(ended, set(last.out.split())) for name, (*ended, last) in zip(groups, found, strict=True)}
 
 
-def each(*commands: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """One after the other in one process, which says on standard error how each ends."""
-    return python("-c", EACH.format(commands=commands))
-
-
-def said(result: subprocess.CompletedProcess[str]) -> list[str]:
-    """What stands on standard error, but for imports."""
-    return [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
-
-
-def test_help_loads_no_client_no_policy_and_no_settings() -> None:
-    helps = [("--help",), ("run", "--help"), ("demo", "--help"), ("switch", "--help"), ("--version",)]
-    result = each(*helps)
-    modules = loaded(result)
-    assert said(result) == [f"{' '.join(words)} 0" for words in helps]
+def test_help_loads_no_client_no_policy_and_no_settings(loaded: dict[str, Loaded]) -> None:
+    ended, modules = loaded["help"]
+    assert [(each.status, each.err) for each in ended] == [(0, "")] * 5
     assert "deploy.commands.root" in modules
     assert modules.isdisjoint(HEAVY)
     assert {name for name in modules if name.partition(".")[0] in ("policies", "connectors", "streaming")} <= {
@@ -63,27 +61,20 @@ def test_help_loads_no_client_no_policy_and_no_settings() -> None:
     }
 
 
-def test_without_a_kafka_of_its_own_each_says_so_before_spark_is_loaded(tmp_path: Path) -> None:
-    settings = tmp_path / "headgate.yaml"
-    settings.write_text("clusters: {a: {kafka: {bootstrap_servers: 'a:9092'}}}\n")
-    commands = [(command, "-s", str(settings)) for command in ("run", "collect", "decide", "export", "act")]
-    result = each(*commands)
-    sentences, ends = said(result)[::2], said(result)[1::2]
+def test_without_a_kafka_of_its_own_each_says_so_before_spark_is_loaded(loaded: dict[str, Loaded]) -> None:
+    ended, modules = loaded[NO_KAFKA]
     start = "kafka.bootstrap_servers is not set: name the loop's own Kafka there"
-    assert [line for line in sentences if not line.startswith(start)] == []
-    assert ends == [f"{' '.join(words)} 2" for words in commands]
-    assert result.stdout == ""
-    assert "pyspark.sql" not in loaded(result)
+    assert [(each.status, each.out, each.err[: len(start)]) for each in ended] == [(2, "", start)] * 5
+    assert {each.err.count("\n") for each in ended} == {1}
+    assert "pyspark.sql" not in modules
 
 
-def test_where_nothing_is_watched_no_spark_is_loaded_to_find_that_out(tmp_path: Path) -> None:
-    settings = tmp_path / "headgate.yaml"
-    settings.write_text("kafka: {bootstrap_servers: 'a:9092'}\nclusters: {a: {zookeeper: {servers: 'a:2181'}}}\n")
-    commands = [(command, "-s", str(settings)) for command in ("run", "collect")]
-    result = each(*commands)
-    assert [line.partition(": name")[0] for line in said(result)[::2]] == ["clusters: nothing is watched"] * 2
-    assert said(result)[1::2] == [f"{' '.join(words)} 2" for words in commands]
-    assert "pyspark.sql" not in loaded(result)
+def test_where_nothing_is_watched_no_spark_is_loaded_to_find_that_out(loaded: dict[str, Loaded]) -> None:
+    ended, modules = loaded[NOT_WATCHED]
+    assert [(each.status, each.err.partition(": name")[0]) for each in ended] == [
+        (2, "clusters: nothing is watched")
+    ] * 2
+    assert "pyspark.sql" not in modules
 
 
 def test_a_demo_without_java_is_one_sentence_and_leaves_nothing(
