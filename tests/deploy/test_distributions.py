@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from deploy.reference.pages import Page
+from tests.wheels import install
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "docker/helm"
@@ -112,14 +112,7 @@ def test_kustomize_builds_each_overlay(overlay: str) -> None:
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the agent's wheel."""
-    folder = tmp_path_factory.mktemp("agent")
-    built = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(built, cwd=ROOT / "docker/agent", check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    assert wheel.name.startswith(f"headgate_agent-{PROJECT['version']}-")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    return install(ROOT / "docker/agent", tmp_path_factory.mktemp("agent"))
 
 
 ALONE = """
@@ -147,7 +140,10 @@ def test_the_agent_needs_no_module_of_headgate_and_no_spark(agent: Path) -> None
 
 
 def test_the_agent_brings_one_name_only(agent: Path) -> None:
-    assert {each.name.split("-")[0] for each in agent.iterdir()} == {"headgate_agent"}
+    assert {each.name for each in agent.iterdir()} == {
+        "headgate_agent",
+        f"headgate_agent-{PROJECT['version']}.dist-info",
+    }
 
 
 def test_the_agent_accepts_the_versions_that_headgate_accepts() -> None:

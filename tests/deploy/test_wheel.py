@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from deploy.commands.root import app
 from deploy.generate import REFERENCE
 from tests.deploy.whatif.test_replaying import EVENING, LIMITS, recorded
+from tests.wheels import install
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,13 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel's files, as an installation has them."""
-    folder = tmp_path_factory.mktemp("wheel")
-    built = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(built, cwd=ROOT, check=True, capture_output=True, timeout=240)
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    return install(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 EACH = """

@@ -13,7 +13,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from tests.system.brokers import kill_broker
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
-from tests.toy.install import install_toy
+from tests.wheels import TOY, install
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_cluster_that_loses_a_broker_is_degraded(
             }
         },
     )
-    environment = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), str(install_toy(tmp_path))))}
+    environment = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), str(install(TOY, tmp_path))))}
     with (
         Headgate(["run", "-s", str(settings)], tmp_path / "run.log", environment) as headgate,
         Topic(loop_kafka, f"{prefix}.decided.replication") as decided,

@@ -10,7 +10,7 @@ import pytest
 
 from policies.registry import POLICIES
 from tests.deploy.several import Command, Ended, run_several
-from tests.toy.install import install_toy
+from tests.wheels import TOY, install
 
 USER_ERROR = 2
 
@@ -44,7 +44,7 @@ def ended(folder: Path) -> dict[str, Ended]:
     """What commands came to that know the policy, or a package that is broken; one process has run them all."""
     events = write(folder / "events.jsonl", reading(0, 0) + reading(1, 3) + reading(2, 0))
     settings = write(folder / "settings.yaml", "policies: {replication: {hold: 90s, heartbeat: 1h}}")
-    installed = [install_toy(folder)]
+    installed = [install(TOY, folder)]
     hosted = (Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider", "--assert=plain")
     commands = {
         "generate": Command(("--folder", folder / "references"), installed, module="deploy.generate"),
