@@ -8,7 +8,7 @@ import pytest
 import typer.main
 import typer.testing
 
-built_once = cache(typer.main.get_command)
+build_command = cache(typer.main.get_command)
 
 
 @pytest.fixture
@@ -31,5 +31,5 @@ def _commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("share")))
         for module in ("main.get_command", "testing._get_command"):
-            patched.setattr(f"typer.{module}", built_once)
+            patched.setattr(f"typer.{module}", build_command)
         yield
