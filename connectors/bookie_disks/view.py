@@ -6,8 +6,11 @@ The state of the disks comes from the policy's own fold and judge of the same re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from connectors.views.metric_families import Family, Sample
 from connectors.views.policy_view import DECISION_STALE, FoldingView
+from policies.bookie_disks.bounds import keep_groups_within_bounds, keep_within_bounds
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
@@ -70,7 +73,11 @@ class BookieDisksView(FoldingView[_Watched]):
         super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)))
 
     def _fold(self, cluster: _Watched, readings: Sequence[Observation]) -> None:
-        cluster.known = fold(cluster.known, readings)
+        kept, _ = keep_within_bounds(cluster.known, readings)
+        cluster.known, _ = keep_groups_within_bounds(cluster.known, fold(cluster.known, kept), kept)
+        # At the time of the readings, so that old readings expire as they did live.
+        bookies = cluster.judge(max(to_millis(r.at) for r in readings)).values()
+        cluster.known = replace(cluster.known, bookies=tuple(bookie.kept for bookie in bookies))
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
         """Fold a group's next decision."""

@@ -1,11 +1,14 @@
 """The metrics show the factors as they were decided, and the disks behind them."""
 
+import pytest
+
 from connectors.bookie_disks.detail import DETAIL, BookieDisksDetail
 from connectors.bookie_disks.view import BookieDisksView
 from connectors.views.loop_snapshot import PolicySnapshot
+from policies.bookie_disks import bounds
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.units import to_millis
-from tests.policies.bookie_disks.scenario import Run, all_disks, settings
+from tests.policies.bookie_disks.scenario import Run, all_disks, disks, settings
 from tests.policies.cases_of_bookies import affinity, racks
 from tests.policies.virtual_run import at
 
@@ -33,6 +36,16 @@ def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
     assert later["headgate_decision_stale", ("bookie_disks", "c1")] == 1.0
     assert later["headgate_bookie_throttle_factor", ("c1", "g1")] == 0.5
     assert ("headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")) not in later
+
+
+def test_the_exporter_keeps_no_more_than_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "BOUNDS", bounds.BOUNDS._replace(most_servers=2, most_volumes=3))
+    view = BookieDisksView(settings())
+    for second, name in enumerate(("/a", "/b", "/c", "/d", "/e")):
+        view.observe([disks(second, "b1", {name: 50})])
+    view.observe(all_disks(10, b2=50, b3=50))
+    shown = {s.labels for s in view.samples(to_millis(at(11))) if s.family.name == "headgate_bookie_dir_usable_bytes"}
+    assert shown == {("c1", "b1", "/e"), ("c1", "b2", "/l")}
 
 
 def test_the_page_explains_the_slowest_group_and_not_the_one_that_was_decided_last() -> None:
