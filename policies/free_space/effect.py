@@ -119,6 +119,7 @@ def _measure_growth(
         return before
     most, seconds = max(before.most_bytes_per_second, expected), (read_ms - before.from_ms) / 1000
     if seconds < window_seconds:
-        return replace(before, most_bytes_per_second=most)
+        fits = before.bytes_per_second <= expected  # the limits have been raised since
+        return replace(before, most_bytes_per_second=most, exceeded=0 if fits else before.exceeded)
     rate = (before.from_bytes - free) / seconds
     return replace(start, exceeded=0 if rate <= most else min(before.exceeded + 1, _WINDOWS), bytes_per_second=rate)

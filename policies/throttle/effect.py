@@ -108,7 +108,7 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second:
         return f"the internal topic {growing[0].topic}"
     excluded = f"excluded users ({name_some(quotas.excluded_users)}), " if quotas.excluded_users else ""
     excluded += "a user of the disk that is not Kafka, " if usage is None else ""
-    known = f" ({describe_growth(usage)})" if usage is not None else ""
+    known = f" ({growth})" if (growth := describe_growth(usage)) else ""
     return f"{excluded}a partition that is being moved here, or more clients than entities with a default quota{known}"
 
 

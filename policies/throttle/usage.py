@@ -97,7 +97,8 @@ def describe_growth(usage: VolumeUsage | None) -> str:
     growing = [(f"topic {each.topic}", each.bytes_per_second, each.share) for each in usage.topics]
     growing.append((_NOT_KAFKA, usage.other_bytes_per_second, usage.other_share))
     fastest = sorted(
-        ((rate, name, share) for name, rate, share in growing if rate and share), key=lambda g: (-g[0], g[1])
+        ((rate, name, share) for name, rate, share in growing if rate and rate > 0.0 and share),
+        key=lambda g: (-g[0], g[1]),
     )
     named = [f"{name} ({human_rate(rate)}, {share:.0%})" for rate, name, share in fastest[:2]]
     return f"filled by {' and '.join(named)}" if named else ""

@@ -60,6 +60,20 @@ def test_it_ends_when_the_growth_does() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *calm)
 
 
+@pytest.mark.parametrize(("let_through", "is_over"), [(3, True), (4, True), (2, False), (1, False)])
+def test_it_ends_when_the_quotas_are_raised_beyond_the_growth(let_through: int, is_over: bool) -> None:
+    """6 bytes a second are expected of quotas that let through 3. The next window has not ended yet."""
+    raised = quotas(61, factor=0.5, let_through_bytes_per_second=let_through)
+    found = firing(quotas(0), *fill(6.0), raised, log_dirs(62, 1, FREE - 6 * 60))
+    assert (WITHOUT_EFFECT not in found) is is_over
+
+
+def test_growth_without_a_known_cause_names_none() -> None:
+    topic = TopicUsage(topic="orders", size_bytes=1, bytes_per_second=-3.0, share=0.4)
+    summary = firing(quotas(0), usage(topics=(topic,)), *fill(6.0))[WITHOUT_EFFECT].summary
+    assert summary.endswith("more clients than entities with a default quota")
+
+
 def test_it_does_not_end_because_the_volume_is_no_longer_read() -> None:
     other = [quotas(t) for t in range(60, 1000, 60)] + [log_dirs(t, 2, 5000) for t in range(60, 1000, 60)]
     assert WITHOUT_EFFECT in firing(quotas(0), *fill(6.0), *other)
