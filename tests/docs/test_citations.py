@@ -31,8 +31,9 @@ def texts() -> Iterator[Path]:
 def lines(pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
     """Where a pattern occurs, as ``file:line``."""
     for path in texts():
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            yield from ((f"{path.relative_to(ROOT)}:{number}", match) for match in pattern.finditer(line))
+        text = path.read_text()
+        for match in pattern.finditer(text):
+            yield f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}", match
 
 
 def anchors(page: Path) -> set[str]:
