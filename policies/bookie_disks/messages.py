@@ -2,7 +2,7 @@
 
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict
-from policies.bookie_disks.judge.groups import GroupVerdict
+from policies.bookie_disks.judge.groups import GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.free_space.volumes import Freshness
 from policies.free_space.wording import describe_ahead, explain_factor, render_factor
@@ -10,13 +10,14 @@ from policies.units import agreeing, counted, format_duration, human_bytes, huma
 
 _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ", "ninth ", "tenth ")
 
+_WITHOUT_DIR = frozenset({BookieThrottleReason.MIN_HOLD, BookieThrottleReason.UNLIMITED})
+"""Reasons whose sentence names no dir."""
+
 
 def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     where = f"Publishing to group {decision.group} of {decision.cluster}"
-    why = _explain_reason(decision, verdict)
-    if decision.seconds_to_full is not None and verdict.decisive is not None:
-        why += f"; full in {human_seconds(decision.seconds_to_full)} at the present rate"
+    why = _explain_reason(decision, verdict) + _explain_full(decision, verdict)
     has_actuator = verdict.settings.has_actuator
     return explain_factor(decision, decision.factor, where, why, freely="may go on freely", has_actuator=has_actuator)
 
@@ -29,6 +30,17 @@ def explain_end(cluster: str, group: str) -> str:
 def name_dir(bookie: str, dir_: str) -> str:
     """Name a dir in a sentence: ``bookie bk7:3181 /data/ledgers0``."""
     return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
+
+
+def _explain_full(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+    """Write when the first dir of the bookie that decides is full, and its name unless the sentence is about it."""
+    full = verdict.decisive.soonest_full if verdict.decisive is not None else None
+    if decision.seconds_to_full is None or verdict.decisive is None or full is None:
+        return ""
+    is_free = decision.factor == 1.0 and decision.reason is BookieThrottleReason.STALE_VOLUME
+    is_named = not is_free and decision.reason not in _WITHOUT_DIR
+    which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_dir(*full.key)} is "
+    return f"; {which}full in {human_seconds(decision.seconds_to_full)} at the present rate"
 
 
 def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:

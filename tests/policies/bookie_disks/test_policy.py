@@ -94,6 +94,20 @@ def test_too_few_known_bookies_stop_it_only_until_enough_are_known() -> None:
     assert run.see(disks(0.1, "b2", 50)).verdict() == (1.0, "above_limits")
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        pytest.param(90, "best of 1 bookie decides; full in ", id="the dir that is named"),
+        pytest.param(25, "best of 1 bookie decides; bookie b1 /a is full in ", id="another dir of the bookie"),
+    ],
+)
+def test_the_sentence_names_the_dir_that_is_full_soon_unless_it_is_about_it(other: int, words: str) -> None:
+    run = Run(settings(QUIET, ensemble=1, anticipate=False))
+    for second in range(0, 100, 10):
+        run.see(disks(second, "b1", {"/a": 60 - 0.1 * second, "/b": other}))
+    assert words in run.last().explanation
+
+
 def test_registered_bookies_are_awaited_at_the_start_for_the_validity() -> None:
     run = Run(settings(heartbeat="1d", fallback_factor=0.7)).see(registered(0, "b1 b2"), disks(0, "b1", 50))
     assert run.verdict() == (0.7, "initial")
