@@ -24,6 +24,9 @@ _BY_ACTUATOR = (ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
 
+_SAME_RATE = 1.25
+"""Two growths of a volume that differ by less than this factor have the same cause."""
+
 
 def follow_volumes(
     before: Iterable[VolumeGrowth[VolumeKey]], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
@@ -119,7 +122,7 @@ def _explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
     writers were stopped, they would be named for what fills it now.
     """
     total = max(0.0, usage.kafka_bytes_per_second or 0.0) + max(0.0, usage.other_bytes_per_second or 0.0)
-    return bytes_per_second / _TOLERATED <= total <= bytes_per_second * _TOLERATED
+    return bytes_per_second / _SAME_RATE <= total <= bytes_per_second * _SAME_RATE
 
 
 def _list(named: Sequence[NamedQuota]) -> str:

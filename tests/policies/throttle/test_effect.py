@@ -114,11 +114,11 @@ OFFSETS = TopicUsage(topic="__consumer_offsets", size_bytes=9, bytes_per_second=
             "2 B/s: a user of the disk that is not Kafka (", id="other",
         ),
         pytest.param(
-            (usage(kafka_bytes_per_second=13.0, topics=(OFFSETS,)),), {},
+            (usage(kafka_bytes_per_second=8.0, topics=(OFFSETS,)),), {},
             "2 B/s: a user of the disk that is not Kafka, a partition", id="usage of before, when it filled faster",
         ),
         pytest.param(
-            (usage(kafka_bytes_per_second=2.0, topics=(OFFSETS,)),), {},
+            (usage(kafka_bytes_per_second=4.0, topics=(OFFSETS,)),), {},
             "2 B/s: a user of the disk that is not Kafka, a partition", id="usage of before, when it filled slower",
         ),
         pytest.param((usage(topics=(OFFSETS,)),), {}, "the internal topic __consumer_offsets", id="internal"),
