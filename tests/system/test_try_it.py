@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -41,7 +42,9 @@ _ASKS = re.compile(r"(curl|amtool) ")
 _ELSEWHERE = re.compile(r"(python|\.venv/bin/python) ")
 """What `tests/docs/test_examples.py` looks at: tests and benchmarks that run in other places."""
 _NUMBER = re.compile(r"\d[\d.]*")
-_TIME = re.compile(r"\d\d:\d\d:\d\d  ")
+_TIME = re.compile(r"\d\d:\d\d:\d\d [A-Z]+  ")
+_STYLE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
+"""What colours a terminal."""
 _FILE = re.compile(r"# (\S+\.yaml)\n")
 
 
@@ -105,23 +108,25 @@ class Reader:
         )
 
     def _serve(self, command: str) -> None:
-        log = self.folder / f"terminal-{len(self._serving)}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                ["bash", "-c", command],
-                cwd=self.folder,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        log, (screen, terminal) = self.folder / f"terminal-{len(self._serving)}.log", os.openpty()
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env={**self._environment, "COLUMNS": "1000"},
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        log.touch()
+        threading.Thread(target=_copy, args=(screen, log), name="screen", daemon=True).start()
         self._serving.append((process, log))
         if _SERVES.match(command):
 
             def ready() -> bool:
                 assert process.poll() is None, log.read_text()
-                return '"event": "ready"' in log.read_text()
+                return "ready; Ctrl-C stops" in log.read_text()
 
             eventually(f"{command} is ready", ready)
 
@@ -138,7 +143,7 @@ class Reader:
         eventually(line, lambda: wanted in _NUMBER.sub("#", self.output()))
 
     def output(self) -> str:
-        return "".join(log.read_text(errors="replace") for _, log in self._serving)
+        return _STYLE.sub("", "".join(log.read_text(errors="replace") for _, log in self._serving))
 
     def stops(self) -> None:
         """Send Ctrl-C to every terminal; each process must end in order."""
@@ -154,6 +159,14 @@ class Reader:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def _copy(screen: int, log: Path) -> None:
+    """Write everything that a terminal shows to a log, until no process has the terminal any more."""
+    with log.open("ab", buffering=0) as output, suppress(OSError):
+        while shown := os.read(screen, 65_536):
+            output.write(shown)
+    os.close(screen)
 
 
 Play = Callable[[Reader, list[Block], ExitStack], None]
