@@ -274,9 +274,11 @@ class Fleet(World):
     def _judge(self, before: SwitchStage, said: list[DecisionDraft], event: Any) -> None:
         if not hasattr(self, "fleet"):
             return
+        is_still = before is (self.state.switch.stage if self.state.switch else S.NONE)
         for one in said:
             self._heed(one)
-            self._must_name_a_way(one)
+            if is_still:  # else the switch moved on by itself after it refused the command
+                self._must_name_a_way(one)
         orders = [o for o in said if o.verdict in ORDERS and o.verdict not in _READS_ONLY]
         if self.contested_heard and orders and type(event).__name__ != "Resume":
             raise HarmError(f"CONTESTED: {orders[0].verdict.value} although somebody else directs")

@@ -75,6 +75,8 @@ def precheck(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
 
 
 def _explain_vacancy(facts: SwitchFacts) -> str:
+    if facts.state.contested_by is not None:  # then nothing is registered, before `resume`
+        return f"no cluster is active in the registry, which is contested: {facts.state.contested}"
     name = facts.state.active() or "the one that brokers write to"
     return f"no cluster is active in the registry: `register` {name} with `--status active`"
 
