@@ -44,7 +44,7 @@ UNIT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SER
 
 test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
 
-unit: $(VENV)/.dev ## Tests without servers: about two minutes on 2 cores
+unit: $(VENV)/.dev ## Tests without servers: under two minutes on 2 cores
 	$(BIN)/python -m pytest $(UNIT)
 
 lean: $(VENV)/.dev ## Each policy once on real servers, `up`, `demo`, and a query that is killed

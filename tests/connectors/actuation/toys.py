@@ -23,6 +23,7 @@ CLUSTER = "payments"
 class Toy:
     """Decided at noon; valid for five minutes."""
 
+    event_type: ClassVar[str] = "example.toy.v1"
     sequence: int = 1
     verdict: str = "do"
     subject: str = "a"
