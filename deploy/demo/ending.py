@@ -48,8 +48,9 @@ def temporary_folder() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    with (folder / _LOCK).open("w") as lock:
+    with (folder / "unlocked").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(lock.name).rename(folder / _LOCK)  # only now, so that no other demo sees it before it is held
         try:
             yield folder
         finally:

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,14 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def started(how: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", DEMO, how], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def started(how: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", DEMO, how], stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            yield demo
+            demo.wait()
+        finally:
+            demo.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

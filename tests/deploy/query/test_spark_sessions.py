@@ -1,6 +1,7 @@
 """Spark sessions: the first one is started ahead of its use, and a stand-by always has one ready."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,8 +40,10 @@ class Spark:
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
-    return Spark(monkeypatch, tmp_path)
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Spark]:
+    spark = Spark(monkeypatch, tmp_path)
+    yield spark
+    spark.sessions.close()
 
 
 def test_the_first_session_is_started_ahead_and_others_when_they_are_needed(spark: Spark) -> None:
