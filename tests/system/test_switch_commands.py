@@ -317,7 +317,7 @@ def test_a_rejection_ends_with_its_code(query: World, switch: Switch, arguments:
 def test_cleanup_only_lists_unless_it_is_to_be_executed(query: World, switch: Switch) -> None:
     ended = switch("cleanup")
     assert ended.status == REJECTED
-    assert ended.out.startswith("preview INVALID_TRANSITION: would be rejected: there is no switch in hold")
+    assert ended.out.startswith("preview INVALID_TRANSITION: would be rejected: no switch is in hold")
     assert query.commands()[-1]["dry_run"] is True
     assert switch("cleanup", "--execute", "--yes").status == REJECTED
     assert query.commands()[-1]["dry_run"] is False
