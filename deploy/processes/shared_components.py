@@ -112,9 +112,8 @@ class SharedComponents:
             self._metrics.changed(self._work.name, len(shares), len(held))
         self._shares = shares
         if assigned is None:
-            self._is_told = (
-                False  # the membership has logged why; without an assignment, nobody else need have the work
-            )
+            # The membership has logged why; without an assignment, nobody else need have the work.
+            self._is_told = False
         elif held != self._held or not self._is_told:
             self._log_change(held)
         self._held = held

@@ -192,8 +192,8 @@ def process_begun_ms(member: Member) -> int:
 def judge_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
     """Return how certain it is that a member is without a session, and the ids of the readings that show it.
 
-    These are the readings of its session, or its own reports of failed attempts, whichever are more certain. Of a
-    member with an established session there are none.
+    These are the readings of its session, or its own reports of failed attempts, whichever are more certain. A member
+    with an established session has neither.
     """
     track = member.track
     if track is None or track.status is SessionStatus.ESTABLISHED:
