@@ -106,9 +106,12 @@ def _take_up_later(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
     """Go on with the kept switch if it is ahead of ours: then ours was made of old records that came again.
 
     After a lost checkpoint the topics are read from their oldest record on. A recent `start` may fit once more, and an
-    early progress may be adopted. The kept one otherwise never has a later epoch, nor another time of going live.
+    early progress may be adopted. The kept one otherwise never has a later epoch, nor another time of going live. If
+    the first reading is from before the switch, and its `start` no longer fits, we have neither switch nor directive.
     """
     kept, ours = seen.progress, state.switch
+    if ours is None and state.directive is None:
+        return _take_up(state, seen)
     if kept is None or ours is None or kept.target != ours.target or kept.started_ms > ours.started_ms:
         return state
     is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)

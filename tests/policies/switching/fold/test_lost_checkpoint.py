@@ -176,6 +176,27 @@ def test_a_registry_that_was_read_long_ago_is_not_adopted() -> None:
     assert (world.state.active(), world.state.contested) == ("new", "")
 
 
+@pytest.mark.parametrize("stage", [S.TRIGGERED, *LIVE])
+def test_a_reading_from_before_the_switch_that_comes_first_gives_way_to_its_progress(stage: SwitchStage) -> None:
+    """Its `start` comes again, too, but is refused, because no lease is in force any more."""
+    world = Journalled()
+    world.to(stage)
+    before, world.state = world.state, SwitchingState()
+    assert before.switch is not None
+    world.orders.clear()
+    full = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
+    started = replace_event(full, at_ms=full.at_ms - 1, progress=None)  # the directive is written before the progress
+    early = replace_event(started, at_ms=full.at_ms - 2, directive=None)
+    for seen in (early, started):
+        world.tell(seen)
+    assert (world.state.switch, bool(world.state.contested)) == (None, True)
+    world.tell(full, world.lease_event(2))
+    assert (world.state.switch is None, world.state.contested) == (False, "")
+    world.later().refresh()
+    world.acks().work()
+    assert (world.stage, world.state.epoch) == (S.HOLD, before.epoch)
+
+
 def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_before() -> None:
     world = Journalled().to(S.HOLD)
     assert world.state.switch is not None
