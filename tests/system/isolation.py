@@ -126,8 +126,14 @@ class WatchedLoop(LoopTopics):
         return done.stdout
 
     def alerts(self, alert: str | None = None, subject: str | None = None) -> list[Entry]:
-        """All records of alerts, or those of one alert or subject."""
-        return self.entries("decided.alerts", alert=alert, subject=_subject(subject))
+        """The records with which alerts begin and end, in order; or those of one alert or subject.
+
+        An alert that fires is repeated, and published again when its sentence changed: how often is a matter of time.
+        """
+        changes: dict[tuple[str, str], Entry] = {}
+        for entry in self.entries("decided.alerts", alert=alert, subject=_subject(subject)):
+            changes.setdefault((entry.data["alert_id"], entry.data["status"]), entry)
+        return list(changes.values())
 
     def statuses(self, alert: str, subject: str) -> list[str]:
         """The statuses of one alert, in order."""
