@@ -80,11 +80,7 @@ class FailingMetric:
     """Shows for each cluster whether decisions cannot be carried out; each actuator gives it a name."""
 
     def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
-        self._failing = Gauge(name, documentation, ("cluster",), registry=registry)
-
-    def set_failing(self, cluster: str, *, yes: bool) -> None:
-        """Show whether decisions of a cluster cannot be carried out."""
-        self._failing.labels(cluster).set(yes)
+        self.failing = Gauge(name, documentation, ("cluster",), registry=registry)
 
 
 class PacedMetric(FailingMetric):
@@ -92,16 +88,12 @@ class PacedMetric(FailingMetric):
 
     def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
         super().__init__(registry, name, documentation)
-        self._held = Gauge(
+        self.held = Gauge(
             f"{name.removesuffix('_failing')}_held",
             "1 while decisions wait because the limit of actions within a minute is reached.",
             ("cluster",),
             registry=registry,
         )
-
-    def set_held(self, cluster: str, *, yes: bool) -> None:
-        """Show whether decisions of a cluster wait."""
-        self._held.labels(cluster).set(yes)
 
 
 class AuditLog(Generic[Metrics]):
@@ -118,7 +110,7 @@ class AuditLog(Generic[Metrics]):
 
     def set_failing(self, *, yes: bool) -> None:
         """Show whether decisions of the cluster cannot be carried out."""
-        self._metrics.set_failing(self._cluster, yes=yes)
+        self._metrics.failing.labels(self._cluster).set(yes)
 
     def _is_new(self, about: Hashable, content: object) -> bool:
         """Return whether the content differs from the last one about the same thing, and remember it."""
@@ -142,7 +134,7 @@ class DecisionReports(AuditLog[PacedT], ABC, Generic[ActionableT, Observed, Pace
 
     def set_held(self, *, yes: bool) -> None:
         """Show whether the limit of actions within a minute holds decisions back."""
-        self._metrics.set_held(self._cluster, yes=yes)
+        self._metrics.held.labels(self._cluster).set(yes)
 
     def report(self, decision: ActionableT, result: ActionResult[Observed], *, attempt: int, at: datetime) -> None:
         """Report the result of a decision if it is new, after this number of attempts."""

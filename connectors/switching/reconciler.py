@@ -194,11 +194,11 @@ class SwitchReconciler:
             # The holder is unknown. Work in progress continues: all writes are conditional, and if another process has
             # taken the lease meanwhile, its greater token shows.
             _log.warning("the lease cannot be renewed", cluster=self._cluster, detail=str(error))
-            self._dependencies.metrics.set_lease_held(self._cluster, yes=False)
+            self._dependencies.metrics.lease.labels(self._cluster).set(0)
             return
         if lease != self._lease:
             self._reset(lease)
-        self._dependencies.metrics.set_lease_held(self._cluster, yes=lease is not None)
+        self._dependencies.metrics.lease.labels(self._cluster).set(lease is not None)
         if lease is not None and time.monotonic() - self._lease_published_at >= LEASE_VALID.total_seconds() / 4:
             self._publish_lease(lease)
 
@@ -225,7 +225,7 @@ class SwitchReconciler:
         self._dependencies.answers.clear()
         self._dependencies.observations.publish_all_next()
         self._failing.clear()
-        self._dependencies.metrics.set_failing(self._cluster, yes=False)
+        self._dependencies.metrics.failing.labels(self._cluster).set(0)
         self._inventory_at = self._lease_published_at = _NEVER
 
     # --- observations
@@ -288,7 +288,7 @@ class SwitchReconciler:
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
         log("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
-        self._dependencies.metrics.count_order(self._cluster, order.verdict)
+        self._dependencies.metrics.orders.labels(self._cluster, order.verdict.value).inc()
         if order.verdict in REGISTRY_ORDERS:
             self._registry_pending[order.subject] = order
         elif order.verdict in LEDGER_ORDERS:
@@ -363,7 +363,7 @@ class SwitchReconciler:
             detail = "an operator ended the clean-up before the deletion began"
             result = LedgerOrder(order).result(LedgerOutcome.FAILED, detail)
         if result.result is LedgerOutcome.COPIED and result.target is not None:
-            self._dependencies.metrics.count_copied_bytes(self._cluster, result.target.length_bytes)
+            self._dependencies.metrics.copied_bytes.labels(self._cluster).inc(result.target.length_bytes)
         if self._is_under_lease(order):
             self._dependencies.answers.send(result, more_to_come=self._open > 2 * self._concurrency)
 
@@ -382,7 +382,7 @@ class SwitchReconciler:
                 if not is_allowed():
                     return None
                 result = self._dependencies.ledger_orders.carry_out(order, is_allowed)
-            self._dependencies.metrics.count_answer(self._cluster, order.verdict, result.result)
+            self._dependencies.metrics.answers.labels(self._cluster, order.verdict.value, result.result.value).inc()
             details |= {result.detail: None} if result.detail else {}
             if result.result not in _TRIED_AGAIN:
                 break
@@ -453,4 +453,4 @@ class SwitchReconciler:
     def _set_failing(self, kind: str, *, yes: bool) -> None:
         """Note whether a kind of work fails; the metric shows whether any kind does."""
         (self._failing.add if yes else self._failing.discard)(kind)
-        self._dependencies.metrics.set_failing(self._cluster, yes=bool(self._failing))
+        self._dependencies.metrics.failing.labels(self._cluster).set(bool(self._failing))

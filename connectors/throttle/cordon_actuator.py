@@ -125,7 +125,7 @@ class CordonWorker(Worker[Alert]):
             is_done = False
         else:
             is_done = not left
-        self._metrics.set_failing(self._cluster, yes=not is_done)
+        self._metrics.failing.labels(self._cluster).set(not is_done)
         is_watched = bool(self._confirmed) or any(_is_wanted(alert) for alert in self._alerts.values())
         seconds = _VERIFY_SECONDS if is_done else _AGAIN_SECONDS
         self._look_at = self._clock.monotonic() + seconds if is_watched or not is_done else None

@@ -168,10 +168,6 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         if took_seconds is not None:
             self._metrics.seconds.labels(self._cluster).observe(took_seconds)
 
-    def set_held(self, *, yes: bool) -> None:
-        """Show whether quotas that should rise wait for the limit of changes within a minute."""
-        self._metrics.set_held(self._cluster, yes=yes)
-
     def report_fenced(self, order: FactorOrder, in_force: FactorOrder, at: datetime) -> None:
         """Report that a decision came too late: another one is in force."""
         plan = _make_unplanned(LimitVerdict.REFUSE, QuotaReason.FENCED)

@@ -91,7 +91,7 @@ class QuotaWorker(Worker[FactorOrder]):
     ) -> None:
         super().__init__(watched.cluster, clock)
         self._watched = watched
-        self._reports = QuotaReports(watched.cluster, outlets, metrics)
+        self._reports, self._metrics = QuotaReports(watched.cluster, outlets, metrics), metrics
         self._connection = QuotaConnection(watched.kafka, connect)
         settings = watched.settings
         self._own = OwnQuotas(watched.cluster, settings)
@@ -335,7 +335,7 @@ class QuotaWorker(Worker[FactorOrder]):
         wait_seconds = self._changes.wait_seconds()
         lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
         waits = wait_seconds > 0 and bool(acts) and not self._releasing and not lowers
-        self._reports.set_held(yes=waits)
+        self._metrics.held.labels(self._cluster).set(waits)
         if waits:
             self._look_again(wait_seconds, wanted)
         return waits
