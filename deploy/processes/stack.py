@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import structlog
@@ -44,11 +44,13 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     Args:
         load: reads the settings, at the start and at each SIGHUP.
     """
-    settings: Settings | None = load()
     reload = SettingsReload(load)
-    while settings is not None:
+
+    def run(settings: Settings) -> None:
         with started_ahead(settings) as sessions:
-            settings = _run(settings, terminal, sessions, reload)
+            _run(settings, terminal, sessions, reload)
+
+    reload.run_each(load(), run)
 
 
 def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
@@ -73,10 +75,13 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         stack.callback(stopping.set)
         threading.Thread(target=kafka.watch, args=(stopping, terminal.step), name="brokers", daemon=True).start()
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
-        again = _run(with_embedded(settings, kafka.bootstrap_servers), terminal, sessions, reload)
-        while again is not None:
-            with started_ahead(again) as sessions:
-                again = _run(again, terminal, sessions, reload)
+        first = with_embedded(settings, kafka.bootstrap_servers)
+
+        def run(given: Settings) -> None:
+            with nullcontext(sessions) if given is first else started_ahead(given) as own:
+                _run(given, terminal, own, reload)
+
+        reload.run_each(first, run)
     terminal.step("stopped")
 
 
@@ -101,8 +106,13 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     )
 
 
-def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> Settings | None:
-    """Run until a signal; return the settings to continue with if they were reloaded."""
+def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> None:
+    """Run until a signal, or until the settings are reloaded."""
+
+    def on_ready() -> None:
+        reload.prove(settings)
+        terminal.ready()
+
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     for difference in report.differences:
@@ -125,10 +135,9 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
             run_components(
                 components,
                 stop,
-                on_ready=terminal.ready,
+                on_ready=on_ready,
                 on_stop=lambda: terminal.step("stopping; a running query first decides on the last readings"),
             )
-    return reload.pop_settings()
 
 
 def _shared_components(

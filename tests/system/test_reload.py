@@ -83,6 +83,20 @@ def test_wrong_settings_change_nothing_and_good_ones_take_effect_with_all_state_
         eventually("the metric says it worked", lambda: _reloaded(loop.port) == 1.0)
 
 
+def test_settings_that_the_watched_cluster_refuses_give_way_to_the_last_ones_that_ran(loop: Running) -> None:
+    watched = loop.settings["clusters"]["payments"]
+    watched["quotas"] = {"entities": [{"client_id": "default", "base": 10_000_000}], "exclude": ["nobody"]}
+    loop.reload()
+    eventually("the refusal is logged", lambda: "settings are refused" in loop.headgate.output())
+    eventually("the metric says it failed", lambda: _reloaded(loop.port) == 0.0)
+    await_ready(loop.headgate, loop.port)
+    assert "clusters.payments.quotas" in loop.headgate.output()
+
+    del watched["quotas"]
+    loop.reload()
+    eventually("the metric says it worked", lambda: _reloaded(loop.port) == 1.0)
+
+
 def test_a_cluster_that_leaves_the_settings_ends_and_its_readings_are_dead_letters(loop: Running) -> None:
     loop.limit(available_ratio_below=1.0)
     with (

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
-from deploy.settings.reload import SettingsReload
+from deploy.settings.reload import SettingsReload, reload_gauge
 from policies.errors import UserError
 
 DEADLINE_SECONDS = 300.0
@@ -72,23 +72,23 @@ def good() -> Settings:
 def test_without_a_signal_nothing_is_read_again() -> None:
     world = World()
     world._run(EndsAfter(1))
-    assert (world.end_run.is_set(), world.successful(), world.reload.pop_settings()) == (False, 1, None)
+    assert (world.end_run.is_set(), world.successful(), world.reload._pop_fresh()) == (False, 1, None)
 
 
 def test_good_settings_end_the_run_and_are_what_the_next_one_begins_with() -> None:
     world = World()
     world.asked(good)
     assert world.end_run.is_set()
-    taken = world.reload.pop_settings()
+    taken = world.reload._pop_fresh()
     assert taken is not None
     assert taken.http.port == 7777
-    assert world.reload.pop_settings() is None, "once"
+    assert world.reload._pop_fresh() is None, "once"
 
 
 def test_bad_settings_change_nothing_and_a_metric_says_so() -> None:
     world = World()
     world.asked(bad)
-    assert (world.end_run.is_set(), world.successful(), world.reload.pop_settings()) == (False, 0, None)
+    assert (world.end_run.is_set(), world.successful(), world.reload._pop_fresh()) == (False, 0, None)
 
 
 def nested(tmp_path: Path) -> Callable[[], Settings]:
@@ -107,7 +107,7 @@ def test_settings_that_cannot_be_read_at_all_end_nothing(
 ) -> None:
     world = World()
     world.asked(load(tmp_path))
-    assert (world.end_run.is_set(), world.successful(), world.reload.pop_settings()) == (False, 0, None)
+    assert (world.end_run.is_set(), world.successful(), world.reload._pop_fresh()) == (False, 0, None)
 
 
 def test_good_ones_after_bad_ones_count() -> None:
@@ -115,4 +115,73 @@ def test_good_ones_after_bad_ones_count() -> None:
     world.asked(bad)
     world.asked(good)
     assert world.end_run.is_set()
-    assert world.reload.pop_settings() is not None
+    assert world.reload._pop_fresh() is not None
+
+
+class Runs:
+    """Runs that become ready or not, and end well, by new settings, or by a refusal."""
+
+    def __init__(self, *ends: Callable[[SettingsReload], None]) -> None:
+        self.reload = SettingsReload(good)
+        self.gauges: list[float | None] = []
+        self.ports: list[int] = []
+        self._ends = list(ends)
+
+    def run(self, settings: Settings) -> None:
+        registry = CollectorRegistry()
+        self.reload.watch(registry, threading.Event())
+        self.gauges.append(registry.get_sample_value("headgate_settings_last_reload_successful"))
+        self.ports.append(settings.http.port)
+        end = self._ends.pop(0)
+        if end is not refused:
+            self.reload.prove(settings)
+        end(self.reload)
+
+
+def at_port(port: int) -> Settings:
+    return Settings.model_validate({"http": {"port": port}})
+
+
+def reloaded_to(port: int) -> Callable[[SettingsReload], None]:
+    def end(reload: SettingsReload) -> None:
+        reload._load = lambda: at_port(port)
+        reload._read_again(reload_gauge(CollectorRegistry()))
+
+    return end
+
+
+def stopped(_reload: SettingsReload) -> None:
+    """SIGTERM."""
+
+
+def refused(_reload: SettingsReload) -> None:
+    raise UserError("clusters.payments.quotas: user alice has no quota of its own")
+
+
+def failed_later(_reload: SettingsReload) -> None:
+    raise UserError("The query failed 6 times in a row")
+
+
+def test_settings_that_are_refused_at_the_start_of_their_run_give_way_to_the_last_ones_that_ran() -> None:
+    runs = Runs(reloaded_to(2), refused, reloaded_to(3), stopped)
+    runs.reload.run_each(at_port(1), runs.run)
+    assert (runs.ports, runs.gauges) == ([1, 2, 1, 3], [1, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("ends", "ran"),
+    [
+        ((refused,), [1]),
+        ((failed_later,), [1]),
+        ((reloaded_to(2), failed_later), [1, 2]),
+        ((reloaded_to(2), refused, refused), [1, 2, 1]),
+    ],
+    ids=["at the first start", "after it ran", "new ones after they ran", "those that ran, too"],
+)
+def test_a_refusal_without_other_settings_that_ran_ends_the_loop(
+    ends: tuple[Callable[[SettingsReload], None], ...], ran: list[int]
+) -> None:
+    runs = Runs(*ends)
+    with pytest.raises(UserError):
+        runs.reload.run_each(at_port(1), runs.run)
+    assert runs.ports == ran
