@@ -18,12 +18,7 @@ import structlog
 
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
 from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, NewIdIntendedError, identify
-from connectors.bookkeeper.copy_journal import (
-    CopyJournal,
-    CopyJournalConflictError,
-    CopyJournalError,
-    CopyRecord,
-)
+from connectors.bookkeeper.copy_journal import CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import (
     CopyOutcome,
     CopyResult,
@@ -34,6 +29,7 @@ from connectors.bookkeeper.copy_outcomes import (
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.bookkeeper.java_results import JavaResult
 from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.errors import UserError
 from policies.units import MAX_INT64
 
@@ -126,9 +122,9 @@ class LedgerCopier:
             result = self._delete(ledger_id, {"kind": "delete_own", **identify(record)})
             if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT):
                 self._journal.forget(record)
-        except CopyJournalConflictError as error:
+        except ZnodeConflictError as error:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
-        except CopyJournalError as error:
+        except ZnodeError as error:
             return DeleteResult(ledger_id, DeleteOutcome.FAILED, str(error))
         return result
 
@@ -137,9 +133,9 @@ class LedgerCopier:
         _check(ledger_id)
         try:
             record = self._journal.find(ledger_id)
-        except CopyJournalConflictError as error:
+        except ZnodeConflictError as error:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
-        except CopyJournalError as error:
+        except ZnodeError as error:
             return DeleteResult(ledger_id, DeleteOutcome.FAILED, str(error))
         if record is None or record.copied is None:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no complete copy of it is journalled")
@@ -259,9 +255,9 @@ def _result_of(ledger_id: int, copy: Callable[[], CopyResult]) -> CopyResult:
     """Return the result, or the outcome of the failure."""
     try:
         return copy()
-    except CopyJournalConflictError as error:
+    except ZnodeConflictError as error:
         return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
-    except CopyJournalError as error:
+    except ZnodeError as error:
         return CopyResult(ledger_id, CopyOutcome.JOURNAL_FAILED, detail=str(error))
     except NewIdIntendedError as error:
         return CopyResult(ledger_id, CopyOutcome.TARGET_FAILED, detail=str(error))

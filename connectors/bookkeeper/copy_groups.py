@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalError, CopyRecord
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult
 from connectors.bookkeeper.java_results import JavaResult, copy_result
 from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
+from connectors.zookeeper.json_znodes import ZnodeError
 
 GROUP = 64
 """Maximum number of copies in one journal write."""
@@ -62,7 +63,7 @@ class CopyGroups:
 
         Raises:
             NewIdIntendedError: the journal has an earlier intent for a copy under a new id.
-            CopyJournalError: the intent could not be written, so nothing was started.
+            ZnodeError: the intent could not be written, so nothing was started.
             JvmDiedError: the JVM is gone.
             JavaError: Java threw an unexpected exception.
         """
@@ -100,7 +101,7 @@ class CopyGroups:
 
     def _intend(self, copies: Sequence[CopyTask]) -> None:
         for copy, record in zip(copies, self._journal.intend_all([copy.ledger_id for copy in copies]), strict=True):
-            if isinstance(record, CopyJournalError):
+            if isinstance(record, ZnodeError):
                 copy.result.set_exception(record)
             elif record.target_id is not None:
                 copy.result.set_exception(NewIdIntendedError(record))
@@ -113,7 +114,7 @@ class CopyGroups:
         whole = [copy for copy, result in results.items() if result.outcome in _WHOLE]
         facts = [(_record(copy), _copied_ledger(results[copy])) for copy in whole]
         for copy, noted in zip(whole, self._journal.complete_all(facts), strict=True):
-            if isinstance(noted, CopyJournalError):
+            if isinstance(noted, ZnodeError):
                 results[copy] = replace(results[copy], outcome=CopyOutcome.JOURNAL_FAILED, detail=str(noted))
         for copy, result in results.items():
             copy.result.set_result(result)

@@ -9,16 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import msgspec
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
 
-from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeConflictError, ZnodeError, create, delete, put
 from connectors.zookeeper.session import ZooKeeperSession
-from policies.errors import UserError
 from policies.switching.ledger_paths import Layout, path_of
 
 PROVENANCE = "headgate.copy"
@@ -33,15 +28,6 @@ COPIES = f"{REGISTRY_ROOT}/copies"
 _TOKEN_BYTES = 16
 _ONLY_WAY_SECONDS = 60.0
 """How long the journal's answer to `is_one_way` is cached; a switch back comes days later."""
-_FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
-
-
-class CopyJournalError(Exception):
-    """The journal cannot be read or written; the message is one short line. A write may have had its effect or not."""
-
-
-class CopyJournalConflictError(CopyJournalError):
-    """The record is another source's, or another process changed it."""
 
 
 class CopiedLedger(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +49,6 @@ class CopyRecord:
     """Instance id of the source cluster."""
     target: str
     token: str
-    at_ms: int
-    """When the intent was written, by ZooKeeper's clock."""
     copied: CopiedLedger | None = None
     """None until the copy is found equal."""
     version: int = 0
@@ -100,6 +84,7 @@ class CopyJournal:
 
     def __init__(self, session: ZooKeeperSession, path: str, *, source: str, target: str) -> None:
         self._session = session
+        self._nodes = JsonZnodes(session, "the journal of copies")
         self._path = path.rstrip("/")
         self._source = source
         self._target = target
@@ -109,48 +94,37 @@ class CopyJournal:
         """Return the record of a ledger's copy; None if no copy was intended.
 
         Raises:
-            CopyJournalError: the journal cannot be read.
-            CopyJournalConflictError: the record is of another source.
+            ZnodeError: the journal cannot be read.
+            ZnodeConflictError: the record is of another source.
         """
-        try:
-            data, stat = self._ask("get_async", self._node(ledger_id))
-        except NoNodeError:
-            return None
-        return self._record(ledger_id, data, stat)
+        found = self._nodes.get(self._node(ledger_id), _Note)
+        return None if found is None else self._record(ledger_id, found.value, found.version)
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         """Record that a copy will be created, and return the record; an earlier one wins. Raises as `find` does.
 
         `target_id` is the id in the target, if it is another one.
         """
-        data = self._intent(target_id)
-        try:
-            _, stat = self._ask("create_async", self._node(ledger_id), data, makepath=True, include_data=True)
-        except NodeExistsError:
-            found = self.find(ledger_id)
-            if found is None:
-                raise CopyJournalConflictError(f"the record of ledger {ledger_id} was removed just now") from None
-            return found
-        return self._record(ledger_id, data, stat)
+        path, note = self._node(ledger_id), self._intent(target_id)
+        if not self._nodes.commit(create(path, note)):
+            if (found := self.find(ledger_id)) is not None:
+                return found
+            self._nodes.ensure(path.rpartition("/")[0])
+            if not self._nodes.commit(create(path, note)):
+                raise ZnodeConflictError(f"the record of ledger {ledger_id} is changed by others just now")
+        return self._record(ledger_id, note)
 
-    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
+    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | ZnodeError]:
         """Record many copies under their own ids at once; returns for each the result or the error of `intend`.
 
         It is one transaction if no ledger has a record and all folders exist.
         """
         notes = {ledger_id: self._intent() for ledger_id in ledger_ids}
-
-        def create(transaction: Any) -> None:
-            for ledger_id, data in notes.items():
-                transaction.create(self._node(ledger_id), data)
-
+        steps = [create(self._node(ledger_id), note) for ledger_id, note in notes.items()]
         try:
-            if len(notes) == len(ledger_ids) > 1 and self._together(create) is not None:
-                # All nodes of a transaction have the same creation time, which kazoo does not return.
-                stat = self._ask("exists_async", self._node(ledger_ids[0]))
-                if stat is not None:
-                    return [self._record(ledger_id, data, stat) for ledger_id, data in notes.items()]
-        except CopyJournalError as error:
+            if len(notes) == len(ledger_ids) > 1 and self._nodes.commit(*steps):
+                return [self._record(ledger_id, note) for ledger_id, note in notes.items()]
+        except ZnodeError as error:
             return [error] * len(ledger_ids)
         return [_outcome(partial(self.intend, ledger_id)) for ledger_id in ledger_ids]
 
@@ -158,47 +132,36 @@ class CopyJournal:
         """Record that the copy is equal.
 
         Raises:
-            CopyJournalError: the journal cannot be written.
-            CopyJournalConflictError: the record was changed since it was read.
+            ZnodeError: the journal cannot be written.
+            ZnodeConflictError: the record was changed since it was read.
         """
         if record.copied == copied:
             return record
-        try:
-            stat = self._ask("set_async", self._node(record.ledger_id), _completed(record, copied), record.version)
-        except (BadVersionError, NoNodeError):
-            raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
-        return replace(record, copied=copied, version=stat.version)
+        completed = replace(record, copied=copied, version=record.version + 1)
+        if not self._nodes.commit(put(self._node(record.ledger_id), _note(completed), record.version)):
+            raise ZnodeConflictError(f"the record of ledger {record.ledger_id} was changed by others")
+        return completed
 
-    def complete_all(
-        self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
-    ) -> Sequence[CopyRecord | CopyJournalError]:
+    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> Sequence[CopyRecord | ZnodeError]:
         """Record many equal copies at once; returns for each the result or the error of `complete`.
 
         It is one transaction if no other process changed a record.
         """
-
-        def write(transaction: Any) -> None:
-            for record, copied in copies:
-                transaction.set_data(self._node(record.ledger_id), _completed(record, copied), record.version)
-
+        completed = [replace(record, copied=copied, version=record.version + 1) for record, copied in copies]
+        steps = [put(self._node(each.ledger_id), _note(each), each.version - 1) for each in completed]
         try:
-            if len(copies) > 1 and all(record.copied != copied for record, copied in copies):
-                stats = self._together(write)
-                if stats is not None:
-                    written = zip(copies, stats, strict=True)
-                    return [replace(record, copied=copied, version=stat.version) for (record, copied), stat in written]
-        except CopyJournalError as error:
+            is_new = all(record.copied != copied for record, copied in copies)
+            if len(copies) > 1 and is_new and self._nodes.commit(*steps):
+                return completed
+        except ZnodeError as error:
             return [error] * len(copies)
         return [_outcome(partial(self.complete, record, copied)) for record, copied in copies]
 
     def forget(self, record: CopyRecord) -> None:
         """Delete a record: a later ledger under its id is not ours. Raises as `complete` does."""
-        try:
-            self._ask("delete_async", self._node(record.ledger_id), version=record.version)
-        except NoNodeError:
-            return
-        except BadVersionError:
-            raise CopyJournalConflictError(f"the record of ledger {record.ledger_id} was changed by others") from None
+        is_deleted = self._nodes.commit(delete(self._node(record.ledger_id), record.version))
+        if not is_deleted and self.find(record.ledger_id) is not None:
+            raise ZnodeConflictError(f"the record of ledger {record.ledger_id} was changed by others")
 
     def came_from_target(self, ledger_id: int) -> bool:
         """Whether the source's ledger is a complete copy of one that the target had under the same id.
@@ -210,7 +173,7 @@ class CopyJournal:
             return False
         try:
             record = self._way_back().find(ledger_id)
-        except CopyJournalConflictError:
+        except ZnodeConflictError:
             return False
         return record is not None and record.copied is not None and record.target_id is None
 
@@ -225,62 +188,36 @@ class CopyJournal:
 
     def is_empty(self) -> bool:
         """Whether the journal has no record for this target. Raises as `find` does."""
-        return self._ask("exists_async", f"{self._path}/{self._target}") is None
+        return not self._nodes.children(f"{self._path}/{self._target}")
 
     def _way_back(self) -> "CopyJournal":
         return CopyJournal(self._session, self._path, source=self._target, target=self._source)
 
-    def _intent(self, target_id: int | None = None) -> bytes:
+    def _intent(self, target_id: int | None = None) -> _Note:
         token = secrets.token_hex(_TOKEN_BYTES)
-        return msgspec.json.encode(_Note(source=self._source, target=self._target, token=token, target_id=target_id))
+        return _Note(source=self._source, target=self._target, token=token, target_id=target_id)
 
     def _node(self, ledger_id: int) -> str:
         return f"{self._path}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
 
-    def _record(self, ledger_id: int, data: bytes, stat: Any) -> CopyRecord:
-        try:
-            note = read_json(data, _Note)
-        except UnreadableJsonError as error:
-            raise CopyJournalError(f"{self._node(ledger_id)} is no record of a copy: {error}") from None
+    def _record(self, ledger_id: int, note: _Note, version: int = 0) -> CopyRecord:
         if (note.source, note.target) != (self._source, self._target):
-            raise CopyJournalConflictError(
-                f"ledger {ledger_id} of {note.target} is journalled as a copy from {note.source}"
-            )
-        return CopyRecord(
-            ledger_id, note.source, note.target, note.token, stat.ctime, note.copied, stat.version, note.target_id
-        )
-
-    def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
-        return self._answered(lambda client: getattr(client, request)(*arguments, **options))
-
-    def _together(self, add: Callable[[Any], None]) -> list[Any] | None:
-        """Commit a transaction, and return the results of its steps; None if one failed, so that none has an effect."""
-
-        def commit(client: Any) -> Any:
-            transaction = client.transaction()
-            add(transaction)
-            return transaction.commit_async()
-
-        results: list[Any] = self._answered(commit)
-        return None if any(isinstance(each, Exception) for each in results) else results
-
-    def _answered(self, ask: Callable[[Any], Any]) -> Any:
-        try:
-            return ask(self._session.client()).get(timeout=self._session.connection.timeout_seconds)
-        except (NoNodeError, NodeExistsError, BadVersionError):
-            raise
-        except _FAILURES as error:
-            raise CopyJournalError(f"the journal of copies: {detail_of(error)}") from None
+            raise ZnodeConflictError(f"ledger {ledger_id} of {note.target} is journalled as a copy from {note.source}")
+        return CopyRecord(ledger_id, note.source, note.target, note.token, note.copied, version, note.target_id)
 
 
-def _completed(record: CopyRecord, copied: CopiedLedger) -> bytes:
-    return msgspec.json.encode(
-        _Note(source=record.source, target=record.target, token=record.token, copied=copied, target_id=record.target_id)
+def _note(record: CopyRecord) -> _Note:
+    return _Note(
+        source=record.source,
+        target=record.target,
+        token=record.token,
+        copied=record.copied,
+        target_id=record.target_id,
     )
 
 
-def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | CopyJournalError:
+def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | ZnodeError:
     try:
         return write()
-    except CopyJournalError as error:
+    except ZnodeError as error:
         return error

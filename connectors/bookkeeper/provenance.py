@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyJournalConflictError, CopyRecord
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.ledgers import FoundLedgers
+from connectors.zookeeper.json_znodes import ZnodeConflictError
 from policies.switching.ledgers import Ledger
 
 NOT_OURS = ""
@@ -17,7 +18,7 @@ def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[
     It costs one request for each ledger with a provenance property.
 
     Raises:
-        CopyJournalError: the journal cannot be read.
+        ZnodeError: the journal cannot be read.
     """
     ledgers, proved = {}, {}
     for ledger_id, ledger in found.facts.items():
@@ -36,7 +37,7 @@ def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozens
     It costs one request if nothing was ever copied that way, else one for each ledger.
 
     Raises:
-        CopyJournalError: the journal cannot be read.
+        ZnodeError: the journal cannot be read.
     """
     return frozenset(ledger_id for ledger_id in missing if journal.came_from_target(ledger_id))
 
@@ -44,5 +45,5 @@ def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozens
 def _find(journal: CopyJournal, ledger_id: int) -> CopyRecord | None:
     try:
         return journal.find(ledger_id)
-    except CopyJournalConflictError:  # the record is of another source's ledger
+    except ZnodeConflictError:  # the record is of another source's ledger
         return None

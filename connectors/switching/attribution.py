@@ -9,6 +9,7 @@ from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, No
 from kazoo.handlers.threading import KazooTimeoutError
 
 from connectors.pulsar.attribution import ValuePart, difference, references_in, set_attribution
+from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
@@ -17,10 +18,6 @@ from policies.switching.references import LedgerKind, Reference, with_ledger
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 _USUAL_LIMIT_BYTES = 2**20 - 1
 """Default of ZooKeeper's `jute.maxbuffer`; it closes the connection on a larger request."""
-
-
-class ReferenceZnodeError(Exception):
-    """A znode cannot be read, parsed or written now. The message has its path and the reason in one short line."""
 
 
 class AttributionOutcome(StrEnum):
@@ -129,7 +126,7 @@ class ReferenceZnodes:
         """Return the clusters that these znodes attribute a ledger to; None stands for a position without attribute.
 
         Raises:
-            ReferenceZnodeError: a znode cannot be read or parsed.
+            ZnodeError: a znode cannot be read or parsed.
         """
         znodes = [znode for path in paths if (znode := self._read(path)) is not None]
         references = [each for znode in znodes for each in _parse_references(kind, znode)]
@@ -139,7 +136,7 @@ class ReferenceZnodes:
         try:
             before = self._read(path)
             return _judge_znode(path, before, goal) or self._write(before, goal)
-        except ReferenceZnodeError as error:
+        except ZnodeError as error:
             return Attribution(AttributionOutcome.FAILED, detail=str(error))
         except ValueError as error:
             return Attribution(AttributionOutcome.FAILED, detail=f"{path}: {error}")
@@ -149,7 +146,7 @@ class ReferenceZnodes:
         path = before.path
         data = set_attribution(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
         if wider := [part for part in _find_changes(goal, before.data, data) if part not in goal.changes]:
-            raise ReferenceZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
+            raise ZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
             stat = self._set(path, data, before.version)
         except BadVersionError:
@@ -179,7 +176,7 @@ class ReferenceZnodes:
         except NoNodeError:
             return None
         except _FAILURES as error:
-            raise ReferenceZnodeError(f"{path}: {detail_of(error)}") from None
+            raise ZnodeError(f"{path}: {detail_of(error)}") from None
         return _Znode(path, data, stat.version, stat.czxid, stat.mzxid)
 
     def _set(self, path: str, data: bytes, version: int) -> Any:
@@ -188,11 +185,11 @@ class ReferenceZnodes:
         except (BadVersionError, NoNodeError):
             raise
         except NoAuthError:
-            raise ReferenceZnodeError(f"{path}: its ACL does not let us write it") from None
+            raise ZnodeError(f"{path}: its ACL does not let us write it") from None
         except _FAILURES as error:
             large = isinstance(error, ConnectionLoss) and len(path) + len(data) > _USUAL_LIMIT_BYTES - 100
             hint = f": its {len(data)} bytes may be more than the server's jute.maxbuffer allows" if large else ""
-            raise ReferenceZnodeError(f"{path}: {detail_of(error)}{hint}") from None
+            raise ZnodeError(f"{path}: {detail_of(error)}{hint}") from None
 
     def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
         asked = getattr(self._session.client(), request)(*arguments, **options)
@@ -227,7 +224,7 @@ def _parse_references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
     try:
         return references_in(kind, znode.path, znode.data)
     except ValueError as error:
-        raise ReferenceZnodeError(f"{znode.path}: {error}") from None
+        raise ZnodeError(f"{znode.path}: {error}") from None
 
 
 def _find_changes(goal: _Goal, before: bytes, after: bytes) -> tuple[ValuePart, ...]:

@@ -13,8 +13,8 @@ from typing import Protocol
 import structlog
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.json_znodes import JsonZnodes
-from connectors.switching.registry import SWITCH_TARGET, Registry, RegistryError, RegistryView
+from connectors.switching.registry import SWITCH_TARGET, Registry, RegistryView
+from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchBroker
@@ -129,7 +129,7 @@ class BrokerAgent:
             if self._follow(view):
                 self._close_unneeded(view)
             self._log_trouble("")
-        except RegistryError as error:
+        except ZnodeError as error:
             self._log_trouble(str(error))
         self._publish_state()
 

@@ -4,13 +4,14 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping
 
-from connectors.bookkeeper.copy_journal import COPIES, CopyJournal, CopyJournalError
+from connectors.bookkeeper.copy_journal import COPIES, CopyJournal
 from connectors.bookkeeper.provenance import confirm_provenance
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterSessions, time_limit
 from connectors.switching.inventory import make_inventory
 from connectors.switching.precheck_snapshot import take_snapshot
+from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -106,7 +107,7 @@ class ClusterReader:
                 self._cluster, name, references, existing, target, _elapsed_ms(began),
                 staying=staying, left_out=found.left_out, valid_ms=valid_ms, moved_too=moved_too,
             )  # fmt: skip
-        except (*_UNREAD, CopyJournalError, UserError, ValueError) as error:
+        except (*_UNREAD, ZnodeError, UserError, ValueError) as error:
             yield SwitchInventory(cluster=self._cluster, inventory=name, **_describe_failure(error))
 
     def _read_references(self) -> Inventory:

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.json_znodes import JsonZnodes, Node, RegistryConflictError, check, create, delete, put
+from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeConflictError, check, create, delete, put
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.units import MAX_INT64
 
@@ -63,7 +63,7 @@ class ZooKeeperLease:
             None while another process holds it, or this one in an earlier session that has not expired yet.
 
         Raises:
-            RegistryError: ZooKeeper does not answer, or a znode is damaged: whether the lease is held is unknown.
+            ZnodeError: ZooKeeper does not answer, or a znode is damaged: whether the lease is held is unknown.
         """
         for _ in range(_TRIES):
             token, holder = self._read()
@@ -76,13 +76,13 @@ class ZooKeeperLease:
                 return HeldLease(token.value.token, token.value.holder)
             else:  # an operator changed the token by hand, so it belongs to no holder and a new one is taken
                 self._give_up(token, holder)
-        raise RegistryConflictError(f"{self._path} is changed by others all the time")
+        raise ZnodeConflictError(f"{self._path} is changed by others all the time")
 
     def release(self) -> None:
         """Give up the lease if it is held, so that another process need not wait for the end of this session.
 
         Raises:
-            RegistryError: the result is unknown; the end of the session gives it up.
+            ZnodeError: the result is unknown; the end of the session gives it up.
         """
         token, holder = self._read()
         if holder is not None and self._is_ours(holder):

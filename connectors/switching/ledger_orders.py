@@ -13,15 +13,15 @@ from dataclasses import replace
 import structlog
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopyJournalError
 from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.provenance import NOT_OURS
 from connectors.collection.read_errors import whole_line
-from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError, ReferenceZnodes
+from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.inventory import make_ledger_reading
 from connectors.switching.ledger_copiers import JournaledCopier, LedgerCopiers
+from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -146,7 +146,7 @@ class LedgerOrders:
             return self._handlers[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
             return order.result(LedgerOutcome.FAILED, detail_of(error))
-        except (CopyJournalError, ReferenceZnodeError, UserError, ValueError) as error:
+        except (ZnodeError, UserError, ValueError) as error:
             return order.result(LedgerOutcome.FAILED, str(error))
         except Exception as error:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import structlog
 
 from connectors.switching.cluster_reader import ClusterReader
-from connectors.switching.registry import Registry, RegistryError, RegistryView
+from connectors.switching.registry import Registry, RegistryView
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchInventory, SwitchRegistry
 
@@ -89,7 +90,7 @@ class ObservationPublisher:
         try:
             self._view = self._registry.read(contested_too=True)
             return self._view.make_reading(self._cluster, self._registry.read_progress())
-        except RegistryError as error:
+        except ZnodeError as error:
             return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
 
     def _publish_if(self, what: str, reading: Reading, *, due: bool, compared: Reading | None = None) -> None:

@@ -10,13 +10,14 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyJournalError
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
 from connectors.bookkeeper.identity import read_cluster
 from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirm_provenance, deleted_from_target
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
 from connectors.switching.cluster_sessions import ClusterMetadata
+from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
@@ -134,7 +135,7 @@ class _SnapshotReader:
         journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
             ledgers, proved = confirm_provenance(found, journal)
-        except CopyJournalError as error:
+        except ZnodeError as error:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
         facts = {ledger_id: _add_digest(ledger, proved.get(ledger_id)) for ledger_id, ledger in ledgers.items()}
@@ -150,7 +151,7 @@ class _SnapshotReader:
         journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
             return replace(seen, deleted=deleted_from_target(journal, missing))
-        except CopyJournalError as error:
+        except ZnodeError as error:
             self._problems.append(f"{brokers.name}: {error}")
             return seen
 

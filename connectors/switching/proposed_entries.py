@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from connectors.switching.json_znodes import (
+from connectors.zookeeper.json_znodes import (
     DamagedZnodeError,
     JsonZnodes,
     Node,
@@ -65,7 +65,7 @@ def read_proposed(nodes: JsonZnodes, root: str) -> ProposedEntries:
     """Read the entries; znodes with other content are left out.
 
     Raises:
-        RegistryError: ZooKeeper does not answer.
+        ZnodeError: ZooKeeper does not answer.
     """
     found = ProposedEntries(root)
     for child in sorted(set(nodes.children(root)) - RESERVED_NAMES):

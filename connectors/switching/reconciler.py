@@ -22,8 +22,8 @@ from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.switching.ledger_orders import LEDGER_ORDERS, MOST_DETAIL, LedgerOrder, LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.registry import RegistryError
 from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
@@ -87,7 +87,7 @@ class Dependencies:
     read_epoch: Callable[[], int | None]
     """Reads the epoch of the directive in force from ZooKeeper; 0: there is none, None: it cannot be read."""
     keep_progress: Callable[[SwitchProgress], None]
-    """Keeps the progress of a switch beside the registry. Raises RegistryError: try again."""
+    """Keeps the progress of a switch beside the registry. Raises ZnodeError: try again."""
     publish: Callable[[Reading], None]
     """Publishes readings of the lease; must not block."""
     answers: GatheredAnswers
@@ -190,7 +190,7 @@ class SwitchReconciler:
     def _renew_lease(self) -> None:
         try:
             lease = self._dependencies.lease.renew()
-        except RegistryError as error:
+        except ZnodeError as error:
             # The holder is unknown. Work in progress continues: all writes are conditional, and if another process has
             # taken the lease meanwhile, its greater token shows.
             _log.warning("the lease cannot be renewed", cluster=self._cluster, detail=str(error))
@@ -317,7 +317,7 @@ class SwitchReconciler:
                 self._polled_at = _NEVER  # so that the policy sees the new state at once
                 if result is not None:
                     self._dependencies.answers.send(result)
-        except RegistryError as error:
+        except ZnodeError as error:
             _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
             self._set_failing("registry", yes=True)
         else:
@@ -336,7 +336,7 @@ class SwitchReconciler:
             return
         try:
             self._dependencies.keep_progress(progress)
-        except RegistryError as error:
+        except ZnodeError as error:
             _log.warning("the progress of the switch cannot be kept", cluster=self._cluster, detail=str(error))
             self._set_failing("progress", yes=True)
         else:

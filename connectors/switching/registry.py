@@ -14,19 +14,6 @@ import structlog
 from pydantic import ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.json_znodes import (
-    DamagedZnodeError,
-    JsonZnodes,
-    Node,
-    RegistryConflictError,
-    RegistryError,
-    Step,
-    check,
-    create,
-    create_or_put,
-    delete,
-    quote_name,
-)
 from connectors.switching.proposed_entries import read_proposed
 from connectors.switching.registry_content import (
     SWITCH_TARGET,
@@ -43,11 +30,24 @@ from connectors.switching.registry_content import (
     read_directives,
 )
 from connectors.switching.registry_view import RegistryView
+from connectors.zookeeper.json_znodes import (
+    DamagedZnodeError,
+    JsonZnodes,
+    Node,
+    Step,
+    ZnodeConflictError,
+    ZnodeError,
+    check,
+    create,
+    create_or_put,
+    delete,
+    quote_name,
+)
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.readings import RegisteredCluster, SwitchProgress, WrittenDirective
 from policies.switching.state import ClusterStatus
 
-__all__ = ["SWITCH_TARGET", "Registry", "RegistryConflictError", "RegistryError", "RegistryView"]
+__all__ = ["SWITCH_TARGET", "Registry", "RegistryView"]
 
 _log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Registry:
             contested_too: also if two clusters are active, for callers that only report the state.
 
         Raises:
-            RegistryError: it cannot be read, or a znode is damaged.
+            ZnodeError: it cannot be read, or a znode is damaged.
         """
         content = self._read_content(contested_too=contested_too)
         return RegistryView(
@@ -101,7 +101,7 @@ class Registry:
         try:
             self._nodes.catch_up(self._root)
             directive = latest_directive(*read_directives(self._nodes, self._root))
-        except RegistryError:
+        except ZnodeError:
             return None
         return 0 if directive is None else directive.epoch
 
@@ -124,8 +124,8 @@ class Registry:
                 it is not written.
 
         Raises:
-            RegistryConflictError: the entry differs from the expected one, or a second one would be active.
-            RegistryError: it could not be written, or the result is unknown.
+            ZnodeConflictError: the entry differs from the expected one, or a second one would be active.
+            ZnodeError: it could not be written, or the result is unknown.
         """
         wanted, path = (
             ClusterDocument(uri=uri, instance_id=instance_id, root=root, status=status),
@@ -141,14 +141,14 @@ class Registry:
             if found is None or found.value != wanted:
                 _require_version(name, found, version)
                 if status is ClusterStatus.ACTIVE and (others := content.list_other_active(name)):
-                    raise RegistryConflictError(f"{name} cannot become active: {others[0]} is")
+                    raise ZnodeConflictError(f"{name} cannot become active: {others[0]} is")
                 steps.append(create_or_put(path, wanted, found))
             steps += content.proposed.put(name, uri, status)
             if steps:
                 self._nodes.ensure(f"{self._root}/clusters")
             if not steps or self._nodes.commit(*steps):
                 return
-        raise RegistryConflictError(f"{path} is changed by others all the time")
+        raise ZnodeConflictError(f"{path} is changed by others all the time")
 
     def remove_cluster(self, name: str, version: int | None) -> None:
         """Remove an entry, if it exists.
@@ -157,8 +157,8 @@ class Registry:
             version: of the entry; None: any.
 
         Raises:
-            RegistryConflictError: the entry has another version, or is active.
-            RegistryError: it could not be removed, or the result is unknown.
+            ZnodeConflictError: the entry has another version, or is active.
+            ZnodeError: it could not be removed, or the result is unknown.
         """
         allowed = f"{self._root}/clients/{quote_name(name)}"
         for _ in range(_TRIES):
@@ -168,7 +168,7 @@ class Registry:
             if version is not None:
                 _require_version(name, found, version)
             if found.value.status is ClusterStatus.ACTIVE:
-                raise RegistryConflictError(f"{name} is active: it cannot be removed")
+                raise ZnodeConflictError(f"{name} is active: it cannot be removed")
             steps = [delete(self._entry_path(name), found.version)]
             if (permit := self._nodes.get(allowed, AtEpoch)) is not None:
                 # The permit must not hold for a later cluster of the same name.
@@ -176,7 +176,7 @@ class Registry:
             steps += read_proposed(self._nodes, self._root).drop(name)
             if self._nodes.commit(*steps):
                 return
-        raise RegistryConflictError(f"{self._entry_path(name)} is changed by others all the time")
+        raise ZnodeConflictError(f"{self._entry_path(name)} is changed by others all the time")
 
     def write_directive(self, epoch: int, target: str) -> str:
         """Write the directive of an epoch, unless an equal or later one exists.
@@ -185,7 +185,7 @@ class Registry:
             What supersedes it; empty if it is in force, now or since before.
 
         Raises:
-            RegistryError: it could not be written, or the result is unknown.
+            ZnodeError: it could not be written, or the result is unknown.
         """
         wanted = WrittenDirective(epoch=epoch, target=target)
         for _ in range(_TRIES):
@@ -206,7 +206,7 @@ class Registry:
                 create_or_put(f"{self._root}/{SWITCH_TARGET}", named, proposed),
             ):
                 return ""
-        raise RegistryConflictError(f"{self._root}/directive is changed by others all the time")
+        raise ZnodeConflictError(f"{self._root}/directive is changed by others all the time")
 
     def write_status(
         self,
@@ -228,7 +228,7 @@ class Registry:
             epoch is committed. Empty if it is done.
 
         Raises:
-            RegistryError: it could not be written, or the result is unknown.
+            ZnodeError: it could not be written, or the result is unknown.
         """
         for _ in range(_TRIES):
             content = self._read_content()
@@ -250,7 +250,7 @@ class Registry:
         """Permit brokers to close their client of a cluster, as of an epoch; a permit of a later epoch stays.
 
         Raises:
-            RegistryError: it could not be written, or the result is unknown.
+            ZnodeError: it could not be written, or the result is unknown.
         """
         path = f"{self._root}/clients/{quote_name(name)}"
         for _ in range(_TRIES):
@@ -261,19 +261,19 @@ class Registry:
                 self._nodes.ensure(f"{self._root}/clients")
             if self._nodes.commit(create_or_put(path, AtEpoch(epoch=epoch), found)):
                 return
-        raise RegistryConflictError(f"{path} is changed by others all the time")
+        raise ZnodeConflictError(f"{path} is changed by others all the time")
 
     def write_proposed(self) -> None:
         """Write missing entries in the proposal's format, after an earlier version wrote the registry.
 
         Raises:
-            RegistryError: they could not be written, or the result is unknown.
+            ZnodeError: they could not be written, or the result is unknown.
         """
         content = self._read_content(contested_too=True)
         for name, node in content.entries.items():
             steps = content.proposed.put(name, node.value.uri, node.value.status)
             if name not in content.proposed.nodes and steps and not self._nodes.commit(*steps):
-                raise RegistryConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
+                raise ZnodeConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
 
     def write_progress(self, progress: SwitchProgress) -> None:
         """Keep the progress of a switch, unless one of a later epoch or of an earlier start is kept.
@@ -281,7 +281,7 @@ class Registry:
         A query that has lost its checkpoint reads old commands again, and begins a switch once more. It began before.
 
         Raises:
-            RegistryError: it could not be written, or the result is unknown.
+            ZnodeError: it could not be written, or the result is unknown.
         """
         path = f"{self._root}/orchestrator/{quote_name(progress.target)}"
         document = ProgressDocument(
@@ -297,7 +297,7 @@ class Registry:
                 return
             if self._nodes.commit(create_or_put(path, document, found)):
                 return
-        raise RegistryConflictError(f"{path} is changed by others all the time")
+        raise ZnodeConflictError(f"{path} is changed by others all the time")
 
     def read_progress(self) -> SwitchProgress | None:
         """Return the progress of the last switch; None if none is kept, or it is damaged.
@@ -305,7 +305,7 @@ class Registry:
         A damaged one stops nothing: only a query that has lost its checkpoint needs it.
 
         Raises:
-            RegistryError: it cannot be read.
+            ZnodeError: it cannot be read.
         """
         folder, found = f"{self._root}/orchestrator", list[ProgressDocument]()
         for name in self._nodes.children(folder):
@@ -326,7 +326,7 @@ class Registry:
         """Return the clusters whose clients brokers may close, each with the epoch of the permit.
 
         Raises:
-            RegistryError: they cannot be read, or one is damaged.
+            ZnodeError: they cannot be read, or one is damaged.
         """
         folder = f"{self._root}/clients"
         permits = ((name, self._nodes.get(f"{folder}/{name}", AtEpoch)) for name in self._nodes.children(folder))
@@ -336,7 +336,7 @@ class Registry:
         content = read_content(self._nodes, self._root)
         active = content.active()
         if len(active) > 1 and not contested_too:
-            raise RegistryError(f"{self._root} is damaged: {active[0]} and {active[1]} are both active")
+            raise ZnodeError(f"{self._root} is damaged: {active[0]} and {active[1]} are both active")
         return content
 
     def _now_ms(self) -> int:
@@ -349,7 +349,7 @@ class Registry:
         try:
             return RegisteredCluster(name=name, version=node.version, **msgspec.structs.asdict(node.value))
         except ValueError:
-            raise RegistryError(f"{self._entry_path(name)} is damaged: its name is no cluster's") from None
+            raise ZnodeError(f"{self._entry_path(name)} is damaged: its name is no cluster's") from None
 
     def _status_steps(
         self, content: Content, name: str, status: ClusterStatus, commit_epoch: int | None, deprecated: str | None
@@ -374,7 +374,7 @@ def _require_version(name: str, found: Node[ClusterDocument] | None, version: in
     if there != version:
         found_text = "does not exist" if there is None else f"has version {there}"
         expected_text = "none" if version is None else f"version {version}"
-        raise RegistryConflictError(f"the entry of {name} {found_text}, expected was {expected_text}")
+        raise ZnodeConflictError(f"the entry of {name} {found_text}, expected was {expected_text}")
 
 
 def _find_obstacle(

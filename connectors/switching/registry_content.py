@@ -6,8 +6,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from connectors.switching.json_znodes import JsonZnodes, Node, RegistryError
 from connectors.switching.proposed_entries import ProposedEntries, read_proposed
+from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeError
 from policies.switching.readings import WrittenDirective
 from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
@@ -103,7 +103,7 @@ def read_content(nodes: JsonZnodes, root: str) -> Content:
     """Read the whole registry below a znode.
 
     Raises:
-        RegistryError: it cannot be read, or a znode is damaged.
+        ZnodeError: it cannot be read, or a znode is damaged.
     """
     # The order matters. After a commit between two of these reads, either the directive looks uncommitted or the
     # entries are the new ones; the active cluster is right in both cases.
@@ -111,7 +111,7 @@ def read_content(nodes: JsonZnodes, root: str) -> Content:
     directive = latest_directive(*read_directives(nodes, root))
     bootstrap = nodes.get(f"{root}/bootstrap", Bootstrap)
     if bootstrap is not None and bootstrap.value.cluster is None:
-        raise RegistryError(f"{root}/bootstrap is damaged: it names no cluster")
+        raise ZnodeError(f"{root}/bootstrap is damaged: it names no cluster")
     content = Content(directive, read_committed(nodes, root), bootstrap, read_proposed(nodes, root))
     for child in nodes.children(f"{root}/clusters"):
         node = nodes.get(f"{root}/clusters/{child}", ClusterDocument)

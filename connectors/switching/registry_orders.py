@@ -5,7 +5,8 @@ from collections.abc import Callable
 import structlog
 from kazoo.exceptions import KazooException
 
-from connectors.switching.registry import Registry, RegistryConflictError, RegistryError
+from connectors.switching.registry import Registry
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -41,18 +42,18 @@ class RegistryOrders:
         self._advance_ids = advance_ids
 
     def write_proposed(self) -> None:
-        """Write missing entries in the format of PIP-477. Raises RegistryError: try again."""
+        """Write missing entries in the format of PIP-477. Raises ZnodeError: try again."""
         self._registry.write_proposed()
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Carry out an order. Returns the result of a status; the next reading of the registry shows the others.
 
         Raises:
-            RegistryError: ZooKeeper does not answer, or a znode cannot be read: try again.
+            ZnodeError: ZooKeeper does not answer, or a znode cannot be read: try again.
         """
         try:
             return self._carry_out(order)
-        except RegistryConflictError as error:
+        except ZnodeConflictError as error:
             # Another client wrote there, and the next reading shows it.
             _log.warning("registry conflict", cluster=self._cluster, subject=order.subject, detail=str(error))
             return None
@@ -88,9 +89,7 @@ class RegistryOrders:
         try:
             self._advance_ids(name, hob)
         except (KazooException, NotConnectedError, UnreadError, UserError, OSError) as error:
-            raise RegistryError(
-                f"the ids of {name} cannot be advanced to {hob_name(hob)}: {detail_of(error)}"
-            ) from None
+            raise ZnodeError(f"the ids of {name} cannot be advanced to {hob_name(hob)}: {detail_of(error)}") from None
 
     def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
         status = ClusterStatus(str(order.args["status"]))

@@ -10,8 +10,9 @@ from msgspec import structs
 
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.precheck_snapshot import SnapshotResult, take_snapshot
-from connectors.switching.registry import Registry, RegistryError
+from connectors.switching.registry import Registry
 from connectors.switching.registry_view import RegistryView
+from connectors.zookeeper.json_znodes import ZnodeError
 from deploy.commands.console import SafeConsole
 from deploy.settings.application import Settings
 from deploy.switch.clusters import bookkeeper_clusters
@@ -63,7 +64,7 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
         view, trouble = RegistryView(), tuple[str, ...]()
         try:
             view = Registry(sessions.brokers).read()  # its clusters override those of the settings
-        except RegistryError as error:
+        except ZnodeError as error:
             trouble = (f"the registry: {error}",)
         taken = take_snapshot(
             sessions.brokers,

@@ -21,17 +21,11 @@ from bench.copying import copy_all
 from connectors.bookkeeper import gateway
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
-from connectors.bookkeeper.copy_journal import (
-    PROVENANCE,
-    CopiedLedger,
-    CopyJournal,
-    CopyJournalConflictError,
-    CopyJournalError,
-    CopyRecord,
-)
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
 from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.java.jvm import find_java
 from policies.errors import UserError
@@ -260,7 +254,7 @@ class KillsAfterIntent:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | CopyJournalError]:
+    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | ZnodeError]:
         records = self._journal.intend_all(ledger_ids)
         if self._armed and self._jvm.pid is not None:
             os.kill(self._jvm.pid, signal.SIGKILL)
@@ -278,12 +272,10 @@ class FailsToComplete:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def complete_all(
-        self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]
-    ) -> Sequence[CopyRecord | CopyJournalError]:
+    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> Sequence[CopyRecord | ZnodeError]:
         if self._armed and copies:
             self._armed = False
-            return [CopyJournalError("the journal is away")] * len(copies)
+            return [ZnodeError("the journal is away")] * len(copies)
         return self._journal.complete_all(copies)
 
 
@@ -589,7 +581,7 @@ class StopsAfterIntent:
         record = self._journal.intend(ledger_id, target_id)
         if self._armed:
             self._armed = False
-            raise CopyJournalError("killed right after")
+            raise ZnodeError("killed right after")
         return record
 
 
@@ -781,9 +773,9 @@ def test_a_stale_record_is_not_written(two: Two, ledger_id: int) -> None:
     complete = journal.complete(stale, copied)
     assert journal.find(ledger_id) == complete
     other = CopiedLedger(length_bytes=2, last_entry_id=0, entries_digest="sha256:00", created_ms=1)
-    with pytest.raises(CopyJournalConflictError):
+    with pytest.raises(ZnodeConflictError):
         journal.complete(stale, other)
-    with pytest.raises(CopyJournalConflictError):
+    with pytest.raises(ZnodeConflictError):
         journal.forget(stale)
     assert journal.find(ledger_id) == complete
 

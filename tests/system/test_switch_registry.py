@@ -17,16 +17,11 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_dige
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
-from connectors.switching.json_znodes import JsonZnodes, Step, check, create, delete
-from connectors.switching.json_znodes import put as put_step
 from connectors.switching.lease import HeldLease, ZooKeeperLease
-from connectors.switching.registry import (
-    Registry,
-    RegistryConflictError,
-    RegistryError,
-    RegistryView,
-)
+from connectors.switching.registry import Registry, RegistryView
 from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
+from connectors.zookeeper.json_znodes import put as put_step
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker, SwitchProgress
@@ -188,7 +183,7 @@ def test_an_entry_other_than_expected_is_left_alone(
     both: Registry, name: str, status: ClusterStatus, version: int | None
 ) -> None:
     before = both.read()
-    with pytest.raises(RegistryConflictError, match=f"the entry of {name}"):
+    with pytest.raises(ZnodeConflictError, match=f"the entry of {name}"):
         register(both, name, status, version=version)
     assert both.read() == before
 
@@ -199,7 +194,7 @@ def test_an_entry_is_changed_by_who_knows_its_version(both: Registry) -> None:
 
 
 def test_a_second_cluster_is_never_active(both: Registry) -> None:
-    with pytest.raises(RegistryConflictError, match="new cannot become active: old is"):
+    with pytest.raises(ZnodeConflictError, match="new cannot become active: old is"):
         register(both, "new", ClusterStatus.ACTIVE, version=0)
     assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == "old is active"
     assert statuses(both.read()) == {"old": "active", "new": "standby"}
@@ -224,9 +219,9 @@ def test_a_removed_entry_takes_the_permit_to_close_its_client_with_it(both: Regi
 
 
 def test_an_entry_that_is_active_or_another_one_is_not_removed(both: Registry) -> None:
-    with pytest.raises(RegistryConflictError, match="is active"):
+    with pytest.raises(ZnodeConflictError, match="is active"):
         both.remove_cluster("old", 0)
-    with pytest.raises(RegistryConflictError, match="has version 0, expected was version 3"):
+    with pytest.raises(ZnodeConflictError, match="has version 0, expected was version 3"):
         both.remove_cluster("new", 3)
     assert len(both.read().clusters) == 2
 
@@ -255,9 +250,9 @@ def test_a_damaged_znode_is_named_and_nothing_is_guessed(
     both: Registry, tree: KazooClient, path: str, data: bytes
 ) -> None:
     put(tree, f"{REGISTRY_ROOT}/{path}", data)
-    with pytest.raises(RegistryError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
+    with pytest.raises(ZnodeError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
         both.read()
-    with pytest.raises(RegistryError, match="is damaged"):
+    with pytest.raises(ZnodeError, match="is damaged"):
         both.write_status("new", ClusterStatus.DEPRECATED, 0)
     assert tree.get(f"{REGISTRY_ROOT}/{path}")[0] == data
 
@@ -265,13 +260,13 @@ def test_a_damaged_znode_is_named_and_nothing_is_guessed(
 @pytest.mark.parametrize("path", ["directive", "committed"])
 def test_over_a_damaged_directive_none_is_written(registry: Registry, tree: KazooClient, path: str) -> None:
     put(tree, f"{REGISTRY_ROOT}/{path}", b"?")
-    with pytest.raises(RegistryError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
+    with pytest.raises(ZnodeError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
         registry.write_directive(9, "new")
 
 
 def test_two_active_clusters_are_damage(both: Registry, tree: KazooClient) -> None:
     put(tree, f"{REGISTRY_ROOT}/clusters/new", tree.get(f"{REGISTRY_ROOT}/clusters/old")[0])
-    with pytest.raises(RegistryError, match="new and old are both active"):
+    with pytest.raises(ZnodeError, match="new and old are both active"):
         both.read()
     assert statuses(both.read(contested_too=True)) == {"new": "active", "old": "active"}, "the policy is told"
 
@@ -281,7 +276,7 @@ def test_who_cannot_reach_zookeeper_is_told_so_in_one_line(zookeeper: ZooKeeper,
         registry = Registry(opened(proxy.address + chroot_of(servers)))
         assert registry.read() == RegistryView()
         proxy.cut()
-        with pytest.raises(RegistryError) as failure:
+        with pytest.raises(ZnodeError) as failure:
             registry.read()
         assert "\n" not in str(failure.value)
         proxy.heal()
@@ -289,7 +284,7 @@ def test_who_cannot_reach_zookeeper_is_told_so_in_one_line(zookeeper: ZooKeeper,
 
 
 def suppressed(ask: Callable[[], Any]) -> Any:
-    with suppress(RegistryError):
+    with suppress(ZnodeError):
         return ask()
     return None
 
@@ -525,7 +520,7 @@ def test_who_was_cut_off_for_longer_than_its_session_finds_that_it_holds_nothing
         assert paused.renew() == HeldLease(1, "h1")
         proxy.cut()
         assert eventually("the other takes it", other.renew) == HeldLease(2, "h2")
-        with pytest.raises(RegistryError):
+        with pytest.raises(ZnodeError):
             paused.renew()
         proxy.heal()
         answers: list[HeldLease | None] = []
@@ -553,7 +548,7 @@ def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
         assert other.renew() == HeldLease(2, "h2")
 
     Interference(monkeypatch, pause)
-    with suppress(RegistryError):
+    with suppress(ZnodeError):
         slow.release()
 
     def release() -> bool:
@@ -607,10 +602,10 @@ def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
     def unanswered(nodes: JsonZnodes, *steps: Step) -> bool:
         commit(nodes, *steps)
         monkeypatch.setattr(JsonZnodes, "commit", commit)
-        raise RegistryError("the connection was lost")
+        raise ZnodeError("the connection was lost")
 
     monkeypatch.setattr(JsonZnodes, "commit", unanswered)
-    with pytest.raises(RegistryError):
+    with pytest.raises(ZnodeError):
         lease.renew()
     assert lease.renew() == HeldLease(8, "h1")
 
@@ -624,7 +619,7 @@ def test_a_token_written_by_hand_is_held_by_nobody(opened: Open, tree: KazooClie
 
 def test_a_damaged_token_is_not_replaced_by_another(opened: Open, tree: KazooClient) -> None:
     put(tree, LEASE, b"7")
-    with pytest.raises(RegistryError, match=f"{LEASE} is damaged"):
+    with pytest.raises(ZnodeError, match=f"{LEASE} is damaged"):
         ZooKeeperLease(opened()).renew()
     assert tree.get(LEASE)[0] == b"7"
 
@@ -932,7 +927,7 @@ def test_what_a_user_writes_is_the_users_alone(servers: str, opened: Open, tree:
         tree.create("/admin/policies")  # what is above is everybody's, as before
         again = Registry(session(user="headgate", password="s3cret"))
         assert statuses(again.read()) == {"old": "active", "new": "standby"}
-        with pytest.raises(RegistryError, match="ACL"):
+        with pytest.raises(ZnodeError, match="ACL"):
             Registry(opened()).read()
 
 
@@ -965,7 +960,7 @@ def test_nothing_is_ordered_below_a_node_that_others_may_change(mine: ZooKeeperS
     for path in paths:
         for acl in OPEN_TO_OTHERS:
             mine.client().set_acls(path, acl)
-            with pytest.raises(RegistryError, match=f"the ACL of {path} lets others change it .*setAcl"):
+            with pytest.raises(ZnodeError, match=f"the ACL of {path} lets others change it .*setAcl"):
                 ZooKeeperLease(mine).renew()
         mine.client().set_acls(path, CREATOR_ALL_ACL)
     assert ZooKeeperLease(mine).renew() is not None

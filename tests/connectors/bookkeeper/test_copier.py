@@ -13,14 +13,10 @@ import pytest
 from connectors.bookkeeper import java_tasks
 from connectors.bookkeeper.copier import LedgerCopier
 from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
-from connectors.bookkeeper.copy_journal import (
-    CopiedLedger,
-    CopyJournalConflictError,
-    CopyJournalError,
-    CopyRecord,
-)
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.errors import UserError
 
 OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
@@ -54,7 +50,7 @@ class Journal:
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         self._called("intend")
-        new = CopyRecord(ledger_id, "i-old", "i-new", f"token-{len(self.calls)}", 1, target_id=target_id)
+        new = CopyRecord(ledger_id, "i-old", "i-new", f"token-{len(self.calls)}", target_id=target_id)
         return self.records.setdefault(ledger_id, new)
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
@@ -62,10 +58,10 @@ class Journal:
         self.records[record.ledger_id] = replace(record, copied=copied)
         return self.records[record.ledger_id]
 
-    def intend_all(self, ledger_ids: Sequence[int]) -> list[CopyRecord | CopyJournalError]:
+    def intend_all(self, ledger_ids: Sequence[int]) -> list[CopyRecord | ZnodeError]:
         return [_outcome(partial(self.intend, each)) for each in ledger_ids]
 
-    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> list[CopyRecord | CopyJournalError]:
+    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> list[CopyRecord | ZnodeError]:
         return [_outcome(partial(self.complete, *each)) for each in copies]
 
     def forget(self, record: CopyRecord) -> None:
@@ -79,10 +75,10 @@ class Journal:
         return not self.from_target
 
 
-def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | CopyJournalError:
+def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | ZnodeError:
     try:
         return write()
-    except CopyJournalError as error:
+    except ZnodeError as error:
         return error
 
 
@@ -227,8 +223,8 @@ def test_java_that_cannot_be_asked_is_an_outcome_and_the_next_copy_asks_again() 
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (CopyJournalError("no ZooKeeper"), CopyOutcome.JOURNAL_FAILED),
-        (CopyJournalConflictError("of another source"), CopyOutcome.FOREIGN_CONFLICT),
+        (ZnodeError("no ZooKeeper"), CopyOutcome.JOURNAL_FAILED),
+        (ZnodeConflictError("of another source"), CopyOutcome.FOREIGN_CONFLICT),
     ],
 )
 def test_what_cannot_be_written_down_is_not_begun(failure: Exception, outcome: CopyOutcome) -> None:
@@ -241,7 +237,7 @@ def test_what_cannot_be_written_down_is_not_begun(failure: Exception, outcome: C
 
 def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
     world = World()
-    world.journal.failure, world.journal.fails_at = CopyJournalError("no ZooKeeper"), {"complete"}
+    world.journal.failure, world.journal.fails_at = ZnodeError("no ZooKeeper"), {"complete"}
     result = world.copy({"status": "copied", **EQUAL})
     assert (result.outcome, result.detail) == (CopyOutcome.JOURNAL_FAILED, "no ZooKeeper")
 
@@ -390,8 +386,8 @@ def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (CopyJournalError("no ZooKeeper"), DeleteOutcome.FAILED),
-        (CopyJournalConflictError("of another source"), DeleteOutcome.NOT_RECORDED),
+        (ZnodeError("no ZooKeeper"), DeleteOutcome.FAILED),
+        (ZnodeConflictError("of another source"), DeleteOutcome.NOT_RECORDED),
     ],
 )
 def test_without_the_journal_nothing_is_deleted(delete: str, failure: Exception, outcome: DeleteOutcome) -> None:

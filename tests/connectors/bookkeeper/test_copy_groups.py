@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, NewIdIntendedError
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournalConflictError, CopyJournalError, CopyRecord
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult
 from connectors.bookkeeper.gateway import JvmDiedError
 from connectors.bookkeeper.java_results import JavaResult
 from connectors.bookkeeper.java_tasks import JavaTask
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from tests.system.waiting import eventually
 
 
@@ -28,7 +29,7 @@ def equal(ledger_id: int, **more: Any) -> JavaResult:
 class Journal:
     """Takes what is written in groups; what a test has it say of a ledger instead of a new record."""
 
-    def __init__(self, says: Mapping[int, CopyRecord | CopyJournalError] | None = None) -> None:
+    def __init__(self, says: Mapping[int, CopyRecord | ZnodeError] | None = None) -> None:
         self.says = says or {}
         self.intended: list[list[int]] = []
         self.completed: list[list[int]] = []
@@ -36,15 +37,15 @@ class Journal:
         self.may_write = threading.Event()
         self.may_write.set()
 
-    def intend_all(self, ledger_ids: Sequence[int]) -> list[CopyRecord | CopyJournalError]:
+    def intend_all(self, ledger_ids: Sequence[int]) -> list[CopyRecord | ZnodeError]:
         if ledger_ids:
             self.intended.append(list(ledger_ids))
         self.may_write.wait()
-        return [self.says.get(each) or CopyRecord(each, "i-old", "i-new", f"token-{each}", 1) for each in ledger_ids]
+        return [self.says.get(each) or CopyRecord(each, "i-old", "i-new", f"token-{each}") for each in ledger_ids]
 
-    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> list[CopyRecord | CopyJournalError]:
+    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> list[CopyRecord | ZnodeError]:
         self.completed.append([record.ledger_id for record, _ in copies])
-        failed = CopyJournalError("no ZooKeeper")
+        failed = ZnodeError("no ZooKeeper")
         return [failed if record.ledger_id in self.fails_to_complete else record for record, _ in copies]
 
 
@@ -111,14 +112,14 @@ def test_what_is_asked_for_meanwhile_is_written_down_and_begun_together(pool: Th
 
 
 def test_of_a_group_what_cannot_be_written_down_is_not_begun_and_the_others_are(pool: ThreadPoolExecutor) -> None:
-    elsewhere = CopyRecord(12, "i-old", "i-new", "token", 1, target_id=99)
-    world = World(says={11: CopyJournalConflictError("of another source"), 12: elsewhere, 14: CopyJournalError("away")})
+    elsewhere = CopyRecord(12, "i-old", "i-new", "token", target_id=99)
+    world = World(says={11: ZnodeConflictError("of another source"), 12: elsewhere, 14: ZnodeError("away")})
     copies = world.asked_together(pool, range(10, 16))
     eventually("the others are begun", lambda: sum(map(len, world.java.begun)) == 3 or None)
     world.end(equal)
     assert outcomes_of(copies) == [
-        CopyOutcome.COPIED, "CopyJournalConflictError", NewIdIntendedError.__name__, CopyOutcome.COPIED,
-        "CopyJournalError", CopyOutcome.COPIED,
+        CopyOutcome.COPIED, "ZnodeConflictError", NewIdIntendedError.__name__, CopyOutcome.COPIED,
+        "ZnodeError", CopyOutcome.COPIED,
     ]  # fmt: skip
 
 
@@ -144,7 +145,7 @@ def test_nobody_waits_for_ever_when_something_is_wrong_that_nobody_thought_of() 
     world.java.begin = lambda tasks: [].pop()  # type: ignore[method-assign]
     with pytest.raises(IndexError):
         world.groups.copy(CopyTask(10, None))
-    copy = CopyTask(11, None, CopyRecord(11, "i-old", "i-new", "token", 1))
+    copy = CopyTask(11, None, CopyRecord(11, "i-old", "i-new", "token"))
     world.journal.complete_all = lambda copies: [].pop()  # type: ignore[method-assign]
     world.groups.end([(copy, equal(11))])
     assert isinstance(copy.result.exception(), IndexError)

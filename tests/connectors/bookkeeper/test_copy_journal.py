@@ -5,14 +5,8 @@ from collections.abc import Callable
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from connectors.bookkeeper.copy_journal import (
-    COPIES,
-    CopiedLedger,
-    CopyJournal,
-    CopyJournalConflictError,
-    CopyJournalError,
-    CopyRecord,
-)
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyRecord
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.switching.ledger_paths import Layout, path_of
 from tests.connectors.switching.memory_zookeeper import Server
 
@@ -77,7 +71,7 @@ def test_of_many_intents_an_earlier_one_and_anothers_stand_and_the_rest_is_writt
     CopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(2)
     first, second, third = journal.intend_all([1, 2, 3])
     assert first == earlier
-    assert isinstance(second, CopyJournalConflictError)
+    assert isinstance(second, ZnodeConflictError)
     assert third == journal.find(3)
     assert journal.find(3) is not None
 
@@ -102,7 +96,7 @@ def test_of_many_copies_one_that_others_changed_is_a_conflict_and_the_rest_is_wr
     copies = [(journal.intend(each), COPIED) for each in (1, LEDGER, 3)]
     server.write(ZNODE, server.tree[ZNODE][0])
     first, changed, third = journal.complete_all(copies)
-    assert isinstance(changed, CopyJournalConflictError)
+    assert isinstance(changed, ZnodeConflictError)
     assert (first, third) == (journal.find(1), journal.find(3))
     assert all(isinstance(each, CopyRecord) and each.copied == COPIED for each in (first, third))
 
@@ -110,9 +104,9 @@ def test_of_many_copies_one_that_others_changed_is_a_conflict_and_the_rest_is_wr
 def test_what_others_changed_since_is_not_overwritten(journal: CopyJournal, server: Server) -> None:
     intended = journal.intend(LEDGER)
     server.write(ZNODE, server.tree[ZNODE][0])
-    with pytest.raises(CopyJournalConflictError, match="changed by others"):
+    with pytest.raises(ZnodeConflictError, match="changed by others"):
         journal.complete(intended, COPIED)
-    with pytest.raises(CopyJournalConflictError, match="changed by others"):
+    with pytest.raises(ZnodeConflictError, match="changed by others"):
         journal.forget(intended)
 
 
@@ -121,16 +115,16 @@ def test_what_is_forgotten_is_gone_and_forgetting_it_again_is_nothing(journal: C
     journal.forget(intended)
     assert journal.find(LEDGER) is None
     journal.forget(intended)
-    with pytest.raises(CopyJournalConflictError):
+    with pytest.raises(ZnodeConflictError):
         journal.complete(intended, COPIED)
 
 
 def test_a_copy_of_another_source_is_a_conflict_and_stays(journal: CopyJournal, server: Server) -> None:
     other = CopyJournal(server.session(), COPIES, source="another", target=TARGET)
     theirs = other.intend(LEDGER)
-    with pytest.raises(CopyJournalConflictError, match="journalled as a copy from another"):
+    with pytest.raises(ZnodeConflictError, match="journalled as a copy from another"):
         journal.intend(LEDGER)
-    with pytest.raises(CopyJournalConflictError):
+    with pytest.raises(ZnodeConflictError):
         journal.find(LEDGER)
     assert other.find(LEDGER) == theirs
 
@@ -141,7 +135,7 @@ def test_a_damaged_record_is_named_and_never_taken_for_none(
 ) -> None:
     journal.intend(LEDGER)
     server.write(ZNODE, damage)
-    with pytest.raises(CopyJournalError, match="is no record of a copy"):
+    with pytest.raises(ZnodeError, match="is damaged"):
         journal.find(LEDGER)
 
 
@@ -155,7 +149,7 @@ def test_without_zookeeper_nothing_is_said_of_a_copy(journal: CopyJournal, serve
         lambda: journal.forget(intended),
     ]
     for ask in asked:
-        with pytest.raises(CopyJournalError, match="the connection was lost"):
+        with pytest.raises(ZnodeError, match="the connection was lost"):
             ask()
     for many in (journal.intend_all([1, 2]), journal.complete_all([(intended, COPIED)] * 2)):
         assert ["the connection was lost" in str(each) for each in many] == [True, True]

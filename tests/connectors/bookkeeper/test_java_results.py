@@ -166,7 +166,7 @@ def test_an_answer_of_java_is_understood() -> None:
 
 
 def test_the_mark_of_a_copy_names_its_source_and_its_token() -> None:
-    record = CopyRecord(7, "source-instance", "target-instance", "token", 1)
+    record = CopyRecord(7, "source-instance", "target-instance", "token")
     assert record.provenance == "source-instance/token"
     assert (record.id_in_target, replace(record, target_id=9).id_in_target) == (7, 9)
     assert replace(record, token="other").provenance != record.provenance

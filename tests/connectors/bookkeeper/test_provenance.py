@@ -2,9 +2,10 @@
 
 import pytest
 
-from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyJournalError
+from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.bookkeeper.provenance import NOT_OURS, confirm_provenance, deleted_from_target
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import Ledger, LedgerState
 from tests.connectors.switching.memory_zookeeper import Server
 
@@ -57,7 +58,7 @@ def test_a_copy_of_another_source_is_not_ours(journal: CopyJournal, server: Serv
 
 def test_a_journal_that_cannot_be_read_is_no_verdict(journal: CopyJournal, server: Server) -> None:
     server.away = OSError("no route to host")
-    with pytest.raises(CopyJournalError):
+    with pytest.raises(ZnodeError):
         confirm_provenance(found("source-id/token"), journal)
 
 

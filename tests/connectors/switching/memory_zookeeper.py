@@ -133,27 +133,8 @@ class _Client:
     def exists_async(self, path: str, watch: Callable[[object], object] | None = None) -> "_Answer":
         return self._answer(lambda: self._exists(path, watch))
 
-    def create_async(self, path: str, value: bytes, *, makepath: bool, include_data: bool) -> "_Answer":
-        return self._answer(lambda: self._create(path, value))
-
-    def set_async(self, path: str, value: bytes, version: int) -> "_Answer":
-        return self._answer(lambda: self._one(("set", path, value, version, 0)))
-
-    def delete_async(self, path: str, version: int) -> "_Answer":
-        return self._answer(lambda: self._one(("delete", path, b"", version, 0)))
-
     def transaction(self) -> "_Transaction":
         return _Transaction(self)
-
-    def _create(self, path: str, value: bytes) -> tuple[str, Stat]:
-        self._ensure(path.rpartition("/")[0])
-        return path, self._one(("create", path, value, -1, 0))
-
-    def _one(self, step: tuple[str, str, bytes, int, int]) -> Any:
-        (result,) = self.server.apply([step])
-        if isinstance(result, Exception):
-            raise result
-        return self.server.tree[step[1]][1] if step[1] in self.server.tree else None
 
     def _answer(self, ask: Callable[[], Any]) -> "_Answer":
         return _Answer(self.server, ask)

@@ -4,7 +4,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.switching.lease import HeldLease, ZooKeeperLease
-from connectors.switching.registry import RegistryError
+from connectors.zookeeper.json_znodes import ZnodeError
 from tests.connectors.switching.memory_zookeeper import Server
 
 PATH = "/admin/bookie-clusters/lease"
@@ -74,5 +74,5 @@ def test_what_is_not_known_is_no_lease(trouble: str) -> None:
         server.away = ConnectionLoss()
     else:
         server.write(PATH, b'{"token": "many"}')
-    with pytest.raises(RegistryError):
+    with pytest.raises(ZnodeError):
         lease.renew()

@@ -7,15 +7,16 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournalError, CopyRecord
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.ledgers import FoundLedgers
 from connectors.pulsar.attribution import ValuePart
 from connectors.redaction import remember_secret
-from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodeError
+from connectors.switching.attribution import Attribution, AttributionOutcome
 from connectors.switching.ledger_copiers import JournaledCopier
 from connectors.switching.ledger_orders import LedgerOrders
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
@@ -25,7 +26,7 @@ from tests.connectors.switching.orders import order
 
 CLOSED = Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=1, length_bytes=9, created_ms=5)
 COPIED = CopyRecord(
-    7, "id-old", "id-new", "token", 4, CopiedLedger(length_bytes=9, last_entry_id=1, entries_digest="x", created_ms=5)
+    7, "id-old", "id-new", "token", CopiedLedger(length_bytes=9, last_entry_id=1, entries_digest="x", created_ms=5)
 )
 
 
@@ -109,7 +110,7 @@ class _References:
 
     def read_owners(self, _paths: Iterable[str], _kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         if self._world.unreadable:
-            raise ReferenceZnodeError("/x: cannot be read")
+            raise ZnodeError("/x: cannot be read")
         return self._world.owners if ledger_id == self._world.named else frozenset()
 
 
@@ -149,7 +150,7 @@ class _Journal:
 
     def find(self, _ledger_id: int) -> CopyRecord | None:
         if self._world.unreadable:
-            raise CopyJournalError("no way")
+            raise ZnodeError("no way")
         return self._world.record
 
 

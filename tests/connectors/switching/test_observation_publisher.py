@@ -7,7 +7,8 @@ import pytest
 
 from connectors.switching import observation_publisher
 from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.registry import RegistryError, RegistryView
+from connectors.switching.registry import RegistryView
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
 from policies.switching.readings import (
     SwitchBrokers,
@@ -28,7 +29,7 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 100.0
         self.live: tuple[str, ...] = ("b1",)
-        self.registry: RegistryView | RegistryError = RegistryView(bootstrap="first")
+        self.registry: RegistryView | ZnodeError = RegistryView(bootstrap="first")
         self.inventory_outcomes = [Outcome.OK]
         self.published: list[Reading] = []
         monkeypatch.setattr(observation_publisher, "time", self)
@@ -46,7 +47,7 @@ class World:
         return [type(reading).__name__ for reading in self.published]
 
     def read(self, *, contested_too: bool = False) -> RegistryView:
-        if isinstance(self.registry, RegistryError):
+        if isinstance(self.registry, ZnodeError):
             raise self.registry
         return self.registry
 
@@ -100,7 +101,7 @@ def test_a_new_lease_begins_with_everything(world: World) -> None:
 
 def test_a_registry_that_cannot_be_read_is_an_observation_too(world: World) -> None:
     world.publish()
-    world.registry = RegistryError("no ZooKeeper")
+    world.registry = ZnodeError("no ZooKeeper")
     assert world.publish() == ["SwitchRegistry"]
     (reading,) = world.published
     assert isinstance(reading, SwitchRegistry)
@@ -109,7 +110,7 @@ def test_a_registry_that_cannot_be_read_is_an_observation_too(world: World) -> N
 
 def test_a_precheck_rests_on_the_bootstrap_of_the_registry_as_it_was_last_read(world: World) -> None:
     world.publish()
-    world.registry = RegistryError("no ZooKeeper")
+    world.registry = ZnodeError("no ZooKeeper")
     world.publish()
     world.publisher.publish_precheck("old", "new")
     report = world.published[-1]

@@ -17,8 +17,8 @@ from connectors.switching.lease import HeldLease
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
-from connectors.switching.registry import RegistryError
 from connectors.switching.registry_view import RegistryView
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
@@ -52,11 +52,11 @@ class FakeLease:
     """Held unless told otherwise."""
 
     def __init__(self, ended: list[str]) -> None:
-        self.held: HeldLease | RegistryError | None = HeldLease(3, "me")
+        self.held: HeldLease | ZnodeError | None = HeldLease(3, "me")
         self._ended = ended
 
     def renew(self) -> HeldLease | None:
-        if isinstance(self.held, RegistryError):
+        if isinstance(self.held, ZnodeError):
             raise self.held
         return self.held
 
@@ -68,11 +68,11 @@ class FakeRegistry:
     """It is read, and directives are written to it, unless it fails."""
 
     def __init__(self) -> None:
-        self.error: RegistryError | None = None
+        self.error: ZnodeError | None = None
         self.directives: list[tuple[int, str]] = []
         self.shown = 0
         self.kept: list[SwitchProgress] = []
-        self.damage: RegistryError | None = None
+        self.damage: ZnodeError | None = None
 
     def write_proposed(self) -> None:
         if self.error is not None:
@@ -270,7 +270,7 @@ def test_an_order_outlives_a_moment_in_which_nobody_knows_who_holds_the_lease() 
     world.reconcile()
 
     def look_away() -> None:
-        world.lease.held = RegistryError("no ZooKeeper")
+        world.lease.held = ZnodeError("no ZooKeeper")
         world.reconciler.reconcile(AtOnce(), AtOnce())
         world.lease.held = HeldLease(3, "me")
         world.reconciler.reconcile(AtOnce(), AtOnce())
@@ -443,7 +443,7 @@ def test_the_progress_of_a_switch_is_kept_once_for_each_change_and_published_wit
 def test_a_progress_that_cannot_be_kept_is_shown_and_holds_up_no_order() -> None:
     world = World()
     world.reconcile()
-    world.registry.damage = RegistryError("orchestrator/new is damaged")
+    world.registry.damage = ZnodeError("orchestrator/new is damaged")
     progress = SwitchProgress(
         source="old", target="new", stage=SwitchStage.BUILD, epoch=1, target_floor=5, started_ms=9
     )
@@ -549,7 +549,7 @@ def directive(epoch: int) -> SwitchDecision:
 def test_what_the_registry_does_not_take_is_tried_again_and_only_the_newest_of_it() -> None:
     world = World()
     world.reconcile()
-    world.registry.error = RegistryError("no ZooKeeper")
+    world.registry.error = ZnodeError("no ZooKeeper")
     world.reconcile(directive(1))
     world.reconcile(directive(2))
     assert world.registry.directives == []
@@ -561,7 +561,7 @@ def test_what_the_registry_does_not_take_is_tried_again_and_only_the_newest_of_i
 
 def test_whoever_takes_the_lease_shows_the_registry_as_proposed_once() -> None:
     world = World()
-    world.registry.error = RegistryError("no ZooKeeper")
+    world.registry.error = ZnodeError("no ZooKeeper")
     world.reconcile()
     assert (world.registry.shown, world.is_failing()) == (0, True)
     world.registry.error = None
@@ -613,7 +613,7 @@ def test_what_fails_shows_until_it_succeeds_whatever_else_does() -> None:
     world.reconcile()
     world.reconcile()
     assert world.is_failing(), "no inventory can be made, so a switch would wait for ever"
-    world.registry.error = RegistryError("no ZooKeeper")
+    world.registry.error = ZnodeError("no ZooKeeper")
     world.reconcile(directive(1))
     world.registry.error, world.reader.inventory_outcome = None, Outcome.OK
     world.reconcile()

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from connectors.switching.json_znodes import JsonZnodes, RegistryError, check, create, create_or_put, delete, put
+from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeError, check, create, create_or_put, delete, put
 from tests.connectors.switching.memory_zookeeper import Server
 
 
@@ -88,7 +88,7 @@ def test_ensuring_a_path_makes_what_is_missing_and_changes_nothing_else(znodes: 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"text": 1}', b"\xff"])
 def test_what_is_damaged_is_named_and_not_taken_for_missing(znodes: JsonZnodes, server: Server, damage: bytes) -> None:
     server.write("/notes/a", damage)
-    with pytest.raises(RegistryError, match="/notes/a is damaged"):
+    with pytest.raises(ZnodeError, match="/notes/a is damaged"):
         znodes.get("/notes/a", Note)
 
 
@@ -101,5 +101,5 @@ def test_without_zookeeper_each_call_says_so_in_one_line(znodes: JsonZnodes, ser
         lambda: znodes.catch_up("/notes"),
         lambda: znodes.commit(create("/notes/a", Note("first"))),
     ):
-        with pytest.raises(RegistryError, match=r"^[^\n]*c1: the connection was lost$"):
+        with pytest.raises(ZnodeError, match=r"^[^\n]*c1: the connection was lost$"):
             ask()

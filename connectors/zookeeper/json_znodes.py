@@ -27,18 +27,18 @@ Step = Callable[[Any], None]
 """Adds one write or check to a transaction of kazoo."""
 
 
-class RegistryError(Exception):
+class ZnodeError(Exception):
     """A znode cannot be read or written now, or is damaged. The message has the reason in one short line.
 
     A write may have been done or not.
     """
 
 
-class DamagedZnodeError(RegistryError):
+class DamagedZnodeError(ZnodeError):
     """A znode has unexpected content."""
 
 
-class RegistryConflictError(RegistryError):
+class ZnodeConflictError(ZnodeError):
     """A znode differs from the expected state, so nothing was written."""
 
 
@@ -59,10 +59,12 @@ class JsonZnodes:
 
     Args:
         session: of their ZooKeeper; its time limit holds for each request.
+        what: what they hold, for errors.
     """
 
-    def __init__(self, session: ZooKeeperSession) -> None:
+    def __init__(self, session: ZooKeeperSession, what: str = "the registry") -> None:
         self._session = session
+        self._what = what
 
     def catch_up(self, path: str) -> None:
         """Make the server catch up with its leader."""
@@ -73,7 +75,7 @@ class JsonZnodes:
 
         Raises:
             DamagedZnodeError: it has unexpected content.
-            RegistryError: it cannot be read.
+            ZnodeError: it cannot be read.
         """
         try:
             data, stat = self._request(lambda client: client.get_async(path))
@@ -116,7 +118,7 @@ class JsonZnodes:
         """Check that nobody else may change a znode or the two levels below it, if this session has a user.
 
         Raises:
-            RegistryError: others may, because they created it before; or it cannot be read.
+            ZnodeError: others may, because they created it before; or it cannot be read.
         """
         if (credential := self._session.connection.credential()) is None:
             return
@@ -129,7 +131,7 @@ class JsonZnodes:
             except NoNodeError:
                 continue
             if found := next((a for a in acls if a.perms & _CHANGES and _is_of_others(a.id, own)), None):
-                raise RegistryError(
+                raise ZnodeError(
                     f"the ACL of {path} lets others change it ({found.id.scheme}:{found.id.id}): nothing is ordered "
                     f"until it is {user}'s alone: `addauth digest {user}:…`, `setAcl -R {root} auth:{user}:cdrwa`"
                 )
@@ -141,13 +143,13 @@ class JsonZnodes:
             False if a step does not fit the present state, so that nothing was written.
 
         Raises:
-            RegistryError: the result is unknown, or the write is not allowed.
+            ZnodeError: the result is unknown, or the write is not allowed.
         """
         errors = [each for each in self._request(lambda client: _commit(client, steps)) if isinstance(each, Exception)]
         # RolledBackError only means that another step did not fit.
         error = next((each for each in errors if not isinstance(each, RolledBackError)), None)
         if error is not None and not isinstance(error, _DID_NOT_FIT):
-            raise RegistryError(f"{self._session.name}: {detail_of(error)}")
+            raise ZnodeError(f"{self._session.name}: {detail_of(error)}")
         return not errors
 
     def session_id(self) -> int:
@@ -165,8 +167,8 @@ class JsonZnodes:
         except _FAILURES as error:
             raise self._make_error(error) from None
 
-    def _make_error(self, error: BaseException) -> RegistryError:
-        return RegistryError(f"the registry in the ZooKeeper of {self._session.name}: {detail_of(error)}")
+    def _make_error(self, error: BaseException) -> ZnodeError:
+        return ZnodeError(f"{self._what} in the ZooKeeper of {self._session.name}: {detail_of(error)}")
 
 
 def _get_acls(path: str, client: Any) -> Any:
