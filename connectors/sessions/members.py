@@ -1,31 +1,14 @@
 """Maps sessions to members: a registration znode names the member, and its ephemeral owner is the session."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from connectors.sessions.session_states import EnsembleSnapshot, SessionStates
 from connectors.zookeeper.server_status import SessionTable, session_name
-from policies.sessions.readings import MAX_NAME, SessionState
+from policies.sessions.readings import MAX_NAME, MAX_TIMEOUT_MS, ZkSession
 
-
-@dataclass(frozen=True, slots=True)
-class RegistrationTree:
-    """The tree of znodes in which members of one role register."""
-
-    path: str
-    """The path with the chroot."""
-    role: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemberSession:
-    """A member's session in one snapshot."""
-
-    member: str
-    role: str
-    session: str
-    state: SessionState
-    timeout_ms: int | None
+_SESSION = re.compile(r"0x[0-9a-f]{1,16}")
 
 
 @dataclass(slots=True)
@@ -42,11 +25,13 @@ class MemberTracker:
     unless the member registers again.
 
     Args:
-        trees: the trees of registrations. If a name occurs in several trees, the first tree counts.
+        trees: the role of each tree of registrations, by its path with the chroot. If a name occurs in several trees,
+            the first tree counts.
     """
 
-    def __init__(self, trees: Sequence[RegistrationTree], forget_after_seconds: float) -> None:
-        self._trees = {tree.path: (number, tree.role) for number, tree in enumerate(trees)}
+    def __init__(self, cluster: str, trees: Mapping[str, str], forget_after_seconds: float) -> None:
+        self._cluster = cluster
+        self._trees = {path: (number, role) for number, (path, role) in enumerate(trees.items())}
         self._forget_after_seconds = forget_after_seconds
         self._states = SessionStates()
         self._members: dict[str, _Member] = {}
@@ -55,28 +40,31 @@ class MemberTracker:
         """Whether an ephemeral node is a member's registration, by its path with the chroot."""
         return path.rpartition("/")[0] in self._trees and len(path) <= MAX_NAME
 
-    def recall(self, last: MemberSession) -> None:
-        """Add a member from before this start."""
-        if last.member not in self._members:
-            session = int(last.session, 16)
+    def recall(self, last: ZkSession) -> None:
+        """Add a member from before this start, unless its reading is not that of a member's session."""
+        is_known = last.member in self._members or last.cluster != self._cluster
+        if not is_known and last.member and last.state and _SESSION.fullmatch(last.session or ""):
+            session = int(last.session or "", 16)
             self._members[last.member] = _Member(last.role, session)
             self._states.recall(session, last.state, last.timeout_ms)
 
-    def update(self, snapshot: EnsembleSnapshot) -> tuple[MemberSession, ...]:
-        """Process a snapshot, and return the sessions of all members."""
+    def update(self, snapshot: EnsembleSnapshot) -> tuple[ZkSession, ...]:
+        """Process a snapshot, and return the readings of all members' sessions."""
         self._states.update(snapshot)
         self._members.update(self._find_registrations(snapshot.table))
         self._forget(snapshot)
         self._states.keep_ended({member.session for member in self._members.values()})
-        return tuple(
-            MemberSession(
-                name,
-                member.role,
-                session_name(member.session),
-                self._states.state(member.session),
-                self._states.timeout_ms(member.session),
-            )
-            for name, member in self._members.items()
+        return tuple(self._make_reading(name, member) for name, member in self._members.items())
+
+    def _make_reading(self, name: str, member: _Member) -> ZkSession:
+        timeout_ms = self._states.timeout_ms(member.session)
+        return ZkSession(
+            cluster=self._cluster,
+            member=name,
+            role=member.role,
+            session=session_name(member.session),
+            state=self._states.state(member.session),
+            timeout_ms=None if timeout_ms is None else min(timeout_ms, MAX_TIMEOUT_MS),
         )
 
     def _find_registrations(self, table: SessionTable) -> dict[str, _Member]:

@@ -15,14 +15,14 @@ from connectors.collection.collector import Collector
 from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.sessions.ensemble import Ensemble
-from connectors.sessions.members import MemberSession, MemberTracker, RegistrationTree
+from connectors.sessions.members import MemberTracker
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 from connectors.zookeeper.four_letter import FourLetterWords
 from connectors.zookeeper.outcomes import detail_of
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError, StatusSource, outcome_of
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import BROKERS, MAX_NAME, MAX_TIMEOUT_MS, SessionState, ZkSession
+from policies.sessions.readings import BROKERS, MAX_NAME, SessionState, ZkSession
 from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/zookeeper-sessions"
@@ -33,7 +33,6 @@ TROUBLED_SECONDS = 2.0
 
 _TROUBLED = (SessionState.DISCONNECTED, SessionState.EXPIRED)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
-_SESSION = re.compile(r"0x[0-9a-f]{1,16}")
 _ADMIN_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 _HOST = "{host}"
 
@@ -142,8 +141,8 @@ class SessionCollector(Collector):
         self._settings = settings
         self._clock = clock
         self._ensemble = Ensemble(settings.sources(connection), settings.timeout.total_seconds(), clock)
-        trees = [RegistrationTree(f"{connection.chroot}{each.path}", each.role) for each in settings.members]
-        self._members = MemberTracker(trees, settings.forget_after.total_seconds())
+        trees = {f"{connection.chroot}{each.path}": each.role for each in settings.members}
+        self._members = MemberTracker(cluster, trees, settings.forget_after.total_seconds())
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._unread: dict[str, Outcome] = {}
 
@@ -155,9 +154,7 @@ class SessionCollector(Collector):
     def recall(self, readings: Iterable[ZkSession]) -> None:
         """Add the members of readings from before this start."""
         for each in readings:
-            if each.cluster == self._cluster and each.member and each.state and _SESSION.fullmatch(each.session or ""):
-                last = MemberSession(each.member, each.role, each.session or "", each.state, each.timeout_ms)
-                self._members.recall(last)
+            self._members.recall(each)
 
     def _poll(self) -> None:
         """Read all servers, and publish the readings that have changed or are due."""
@@ -170,7 +167,7 @@ class SessionCollector(Collector):
             self._changed.publish_if_due(self._cluster, failure)
         else:
             readings = [ZkSession(cluster=self._cluster, outcome=Outcome.OK)]
-            readings += [make_reading(self._cluster, each) for each in self._members.update(snapshot)]
+            readings += self._members.update(snapshot)
             for reading in readings:
                 every = TROUBLED_SECONDS if reading.state in _TROUBLED else math.inf
                 self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=began_at)
@@ -199,15 +196,3 @@ class SessionCollector(Collector):
                     detail=detail,
                 )
         self._unread = now
-
-
-def make_reading(cluster: str, each: MemberSession) -> ZkSession:
-    """Return the reading of one member's session."""
-    return ZkSession(
-        cluster=cluster,
-        member=each.member,
-        role=each.role,
-        session=each.session,
-        state=each.state,
-        timeout_ms=None if each.timeout_ms is None else min(each.timeout_ms, MAX_TIMEOUT_MS),
-    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.sessions.members import MemberTracker, RegistrationTree
+from connectors.sessions.members import MemberTracker
 from connectors.sessions.session_states import EnsembleSnapshot
 from connectors.zookeeper.server_status import SessionTable
 from policies.sessions.readings import MAX_NAME, SessionState
@@ -14,9 +14,7 @@ Sessions = dict[int, tuple[str, ...]]
 
 @pytest.fixture
 def tracker() -> MemberTracker:
-    return MemberTracker(
-        [RegistrationTree(BROKERS, "broker"), RegistrationTree(OTHERS, "service")], forget_after_seconds=FORGET_SECONDS
-    )
+    return MemberTracker("c1", {BROKERS: "broker", OTHERS: "service"}, forget_after_seconds=FORGET_SECONDS)
 
 
 def seen(at: float, sessions: Sessions) -> EnsembleSnapshot:
@@ -26,7 +24,7 @@ def seen(at: float, sessions: Sessions) -> EnsembleSnapshot:
     )  # fmt: skip
 
 
-def known(tracker: MemberTracker, at: float, sessions: Sessions) -> dict[str, tuple[str, str]]:
+def known(tracker: MemberTracker, at: float, sessions: Sessions) -> dict[str | None, tuple[str, str | None]]:
     return {member.member: (member.role, member.session) for member in tracker.update(seen(at, sessions))}
 
 
