@@ -64,15 +64,17 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
 
 
 def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[BookieRegistration, ...]:
-    return tuple(
-        BookieRegistration(
-            bookie=path.rpartition("/")[2],
-            session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
-            czxid=stat.czxid,
-            registered_at=from_millis(stat.ctime),
-        )
-        for path in paths
-        if (stat := stats[path]) is not None
+    found = ((path.rpartition("/")[2], stats[path]) for path in paths)
+    return tuple(parse_registration(bookie, stat) for bookie, stat in found if stat is not None)
+
+
+def parse_registration(bookie: str, stat: Any) -> BookieRegistration:
+    """Return a bookie's registration from the stat of its node."""
+    return BookieRegistration(
+        bookie=bookie,
+        session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
+        czxid=stat.czxid,
+        registered_at=from_millis(stat.ctime),
     )
 
 

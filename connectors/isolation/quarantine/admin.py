@@ -15,13 +15,13 @@ from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.isolation.quarantine.racks import (
     ConflictError,
     RacksSnapshot,
-    StoredRegistration,
     find_group,
     parse_host,
 )
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.outcomes import AdminError, detail_of, was_not_done
+from policies.bookie_readings import BookieRegistration
 from policies.errors import UserError
 
 _FAILURES = (AdminError, httpx.RequestError, UserError)
@@ -52,7 +52,7 @@ class AdminRacks:
         """
         try:
             # The groups come last: they must be the fresher ones. HTTP shows no session and time of a registration.
-            registration = StoredRegistration() if bookie in self._bookies.writable() else None
+            registration = BookieRegistration(bookie=bookie) if bookie in self._bookies.writable() else None
             groups = self._admin.racks()
         except _FAILURES as error:
             raise ActionError(detail_of(error)) from None

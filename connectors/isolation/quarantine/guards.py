@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from connectors.actuation.reports import ActionResult, CommonOutcome
-from connectors.isolation.quarantine.racks import RacksSnapshot, StoredRegistration, find_group
+from connectors.isolation.quarantine.racks import RacksSnapshot, find_group
+from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import BookieQuarantine
 from policies.isolation.quarantine_events import QuarantineOutcome
 
@@ -54,7 +55,7 @@ def measure_quarantine(decision: BookieQuarantine, snapshot: RacksSnapshot, at: 
     )
 
 
-def _is_same_registration(decision: BookieQuarantine, found: StoredRegistration) -> bool:
+def _is_same_registration(decision: BookieQuarantine, found: BookieRegistration) -> bool:
     """Whether the registration is the one of the decision, as far as both identify it."""
     if None not in (decision.czxid, found.czxid) and decision.czxid != found.czxid:
         return False

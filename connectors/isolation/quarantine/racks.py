@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from connectors.actuation.reports import ActionError
-from policies.bookie_readings import RackInfo
+from policies.bookie_readings import BookieRegistration, RackInfo
 
 _Info = dict[str, msgspec.Raw]
 _DECODER = msgspec.json.Decoder(dict[str, dict[str, _Info | None]])
@@ -25,25 +25,13 @@ class ConflictError(ActionError):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRegistration:
-    """A bookie's registration. A field is None if the store does not provide it."""
-
-    session: str | None = None
-    """The ZooKeeper session that owns it, as `0x…`."""
-    czxid: int | None = None
-    """The ZooKeeper transaction that created it."""
-    registered_at: datetime | None = None
-    """The time by ZooKeeper's clock."""
-
-
-@dataclass(frozen=True, slots=True)
 class RacksSnapshot:
     """The groups and one bookie's registration, as read together."""
 
     groups: Mapping[str, Mapping[str, object]]
     """Members by group."""
-    registration: StoredRegistration | None
-    """The bookie's registration; None if it is not registered."""
+    registration: BookieRegistration | None
+    """The bookie's registration, with what the store shows of it; None if it is not registered."""
     changed_at: datetime
     """Time of the groups' last change, by ZooKeeper's clock where known."""
     write: Callable[[str, str], datetime]

@@ -28,11 +28,11 @@ from connectors.isolation.quarantine.racks import (
     MalformedRacksError,
     Racks,
     RacksSnapshot,
-    StoredRegistration,
     parse_racks,
 )
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
+from connectors.zookeeper.registrations import parse_registration
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
 from policies.units import from_millis
@@ -40,7 +40,6 @@ from policies.units import from_millis
 MAX_RACKS_BYTES = 1024 * 1024 - 1024
 """ZooKeeper accepts requests of just under 1 MiB; the difference is room for the request around the content."""
 
-_SESSION_SPACE = 1 << 64
 _NO_ANSWER = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError, KazooTimeoutError)
 _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
@@ -88,7 +87,10 @@ class ZooKeeperRacks:
             raise ActionError(f"the znode {self._path} is not as Pulsar writes it: {error}") from None
         return RacksSnapshot(
             groups=racks.groups,
-            registration=_parse_registration(registration),
+            # The child `readonly` is no registration: no session owns it.
+            registration=parse_registration(bookie, registration)
+            if registration is not None and registration.ephemeralOwner
+            else None,
             changed_at=from_millis(stat.mtime),
             write=partial(self._write, racks, stat.version, bookie),
         )
@@ -134,10 +136,3 @@ class ZooKeeperRacks:
         except _FAILURES as error:
             self.close()
             raise ActionError(detail_of(error)) from None
-
-
-def _parse_registration(stat: ZnodeStat | None) -> StoredRegistration | None:
-    # The child `readonly` is no registration: no session owns it.
-    if stat is None or not stat.ephemeralOwner:
-        return None
-    return StoredRegistration(f"{stat.ephemeralOwner % _SESSION_SPACE:#x}", stat.czxid, from_millis(stat.ctime))

@@ -1,8 +1,9 @@
 """Decisions to quarantine, as the policy makes them."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from tests.decisions import NOON as NOON
 from tests.decisions import decided
@@ -19,3 +20,10 @@ def decision(bookie: str = BOOKIE, **fields: Any) -> BookieQuarantine:
         "registered_at": NOON - timedelta(seconds=10),
     }  # fmt: skip
     return decided(BookieQuarantine, **(usual | fields))
+
+
+def registered(
+    session: str | None = None, czxid: int | None = None, registered_at: datetime | None = None
+) -> BookieRegistration:
+    """The registration of the bookie, with what a store shows of it."""
+    return BookieRegistration(bookie=BOOKIE, session=session, czxid=czxid, registered_at=registered_at)

@@ -10,10 +10,12 @@ import pytest
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.isolation.quarantine.admin import AdminRacks
-from connectors.isolation.quarantine.racks import ConflictError, StoredRegistration
+from connectors.isolation.quarantine.racks import ConflictError
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
+from policies.bookie_readings import BookieRegistration
+from tests.connectors.isolation.quarantine.orders import registered
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SETTINGS = PulsarAdmin.model_validate({"admin_url": "http://pulsar:8080"})
@@ -64,9 +66,9 @@ def test_groups_are_read_before_and_after(broker: Broker) -> None:
     assert of_racks == [f"GET {racks}", f"POST {racks}/{BOOKIE}", f"GET {racks}"]
 
 
-@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, StoredRegistration()), ("bk12:3181", None)])
+@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, registered()), ("bk12:3181", None)])
 def test_who_is_registered_is_asked_of_a_bookie(
-    broker: Broker, bookie: str, registration: StoredRegistration | None
+    broker: Broker, bookie: str, registration: BookieRegistration | None
 ) -> None:
     assert store(broker).read_groups(bookie).registration == registration
 

@@ -8,19 +8,20 @@ import pytest
 
 from connectors.actuation.reports import CommonOutcome
 from connectors.isolation.quarantine.guards import find_refusal, measure_quarantine
-from connectors.isolation.quarantine.racks import RacksSnapshot, StoredRegistration
+from connectors.isolation.quarantine.racks import RacksSnapshot
+from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.quarantine_events import QuarantineOutcome
-from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision
+from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision, registered
 
 GROUPS: dict[str, dict[str, object]] = {"blue": {"bk1:3181": {}}}
-REGISTERED = StoredRegistration("0x1", 7)
+REGISTERED = registered("0x1", 7)
 MOST = 2
 
 
 def snapshot(
     groups: Mapping[str, Mapping[str, object]] = GROUPS,
-    registration: StoredRegistration | None = REGISTERED,
+    registration: BookieRegistration | None = REGISTERED,
 ) -> RacksSnapshot:
     def write(group: str, rack: str) -> datetime:
         raise AssertionError("a guard only looks")
@@ -56,21 +57,21 @@ def test_a_bookie_that_is_gone_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("decided", "found", "meant"),
     [
-        ({"czxid": 7}, StoredRegistration(czxid=7), True),
-        ({"czxid": 7}, StoredRegistration(czxid=8), False),
-        ({"czxid": 7}, StoredRegistration(), True),
-        ({"session": "0x1"}, StoredRegistration("0x01"), True),
-        ({"session": "-0x1"}, StoredRegistration("0xffffffffffffffff"), True),
-        ({"session": "0x1"}, StoredRegistration("0x2"), False),
-        ({"session": "0x1"}, StoredRegistration(), True),
-        ({}, StoredRegistration("0x2", 8), True),
-        ({"session": "not hexadecimal"}, StoredRegistration("0x1"), False),
+        ({"czxid": 7}, registered(czxid=7), True),
+        ({"czxid": 7}, registered(czxid=8), False),
+        ({"czxid": 7}, registered(), True),
+        ({"session": "0x1"}, registered("0x01"), True),
+        ({"session": "-0x1"}, registered("0xffffffffffffffff"), True),
+        ({"session": "0x1"}, registered("0x2"), False),
+        ({"session": "0x1"}, registered(), True),
+        ({}, registered("0x2", 8), True),
+        ({"session": "not hexadecimal"}, registered("0x1"), False),
     ],
     ids=["transaction", "another transaction", "store cannot tell", "leading zeros", "signed", "another session",
          "no session known", "decision names none", "no number"],
 )  # fmt: skip
 def test_only_the_registration_that_was_decided_about_is_meant(
-    decided: dict[str, Any], found: StoredRegistration, meant: bool
+    decided: dict[str, Any], found: BookieRegistration, meant: bool
 ) -> None:
     outcome = refused(snapshot(registration=found), **decided)
     assert outcome is (None if meant else QuarantineOutcome.NOT_REGISTERED)
@@ -88,9 +89,7 @@ def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome |
     ids=["the store's clock", "the decision's where the store cannot tell", "never negative"],
 )
 def test_the_leak_window_ends_when_it_is_in_quarantine(registered_at: datetime | None, seconds: float) -> None:
-    result = measure_quarantine(
-        decision(), snapshot(registration=StoredRegistration(registered_at=registered_at)), NOON
-    )
+    result = measure_quarantine(decision(), snapshot(registration=registered(registered_at=registered_at)), NOON)
     assert result.outcome is CommonOutcome.DONE
     assert result.observed is not None
     assert (result.observed.quarantined_at, result.observed.leak_window_seconds) == (NOON, seconds)

@@ -13,12 +13,13 @@ from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
-from connectors.isolation.quarantine.racks import ConflictError, RacksSnapshot, StoredRegistration
+from connectors.isolation.quarantine.racks import ConflictError, RacksSnapshot
 from connectors.isolation.quarantine.reports import QuarantineMetrics
 from connectors.isolation.quarantine.worker import QuarantineWorker, WatchedRacks
+from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from tests.connectors.actuation.virtual_clock import VirtualClock
-from tests.connectors.isolation.quarantine.orders import BOOKIE, CLUSTER, NOON, decision
+from tests.connectors.isolation.quarantine.orders import BOOKIE, CLUSTER, NOON, decision, registered
 
 Groups = dict[str, dict[str, object]]
 
@@ -29,7 +30,7 @@ class Racks:
 
     clock: Callable[[], datetime]
     groups: Groups = field(default_factory=lambda: {"default": {"bk1:3181": {}}})
-    registration: StoredRegistration | None = field(default_factory=StoredRegistration)
+    registration: BookieRegistration | None = field(default_factory=registered)
     before_look: list[Callable[[], None]] = field(default_factory=list)
     before_write: list[Callable[[], None]] = field(default_factory=list)
     after_write: list[Callable[[], None]] = field(default_factory=list)
@@ -143,13 +144,13 @@ def test_an_unassigned_bookie_is_put_into_the_group_and_it_is_said_once(bench: B
 
 
 def test_both_ends_of_the_leak_window_are_by_zookeepers_clock_where_it_is_known(bench: Bench) -> None:
-    bench.racks.registration = StoredRegistration("0x1", 7, NOON - timedelta(milliseconds=250))
+    bench.racks.registration = registered("0x1", 7, NOON - timedelta(milliseconds=250))
     bench.reconcile(decision(registered_at=NOON - timedelta(hours=1)))
     assert bench.reported["leak_window_seconds"] == 1.25
 
 
 def test_a_clock_that_went_back_leaks_for_no_less_than_nothing(bench: Bench) -> None:
-    bench.racks.registration = StoredRegistration("0x1", 7, NOON + timedelta(hours=1))
+    bench.racks.registration = registered("0x1", 7, NOON + timedelta(hours=1))
     bench.reconcile(decision())
     assert bench.reported["leak_window_seconds"] == 0.0
 
@@ -177,7 +178,7 @@ def test_the_first_group_of_a_cluster_is_not_ours(bench: Bench) -> None:
     assert bench.racks.groups == {}
 
 
-REGISTERED = StoredRegistration("0x1000a", 14, NOON)
+REGISTERED = registered("0x1000a", 14, NOON)
 
 
 @pytest.mark.parametrize(
@@ -187,19 +188,17 @@ REGISTERED = StoredRegistration("0x1000a", 14, NOON)
         pytest.param(REGISTERED, None, None, "done", id="the decision knows no registration"),
         pytest.param(REGISTERED, "0x1000a", 14, "done", id="the one that is meant"),
         pytest.param(REGISTERED, "0x000000000001000A", 14, "done", id="the session written otherwise"),
-        pytest.param(
-            StoredRegistration("0xff00000000000001", 14), "-0xffffffffffffff", 14, "done", id="written as negative"
-        ),
+        pytest.param(registered("0xff00000000000001", 14), "-0xffffffffffffff", 14, "done", id="written as negative"),
         pytest.param(REGISTERED, "0x1000a", 15, "not_registered", id="another transaction"),
         pytest.param(REGISTERED, "0x1000b", 14, "not_registered", id="another session"),
         pytest.param(REGISTERED, "0x1000b", None, "not_registered", id="another session, transaction not known"),
         pytest.param(REGISTERED, None, 13, "not_registered", id="another transaction, session not known"),
         pytest.param(REGISTERED, "what", 14, "not_registered", id="a session that is none"),
-        pytest.param(StoredRegistration(), "0x1000a", 14, "done", id="the store cannot tell"),
+        pytest.param(registered(), "0x1000a", 14, "done", id="the store cannot tell"),
     ],
 )
 def test_only_the_registration_that_is_meant_is_quarantined(
-    bench: Bench, found: StoredRegistration | None, session: str | None, czxid: int | None, outcome: str
+    bench: Bench, found: BookieRegistration | None, session: str | None, czxid: int | None, outcome: str
 ) -> None:
     bench.racks.registration = found
     assert bench.reconcile(decision(session=session, czxid=czxid)) == [outcome]
@@ -248,7 +247,7 @@ def test_a_repeated_decision_is_carried_out_once(bench: Bench) -> None:
 def test_an_older_decision_is_superseded_whatever_the_newer_one_says(bench: Bench, verdict: str) -> None:
     bench.racks.registration = None
     bench.reconcile(decision(sequence=7, verdict=verdict))
-    bench.racks.registration = StoredRegistration()
+    bench.racks.registration = registered()
     assert bench.reconcile(decision(sequence=6)) == ["superseded"]
     assert (bench.reported["sequence"], bench.quarantined) == (6, [])
 
