@@ -5,7 +5,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from pydantic import ValidationError
@@ -56,7 +55,7 @@ class BookieCollector(Collector, Generic[Source]):
         self._errors = errors
         self._polling = threading.Lock()
         self._polled_at = 0.0
-        self._hints: SimpleQueue[bool] = SimpleQueue()
+        self._hinted = threading.Event()
 
     @abstractmethod
     def connect(self, left_seconds: LeftSeconds) -> Source:
@@ -76,7 +75,7 @@ class BookieCollector(Collector, Generic[Source]):
 
     def hint(self, _event: object = None) -> None:
         """Request a reading, because something may have changed. From any thread; never blocks."""
-        self._hints.put(item=True)
+        self._hinted.set()
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set, whatever goes wrong in a poll."""
@@ -91,7 +90,7 @@ class BookieCollector(Collector, Generic[Source]):
             self._metrics.run_polls(self._cluster, self._poll_seconds, stop, self.poll_once)
         finally:
             stop.set()
-            self._hints.put(item=False)
+            self._hinted.set()
             for helper in helpers:
                 helper.join()
             self.close()
@@ -133,20 +132,12 @@ class BookieCollector(Collector, Generic[Source]):
         return kind(cluster=self._cluster, **self._errors.failure(error))
 
     def _follow_hints(self) -> None:
-        while self._hints.get():
+        while self._hinted.wait():
             self._stop.wait(max(0.0, self._polled_at + DEBOUNCE_SECONDS - time.monotonic()))
-            if self._stop.is_set() or not self._drop_hints():
+            self._hinted.clear()  # the next poll covers the hints until now
+            if self._stop.is_set():
                 return
             self._metrics.run_poll(self._cluster, self.poll_once)
-
-    def _drop_hints(self) -> bool:
-        """Drop the hints that the next poll covers. Returns False if one of them was the signal to end."""
-        try:
-            while self._hints.get_nowait():
-                pass
-        except Empty:
-            return True
-        return False
 
     def _poll_affinity(self) -> None:
         self._metrics.run_polls(self._cluster, self._affinity_seconds, self._stop, self.poll_affinity_once)
