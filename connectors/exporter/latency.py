@@ -4,7 +4,8 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from connectors.views.metric_families import Histogram
+from prometheus_client import Histogram
+
 from policies.decisions import Decision
 from policies.units import to_millis
 
@@ -37,7 +38,8 @@ class DecisionLatency:
             "Latency of decisions that a new observation caused, by stage: from the reading to its append in Kafka, "
             "from there to the batch that decided, from there to the decision's append.",
             ("policy", "stage"),
-            _BOUNDS_SECONDS,
+            buckets=_BOUNDS_SECONDS,
+            registry=None,
         )
         self._recent: OrderedDict[str, tuple[int | None, int]] = OrderedDict()
         self._waiting: OrderedDict[str, _Decided] = OrderedDict()
@@ -72,7 +74,7 @@ class DecisionLatency:
     def _count(self, policy: str, stage: str, milliseconds: int) -> None:
         # Not below 0: `decided_at` is the start of the batch, which may be some milliseconds before the append of a
         # record in it. The clocks of collector, loop and broker differ, too.
-        self.histogram.add((policy, stage), max(0, milliseconds) / 1000)
+        self.histogram.labels(policy, stage).observe(max(0, milliseconds) / 1000)
 
 
 def _limit(remembered: OrderedDict[str, Any], size: int) -> None:

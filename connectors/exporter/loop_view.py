@@ -211,7 +211,7 @@ class LoopView:
 
     def metrics(self, now_ms: int) -> list[Metric]:
         """Return the metrics of a moment, histograms included."""
-        histograms = (histogram.metric() for histogram in self._histograms if not histogram.is_empty)
+        histograms = (metric for histogram in self._histograms for metric in histogram.collect() if metric.samples)
         return [*metrics(self.samples(now_ms)), *histograms]
 
     def process_samples(self) -> Iterator[Sample]:
@@ -231,7 +231,7 @@ class LoopView:
             SERIES_LEFT_OUT,
             *EFFECTS,
         )
-        histograms = (histogram.metric() for histogram in self._histograms)
+        histograms = (metric for histogram in self._histograms for metric in histogram.describe())
         return [*(family.metric() for family in (*of_views, *common)), *histograms]
 
     def _observe(self, records: Sequence[Record]) -> None:

@@ -8,7 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from connectors.views.metric_families import Family, Histogram, Sample
+from prometheus_client import Histogram
+
+from connectors.views.metric_families import Family, Sample
 from connectors.views.policy_view import FoldingView
 from policies.decisions import Decision
 from policies.observations import Observation
@@ -124,7 +126,8 @@ class SessionsView(FoldingView[_SessionsCluster]):
             "headgate_session_recovery_seconds",
             "Time from the loss of a member's session until each of its bundles is owned again or given up.",
             ("cluster",),
-            _RECOVERY_BOUNDS,
+            buckets=_RECOVERY_BOUNDS,
+            registry=None,
         )
         self.histograms = (self._recovery,)
 
@@ -141,7 +144,7 @@ class SessionsView(FoldingView[_SessionsCluster]):
         if live:
             counts.losses += decision.events.count(SessionEvent.SESSION_LOST)
             if decision.recovery_seconds is not None:
-                self._recovery.add((decision.cluster,), decision.recovery_seconds)
+                self._recovery.labels(decision.cluster).observe(decision.recovery_seconds)
         # A decision without events only repeats the last one.
         return decision.reason in _CAUSED_BY_READING and bool(decision.events) and bool(decision.evidence)
 
@@ -155,7 +158,7 @@ class SessionsView(FoldingView[_SessionsCluster]):
         """Drop the cluster."""
         super().forget_cluster(cluster)
         self._counts.pop(cluster, None)
-        self._recovery.forget((cluster,))
+        self._recovery.remove(cluster)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of all clusters."""

@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from prometheus_client import Histogram
 from pydantic import BaseModel, ConfigDict
 
 from connectors.views.loop_snapshot import PolicySnapshot
-from connectors.views.metric_families import Family, Histogram, Sample
+from connectors.views.metric_families import Family, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 

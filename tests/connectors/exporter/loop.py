@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from prometheus_client import disable_created_metrics
 from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import CollectorRegistry
 
@@ -34,6 +35,9 @@ LIMITS = {"hard": {"available_bytes_below": 100}, "soft": {"available_bytes_belo
 
 # Untyped upstream.
 _generate_openmetrics: Any = exposition.generate_latest
+_disable_created_metrics: Any = disable_created_metrics
+
+_disable_created_metrics()  # as each process of Headgate does
 
 Series = dict[tuple[str, ...], float]
 
