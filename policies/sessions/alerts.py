@@ -25,12 +25,12 @@ from policies.sessions.alert_kinds import (
 )
 from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
-from policies.sessions.fleet import has_failed
+from policies.sessions.fleet import has_failed, is_relapsing
 from policies.sessions.judge.members import describe_attempts, describe_flapping
 from policies.sessions.liveness import Certainty, ReadingPair
 from policies.sessions.readings import bundle_of
 from policies.sessions.state import NEVER, NodeRecord
-from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
+from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
 _MANY = {
     LOST: "members of {} have no ZooKeeper session",
@@ -47,7 +47,7 @@ _MANY = {
 
 _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdict.GONE})
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
-_ABOUT_SESSIONS = frozenset({LOST, FLEET_WIDE, EXHAUSTED, FLAPPING, LOAD_DATA})
+_ABOUT_SESSIONS = frozenset({LOST, EXHAUSTED, FLAPPING, LOAD_DATA})
 _ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL})
 
 
@@ -64,6 +64,16 @@ class AlertContext:
     def open_alerts(self) -> frozenset[tuple[str, str]]:
         """The alerts (name, subject) that were open after the last step."""
         return self.book.keys()
+
+    @cached_property
+    def contested(self) -> Mapping[str, Sequence[str]]:
+        """The members that claim a bundle, sorted; only bundles that several claim, by path."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(self.facts.members):
+            for claim in self.facts.members[name].claims:
+                if claim.rivals:
+                    found.setdefault(claim.claim.path, []).append(name)
+        return {path: names for path, names in found.items() if len(names) > 1}
 
 
 def conditions(context: AlertContext) -> Iterator[Condition]:
@@ -178,8 +188,8 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
 def _check_unread(context: AlertContext) -> Iterator[Condition]:
     """One condition while ZooKeeper cannot be read. If attempts fail and succeed in turn, it lasts for `settle`."""
     facts, cluster, unread = context.facts, context.cluster, context.facts.unread
-    oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
-    is_unstable = any(source.relapsed_ms > max(oldest_ms, NEVER) for source in facts.sources.values())
+    oldest_ms = facts.now_ms - facts.validity_ms
+    is_unstable = any(is_relapsing(s, facts.settings) and s.read_ms >= oldest_ms for s in facts.sources.values())
     if unread is None and not (is_unstable and (UNREAD, cluster) in context.open_alerts):
         return
     no_loss = "this is no loss of sessions, and no member is shut down for it"
@@ -196,7 +206,7 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
     facts = context.facts
     fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
     for role in fleet_wide:
-        if _is_open(context, FLEET_WIDE, role) or _is_freshly_lost(context, role):
+        if _count_lost(context, role) >= facts.roles[role].losses.threshold:
             yield _report_fleet(context, role)
     for member in facts.members.values():
         track = member.track
@@ -209,12 +219,11 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
             yield _report_member(context, LOST, Severity.WARNING, "session_lost", member, what)
 
 
-def _is_freshly_lost(context: AlertContext, role: str) -> bool:
-    """Whether fresh readings alone show that a loss is fleet-wide."""
-    members, facts = context.facts.roles[role], context.facts.members
+def _count_lost(context: AlertContext, role: str) -> int:
+    """Count the members without a session or cut off by fresh readings, or by valid ones once the alert is open."""
+    members, facts, is_open = context.facts.roles[role], context.facts.members, _is_open(context, FLEET_WIDE, role)
     affected = (facts[m.member] for m in (*members.lost, *members.cut_off))
-    fresh = sum(member.certainty is not Certainty.STALE for member in affected)
-    return fresh >= members.losses.threshold
+    return sum(m.is_fresh if is_open else m.certainty is not Certainty.STALE for m in affected)
 
 
 def _report_fleet(context: AlertContext, role: str) -> Condition:
@@ -247,8 +256,10 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
         begun = _describe_instant(member.begun_ms)
         what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
-    is_restless = member.liveness.restless_until_ms is not None
-    if track.unsettled or member.liveness.is_unstable or is_restless:
+    node, health, oldest_ms = member.registration, member.member.health, facts.now_ms - facts.validity_ms
+    is_restless = member.liveness.is_restless and health is not None and health.at_ms >= oldest_ms
+    is_unstable = member.liveness.is_unstable and node is not None and node.read_ms >= oldest_ms
+    if track.unsettled or is_unstable or is_restless:
         settle = human_seconds(facts.settings.settle.total_seconds())
         what = f"was registered and unregistered in turn within {settle}, or collectors disagree about it"
         if is_restless:
@@ -291,19 +302,12 @@ def _describe_order(member: MemberFacts) -> str:
 def _check_claims(context: AlertContext) -> Iterator[Condition]:
     """One condition for each bundle that several members claim."""
     facts = context.facts
-    claimants: dict[str, list[str]] = {}
-    for member in facts.members.values():
-        for claim in member.claims:
-            if claim.rivals:
-                claimants.setdefault(claim.claim.path, []).append(member.name)
-    for path, names in claimants.items():
-        if len(names) < 2:
-            continue
+    for path, names in context.contested.items():
         node = facts.nodes.get(path)
         timeout_ms = min(facts.members[name].member.timeout_ms for name in names)
-        if not (_is_open(context, DOUBLE, bundle_of(path)) or _is_fresh(node, timeout_ms, facts)):
+        is_known = _is_valid(node, facts) and _is_open(context, DOUBLE, bundle_of(path))
+        if not (is_known or _is_fresh(node, timeout_ms, facts)):
             continue
-        names.sort()
         holder = "it has no node"
         if node is not None and node.exists:
             holder = f"its node belongs to {f'the session {node.session}' if node.session else 'an unknown session'}"
@@ -313,6 +317,10 @@ def _check_claims(context: AlertContext) -> Iterator[Condition]:
             unique_ids(node.read_id if node else "", *(facts.members[name].member.read_id for name in names)),
             {"members": ",".join(names)},
         )  # fmt: skip
+
+
+def _is_valid(node: NodeRecord | None, facts: Facts) -> bool:
+    return node is not None and facts.now_ms - node.read_ms <= facts.validity_ms
 
 
 def _is_fresh(node: NodeRecord | None, timeout_ms: int, facts: Facts) -> bool:
@@ -346,23 +354,36 @@ def _describe_instant(at_ms: int) -> str:
 
 def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:
     """The alerts (name, subject) whose readings are stale."""
-    facts, cluster = context.facts, context.cluster
-    oldest_ms = facts.now_ms - facts.validity_ms
-    found: set[tuple[str, str]] = set()
-    for name, member in facts.members.items():
+    facts, cluster, sources = context.facts, context.cluster, context.facts.sources.values()
+    found = {(FLEET_WIDE, f"{cluster}/{role}") for role, each in facts.roles.items() if each.may_be_lost_together}
+    if any(has_failed(source, sources) or is_relapsing(source, facts.settings) for source in sources):
+        found.add((UNREAD, cluster))
+    return found | _find_unknown_members(context) | _find_unknown_bundles(context)
+
+
+def _find_unknown_members(context: AlertContext) -> set[tuple[str, str]]:
+    cluster, found = context.cluster, set[tuple[str, str]]()
+    for name, member in context.facts.members.items():
         if member.track is not None and not member.is_fresh:
             found |= {(alert, f"{cluster}/{name}") for alert in _ABOUT_SESSIONS}
-            found.add((FLEET_WIDE, f"{cluster}/{member.member.role}"))
             if member.track.is_lost or member.track.unsettled:
                 found |= {(alert, cluster) for alert in _ABOUT_SESSIONS}
         if not member.liveness.is_no_zombie:
             found |= {(alert, f"{cluster}/{name}") for alert in (NOT_REGISTERED, ZOMBIE)}
             if member.registration is not None and member.liveness.unregistered is None:
                 found |= {(alert, cluster) for alert in (NOT_REGISTERED, ZOMBIE)}
-    if any(has_failed(source, facts.sources.values()) for source in facts.sources.values()):
-        found.add((UNREAD, cluster))
+        if member.liveness.is_unstable or member.liveness.is_restless:
+            found |= {(FLAPPING, f"{cluster}/{name}"), (FLAPPING, cluster)}
+    return found
+
+
+def _find_unknown_bundles(context: AlertContext) -> set[tuple[str, str]]:
+    facts, cluster = context.facts, context.cluster
+    found = {(DOUBLE, f"{cluster}/{bundle_of(path)}") for path in context.contested}
+    if found:
+        found.add((DOUBLE, cluster))
     for node in facts.bundles:
-        if node.read_ms < oldest_ms:
+        if not _is_valid(node, facts):
             found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _ABOUT_BUNDLES}
             if not node.exists or not node.ephemeral:
                 found |= {(alert, cluster) for alert in _ABOUT_BUNDLES}

@@ -26,7 +26,16 @@ from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
 from policies.sessions.readings import BROKERS, registration_path
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import NEVER, Claim, Member, NodeRecord, SessionTrack, SourceRecord, SpentShutdown
+from policies.sessions.state import (
+    NEVER,
+    SESSIONS,
+    Claim,
+    Member,
+    NodeRecord,
+    SessionTrack,
+    SourceRecord,
+    SpentShutdown,
+)
 from policies.units import millis_of
 
 _NO_RIVALS: Mapping[str, str | None] = {}
@@ -60,6 +69,8 @@ class MemberFacts(Struct, frozen=True, gc=False):
     """Whether its last report of a failed attempt to reconnect is valid."""
     begun_ms: int
     """Since when its present process has been without a session; without meaning while it has one."""
+    deadline_ms: int
+    """When it counts as exhausted if it has no session by then."""
     is_exhausted: bool
     """Whether its process has been without a session for too long, or has failed to reconnect too often."""
     certainty: Certainty
@@ -212,6 +223,7 @@ def join_facts(
     replaced = find_replaced(cluster.nodes.bundles())
     has_ownership = _knows_ownership(cluster)
     claims = _join_claims(cluster, replaced, now_ms - millis_of(settings.validity)) if has_ownership else {}
+    sessions = cluster.sources.get(SESSIONS, SourceRecord(SESSIONS))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
         if not is_shadow and member.last_published is not None and member.last_published.is_shadow:
@@ -223,7 +235,11 @@ def join_facts(
             member = replace(member, fleet_wide=True)
         node = nodes.get(registration_path(name))
         role = roles[member.role]
-        found[name] = _join_member(member, role, node, tuple(claims.get(name, ())), settings, now_ms)
+        grace_ms = NEVER
+        if member.fleet_wide:
+            # Nobody could reconnect before ZooKeeper and the fleet came back.
+            grace_ms = max(role.returned_ms, sessions.recovered_ms) + millis_of(settings.fleet_window)
+        found[name] = _join_member(member, role, node, tuple(claims.get(name, ())), settings, now_ms, grace_ms)
     spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.give_back([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
@@ -286,12 +302,14 @@ def _join_member(
     claims: tuple[ClaimFacts, ...],
     settings: SessionsSettings,
     now_ms: int,
+    grace_ms: int,
 ) -> MemberFacts:
     track, validity_ms = member.track, millis_of(settings.validity)
     has_reported = now_ms - member.attempted[0] <= validity_ms
     certainty, loss_evidence = judge_loss(member, now_ms)
     begun_ms = process_begun_ms(member)
-    is_late = now_ms >= begun_ms + millis_of(settings.reconnect_deadline)
+    deadline_ms = max(begun_ms + millis_of(settings.reconnect_deadline), grace_ms)
+    has_tried = now_ms >= grace_ms and has_reported and member.attempts >= settings.reconnect_limit
     is_valid = node is not None and now_ms - node.read_ms <= validity_ms
     return MemberFacts(
         member,
@@ -301,7 +319,8 @@ def _join_member(
         is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
         has_reported=has_reported,
         begun_ms=begun_ms,
-        is_exhausted=is_late or (has_reported and member.attempts >= settings.reconnect_limit),
+        deadline_ms=deadline_ms,
+        is_exhausted=now_ms >= deadline_ms or has_tried,
         certainty=certainty,
         loss_evidence=loss_evidence,
         liveness=judge_liveness(member, node, now_ms, settings),

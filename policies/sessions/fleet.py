@@ -77,6 +77,17 @@ class RoleFacts:
         members = len(self.members) + self.unread
         return bool(self.lost) and compare_losses(len(self.lost) + len(self.cut_off), members, self.ratio).holds
 
+    @property
+    def may_be_lost_together(self) -> bool:
+        """The same if unread members count as lost, which they may be."""
+        members, lost = len(self.members) + self.unread, len(self.lost) + len(self.cut_off) + self.unread
+        return compare_losses(lost, members, self.ratio).holds
+
+    @cached_property
+    def returned_ms(self) -> int:
+        """When the last of its members was established again; `NEVER` if none was."""
+        return max((m.track.reestablished_ms or NEVER for m in self.members if m.track is not None), default=NEVER)
+
     @cached_property
     def may_lose_another(self) -> bool:
         """Whether one more may be shut down: the loss is not fleet-wide, and most of the fleet is up."""
@@ -123,19 +134,22 @@ def find_unread(
 
     It cannot be read if the last attempt on the sessions, on a tree or on any member failed, or if there has been no
     reading of the sessions for `validity`. A failure counts for `validity`; one on the sessions until the next success.
+    The reason is that of the sessions, if they failed: collectors fail for different reasons, one after the other.
     """
     validity_ms = millis_of(settings.validity)
-    attempts = [(s.tried_ms, s.tried_id, s.outcome, s.name == SESSIONS) for s in sources if has_failed(s, sources)]
-    attempts += [(m.tried_ms, m.tried_id, m.outcome, False) for m in members if m.outcome not in _GOOD]
     failed = [
-        (at_ms, id_, outcome)
-        for at_ms, id_, outcome, is_lasting in attempts
-        if is_lasting or now_ms - at_ms <= validity_ms
+        (s.outcome, s.tried_ms, s.tried_id)
+        for s in sorted(sources, key=lambda s: s.name)
+        if has_failed(s, sources) and (s.name == SESSIONS or now_ms - s.tried_ms <= validity_ms)
     ]
+    failed += sorted(
+        (m.outcome, m.tried_ms, m.tried_id)
+        for m in members
+        if m.outcome not in _GOOD and now_ms - m.tried_ms <= validity_ms
+    )
     if failed:
-        newest = sorted(failed, reverse=True)
-        fresh = (id_ for at_ms, id_, _ in newest if id_ and now_ms - at_ms <= validity_ms)
-        return Unread(newest[0][2], tuple(dict.fromkeys(fresh)))
+        newest = sorted((at_ms, id_) for _, at_ms, id_ in failed if id_ and now_ms - at_ms <= validity_ms)
+        return Unread(failed[0][0], tuple(dict.fromkeys(id_ for _, id_ in reversed(newest))))
     sessions = next((s for s in sources if s.name == SESSIONS), None)
     if sessions is not None and sessions.read_ms != NEVER and now_ms - sessions.read_ms > validity_ms:
         return Unread("silence", (sessions.read_id,))
@@ -150,6 +164,11 @@ def has_failed(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
 def is_failure(name: str, outcome: str) -> bool:
     """Whether an outcome is a fault of ZooKeeper's; a tree that is too large, or not kept in ZooKeeper, is none."""
     return outcome not in _GOOD and (name == SESSIONS or outcome != Outcome.UNSUPPORTED.value)
+
+
+def is_relapsing(source: SourceRecord, settings: SessionsSettings) -> bool:
+    """Whether attempts on a source fail and succeed in turn, and it was not read without a failure for `settle`."""
+    return source.relapsed_ms != NEVER and source.read_ms < source.relapsed_ms + millis_of(settings.settle)
 
 
 def is_ownership_hidden(sources: Collection[SourceRecord]) -> bool:

@@ -12,14 +12,12 @@ from policies.confirmation import MOST_CHANGES
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import SHORTEST_INTERVAL_MS, SessionsSettings
+from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
 from policies.sessions.state import NEVER, Health, Member, NodeRecord
 from policies.units import millis_of
 
 INTERVALS = 2
 """A reading is fresh for this many of its own intervals."""
-IN_A_ROW_MS = 120_000
-"""Two readings further apart are not in a row, because nobody looked in between, as while Headgate was away."""
 
 
 class Certainty(Enum):
@@ -85,20 +83,21 @@ class Liveness(Struct, frozen=True, gc=False):
     """Whether readings show that it is no zombie: it is registered, unwell by its own answer, dead, or closed."""
     is_unstable: bool
     """Whether its registration comes and goes, or collectors disagree about it. Then nothing is concluded from it."""
-    restless_until_ms: int | None
-    """Set while its process dies and starts in turn, or collectors disagree about it: then it is not declared dead."""
+    is_restless: bool
+    """Whether its process dies and starts in turn, or collectors disagree about it. Then it is not declared dead."""
 
 
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """Return the state of a member's process; `node` is its registration by the last reading."""
     oldest_ms = now_ms - millis_of(settings.validity)
-    is_dead = _is_dead(member, oldest_ms) and _find_restlessness(member, now_ms, settings) is None
+    is_restless = _is_restless(member, settings)
+    is_dead = _is_dead(member, oldest_ms) and not is_restless
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
     health = member.health
     is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
     refuses = health is not None and _has_refused_twice(health, 0)
     is_unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
-    is_unstable = node is not None and is_registration_unstable(node, now_ms, settings)
+    is_unstable = node is not None and is_registration_unstable(node, settings)
     return Liveness(
         is_dead,
         None if is_unstable else _find_unregistered(member, node, now_ms, settings),
@@ -106,22 +105,21 @@ def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, setting
         is_registered=is_registered,
         is_no_zombie=is_registered or is_closed or is_dead or is_unwell or is_unstable,
         is_unstable=is_unstable,
-        restless_until_ms=_find_restlessness(member, now_ms, settings),
+        is_restless=is_restless,
     )
 
 
-def is_registration_unstable(node: NodeRecord, now_ms: int, settings: SessionsSettings) -> bool:
-    """Whether a registration came or went more than `MOST_CHANGES` times, and has not been stable for `settle`."""
-    return len(node.changes) > MOST_CHANGES and now_ms < node.changes[-1] + millis_of(settings.settle)
+def is_registration_unstable(node: NodeRecord, settings: SessionsSettings) -> bool:
+    """Whether a registration came or went more than `MOST_CHANGES` times, and was not read as stable for `settle`."""
+    return len(node.changes) > MOST_CHANGES and node.read_ms < node.changes[-1] + millis_of(settings.settle)
 
 
-def _find_restlessness(member: Member, now_ms: int, settings: SessionsSettings) -> int | None:
-    """Return until when a member without a session that started more than `MOST_CHANGES` times is restless."""
-    if member.track is None or not member.track.is_lost or member.health is None:
-        return None
-    starts = member.health.starts
-    ends_ms = starts[-1] + millis_of(settings.settle) if len(starts) > MOST_CHANGES else 0
-    return ends_ms if now_ms < ends_ms else None
+def _is_restless(member: Member, settings: SessionsSettings) -> bool:
+    """Whether a member without a session started more than `MOST_CHANGES` times, and not since `settle`."""
+    health = member.health
+    if member.track is None or not member.track.is_lost or health is None:
+        return False
+    return len(health.starts) > MOST_CHANGES and health.at_ms < health.starts[-1] + millis_of(settings.settle)
 
 
 def _has_refused_twice(health: Health, since_ms: int) -> bool:

@@ -16,6 +16,8 @@ DEFAULT_ZOMBIE_AFTER = parse_duration("5m")
 SHORTEST_DELAY_MS = 5_000
 SHORTEST_INTERVAL_MS = 1_000
 """The shortest interval of readings assumed; two readings of one moment do not show how often there is one."""
+IN_A_ROW_MS = 120_000
+"""Two readings further apart are not in a row, because nobody looked in between, as while Headgate was away."""
 
 
 class OnSessionLost(StrEnum):
@@ -53,7 +55,8 @@ class SessionsSettings(PolicySettings):
     )
     fleet_window: PositiveDuration = Field(
         default=parse_duration("30s"),
-        description="How long after a fleet-wide loss none of its members is judged a zombie.",
+        description="How long after a fleet-wide loss none of its members is judged a zombie, and how long each has at "
+        "least to reconnect once ZooKeeper can be read and others are back.",
     )
     shutdown_delay: Duration | None = Field(
         default=None,

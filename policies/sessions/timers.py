@@ -9,7 +9,7 @@ from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import unread_from_ms
 from policies.sessions.judge.members import shutdown_delay_ms
 from policies.sessions.judge.recovery import FINAL
-from policies.sessions.state import NEVER, SessionTrack
+from policies.sessions.state import SessionTrack
 from policies.units import from_millis, millis_of, to_millis
 
 
@@ -27,10 +27,7 @@ def wake_at(facts: Facts, review_at: datetime | None) -> datetime | None:
 def _due_ms(facts: Facts, review_at: datetime | None) -> Iterator[int]:
     if review_at is not None:
         yield to_millis(review_at)
-    settle_ms = millis_of(facts.settings.settle)
     for source in facts.sources.values():
-        if source.relapsed_ms != NEVER:
-            yield source.relapsed_ms + settle_ms
         yield from (ms + facts.validity_ms + 1 for ms in (source.tried_ms, source.read_ms) if ms >= 0)
     free_ms = facts.budget.free_ms(facts.now_ms)
     if free_ms is not None:
@@ -58,10 +55,6 @@ def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, f
 def _member_due_ms(member: MemberFacts, facts: Facts) -> Iterator[int]:
     record, last = member.member, member.member.last_published
     yield record.tried_ms + facts.validity_ms + 1
-    if member.liveness.is_unstable and member.registration is not None:
-        yield member.registration.changes[-1] + millis_of(facts.settings.settle)
-    if member.liveness.restless_until_ms is not None:
-        yield member.liveness.restless_until_ms
     for absence in (member.liveness.unregistered, member.liveness.unlisted):
         if absence is not None:
             yield absence.due_ms
@@ -88,7 +81,7 @@ def _session_due_ms(track: SessionTrack, member: MemberFacts, facts: Facts) -> I
     yield lost_ms + millis_of(settings.fleet_window)
     if track.is_lost:
         yield member.begun_ms + shutdown_delay_ms(track, settings)
-        yield member.begun_ms + millis_of(settings.reconnect_deadline)
+        yield member.deadline_ms
     has_begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
     if has_begun and all(c.claim.verdict in FINAL for c in member.claims):
         yield facts.now_ms + 1  # the plan published in this step is complete already

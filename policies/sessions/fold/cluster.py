@@ -107,7 +107,8 @@ class ClusterState:
     def _fold_tree(self, seen: Observation, reading: Ownerships) -> None:
         good = reading.outcome is Outcome.OK
         if self._fold_attempt(reading.tree, seen, good=good) and good:
-            self.nodes.fold_tree(seen, reading, map(registration_path, self.members))
+            failed_ms = self.sources[reading.tree].failed_ms
+            self.nodes.fold_tree(seen, reading, map(registration_path, self.members), failed_ms)
             if self.claims.by_key:
                 at_ms = seen.at_ms
                 for node in reading.nodes:

@@ -6,6 +6,7 @@ from policies.confirmation import MOST_CHANGES
 from policies.observations import Observation, Outcome
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import LEADER, NodeKind, OwnedNode, Ownership, Ownerships, is_bundle
+from policies.sessions.settings import IN_A_ROW_MS
 from policies.sessions.state import NEVER, NodeRecord
 
 
@@ -44,8 +45,14 @@ class OwnershipNodes:
             self._forget_derived()
             self._record(reading, seen.at_ms, seen.id)
 
-    def fold_tree(self, seen: Observation, reading: Ownerships, expected: Iterable[str]) -> None:
-        """Fold in a complete reading of a tree: known and `expected` paths that it does not list are absent."""
+    def fold_tree(
+        self, seen: Observation, reading: Ownerships, expected: Iterable[str], failed_ms: int = NEVER
+    ) -> None:
+        """Fold in a complete reading of a tree: known and `expected` paths that it does not list are absent.
+
+        Args:
+            failed_ms: the last failed attempt to read the tree.
+        """
         self._forget_derived()
         at_ms, id_ = seen.at_ms, seen.id  # the time is computed once, not for each of 9,000 nodes
         for node in reading.nodes:
@@ -57,7 +64,7 @@ class OwnershipNodes:
                 self.by_path.setdefault(path, NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms))
         for path in self.by_path.keys() - listed:
             if path.startswith(below):
-                self._record_absence(self.by_path[path], at_ms, id_)
+                self._record_absence(self.by_path[path], at_ms, id_, failed_ms)
 
     def _forget_derived(self) -> None:
         self._by_owner = self._bundles = None
@@ -86,12 +93,13 @@ class OwnershipNodes:
             last.read_ms if at_ms > last.read_ms else last.before_ms, NEVER, changes,
         )  # fmt: skip
 
-    def _record_absence(self, last: NodeRecord, at_ms: int, id_: str) -> None:
+    def _record_absence(self, last: NodeRecord, at_ms: int, id_: str, failed_ms: int = NEVER) -> None:
         if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         owner = last.owner if last.exists and last.owner is not None else last.prior
-        is_late = last.read_ms != NEVER and at_ms - last.read_ms > self._timeouts.validity_ms
-        has_gap = is_late and not is_bundle(last.path)
+        # While ZooKeeper could not be read, a member could not register itself, so it has its time after that.
+        longest_ms = self._timeouts.validity_ms if failed_ms <= last.read_ms else IN_A_ROW_MS
+        has_gap = last.read_ms != NEVER and at_ms - last.read_ms > longest_ms and not is_bundle(last.path)
         self.by_path[last.path] = NodeRecord(
             last.path,
             at_ms,

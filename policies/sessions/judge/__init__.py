@@ -95,8 +95,10 @@ def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, fac
     # A reading shows the old session connected: the reading of the new one may be wrong, and the old node alive.
     if track.denied_ms != NEVER and ruling.verdict is not OwnershipVerdict.KEEP:
         return None
-    # The next reading of the node decides; a `wait` is published only if that reading does not come in its time.
-    if ruling.reason is OwnershipReason.UNREAD and facts.now_ms < unread_from_ms(claim, track):
+    # The next reading of the node decides. A `wait` is published only if that reading does not come in its time, and
+    # not about a bundle that the member claims only since it has this session, because it has lost nothing.
+    is_new = claim.claim.since_ms > (track.reestablished_ms or 0)
+    if ruling.reason is OwnershipReason.UNREAD and (is_new or facts.now_ms < unread_from_ms(claim, track)):
         return None
     return ruling
 

@@ -45,12 +45,12 @@ def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> 
 def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
     """Whether a shutdown or restart is in force; it is published once."""
     last = member.member.last_published
-    if last is None or track.status is SessionStatus.CLOSED:
+    if last is None or track.status is SessionStatus.CLOSED or member.liveness.is_dead:
         return False
     if last.verdict is Verdict.RESTART:
         is_registered = member.registration is not None and member.registration.exists
         return not is_registered and not member.has_restarted_since(last.published_ms)
-    if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms or member.liveness.is_dead:
+    if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms:
         return False
     if member.begun_ms > last.published_ms:
         return False  # a new process has taken the place of the one that was ordered down
@@ -89,8 +89,14 @@ def _withdraw(member: MemberFacts) -> MemberOrder | None:
     """Return the order that ends a restart, or a waiting shutdown or restart, once the member is in its place."""
     last, track = member.member.last_published, member.track
     has_session = track is None or track.status is SessionStatus.ESTABLISHED
-    if last is None or not member.liveness.is_registered or not has_session or member.member.recovering:
+    if last is None or not member.liveness.is_no_zombie or not has_session or member.member.recovering:
         return None
+    if not member.liveness.is_registered:
+        if last.verdict is not Verdict.HOLD or last.reason not in WAITING:
+            return None
+        cause = "its registration comes and goes" if member.liveness.is_unstable else "it no longer answers healthy"
+        what = f"is not registered, but {cause}: the restart that waited is withdrawn"
+        return MemberOrder(Verdict.RESUME, Reason.WITHDRAWN, what, member.evidence)
     if last.verdict is Verdict.RESTART:
         return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has registered itself again", member.evidence)
     if last.reason is Reason.NOT_READY and member.is_listed_since(last.published_ms):
@@ -140,7 +146,7 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
         return _judge_exhausted(member, track, facts)
     monitor = human_seconds(monitor_ms(track.timeout_ms) / 1000)
     how = "it expired" if track.state is SessionState.EXPIRED else f"it was disconnected for {monitor}"
-    left_ms = member.begun_ms + millis_of(settings.reconnect_deadline) - facts.now_ms
+    left_ms = member.deadline_ms - facts.now_ms
     in_time = f"it serves what is loaded, and has {human_seconds(left_ms / 1000)} left to reconnect"
     if settings.on_session_lost is OnSessionLost.RECONNECT:
         what = f"has lost its session ({how}): {in_time}"

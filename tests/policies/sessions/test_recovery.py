@@ -61,6 +61,12 @@ def test_two_members_that_believe_they_own_a_bundle_are_an_alert_and_one_lets_go
     assert run.told("b1")[-1][1] == "resume recovered"
 
 
+def test_a_report_that_the_last_reading_contradicts_is_decided_by_the_next_reading() -> None:
+    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), recovery(2, "b2", "re-own", path=BUNDLE)).until(60)
+    assert run.ruled("b2") == []
+    assert run.see(owned(61, "b1", "0xb1")).ruled("b2") == [(61, "unload double_ownership")]
+
+
 def test_a_bundle_that_changes_hands_in_order_is_nobodys_double() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), absent(10), owned(11, "b2", "0xb2")).until(100)
     assert run.published == []

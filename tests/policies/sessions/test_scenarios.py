@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.policies.sessions.course import BUNDLE, recovery
+from tests.policies.sessions.course import BUNDLE, recovery, tree, unread
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -235,6 +235,26 @@ def test_a_zombie_s_restart_that_waits_for_the_budget_is_withdrawn_when_it_regis
     world.brokers["b2"].registered = True
     assert world.until(420).last("b2") == "resume withdrawn"
     assert [name for _, name, _ in world.until(2000).went_down()] == ["b1"]
+
+
+@pytest.mark.parametrize(("well", "healthy", "last"), [("ok", False, "resume withdrawn"), ("timeout", None, None)])
+def test_a_zombie_s_restart_that_waits_is_withdrawn_when_the_zombie_is_unwell(
+    well: str, healthy: bool | None, last: str | None
+) -> None:
+    world = World(*TEN, timeout_s=6).until(20)
+    for name in ("b1", "b2"):
+        world.brokers[name].registered = False
+    assert world.until(400).last("b2") == "hold shutdown_budget"
+    world.brokers["b2"].well, world.brokers["b2"].healthy = well, healthy
+    assert world.until(420).last("b2") == (last or "hold shutdown_budget")
+
+
+def test_a_restarted_zombie_whose_process_does_not_come_back_is_gone_and_its_bundles_are_orphans() -> None:
+    world = World(*TEN[:3]).own("b1", BUNDLE).until(20).lose("b1")
+    assert world.until(220).last("b1") == "restart zombie"
+    world.brokers["b1"].well = "unreachable"
+    assert world.until(240).last("b1") == "gone unreachable"
+    assert world.until(310).fires("orphan-bundle", "t/ns/0x00000000_0x40000000")
 
 
 def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
@@ -538,6 +558,33 @@ def test_nobody_is_shut_down_while_zookeeper_cannot_be_read_nor_right_after_it_c
     assert world.back(*TEN).until(400).went_down() == []
 
 
+@pytest.mark.parametrize("unread", [set(), {"session", "brokers", "namespaces"}], ids=["network", "ZooKeeper"])
+def test_who_comes_back_a_little_later_than_the_fleet_is_not_given_up(unread: set[str]) -> None:
+    """The deadline has passed in an outage, in which nobody could reconnect."""
+    world = World(*TEN, zombie_after=NO_ZOMBIES).until(20).lose(*TEN).until(30)
+    world.failing = unread
+    world.until(600).failing = set()
+    world.until(602).back(*TEN[1:]).until(630)
+    assert world.went_down() == []
+    assert [what for _, _, what in world.until(650).went_down()] == ["shutdown reconnect_exhausted"]
+
+
+@pytest.mark.parametrize(("failing", "restarts"), [(True, []), (False, [205.0])])
+def test_a_zombie_has_its_time_while_zookeeper_can_be_read(failing: bool, restarts: list[float]) -> None:
+    world = World(*TEN[:3]).until(20)
+    world.brokers["b1"].registered = False
+    world.until(50).failing = {"brokers"} if failing else set()
+    world.until(190).failing = set()
+    assert [second for second, _, _ in world.until(360).went_down()] == restarts
+
+
+def test_an_alert_that_zookeeper_is_unread_is_the_same_though_its_sources_fail_for_different_reasons() -> None:
+    run = World(*TEN[:3]).until(20).run
+    for second in range(21, 200, 2):
+        run.see(unread(second), tree(second + 1, outcome="error"))
+    assert [(a.alert, a.reason) for a in run.alerts] == [("zookeeper-unread", "timeout")]
+
+
 def test_a_tree_that_could_not_be_read_stays_an_alert_until_it_is() -> None:
     world = World("b1", "b2").until(20)
     world.failing = {"namespaces"}
@@ -581,3 +628,14 @@ def test_two_claims_stay_an_alert_when_readings_end() -> None:
     world.silent = {"session", "namespaces", "brokers", "health"}
     world.until(9000)
     assert world.fires("double-ownership", "t/ns/0x00000000_0x40000000")
+    assert [a for a in world.run.alerts if a.alert == "double-ownership"][-1].summary.startswith("unknown")
+
+
+def test_a_loss_of_the_fleet_is_unknown_when_readings_end_and_over_when_too_few_can_be_lost() -> None:
+    world = fleet(4, reconnect_deadline="10h").until(20).lose("b1", "b2").until(40)
+    world.silent = {"session", "namespaces", "brokers", "health"}
+    world.until(9000)
+    assert world.fires("session-fleet-wide", "broker")
+    assert [a for a in world.run.alerts if a.alert == "session-fleet-wide"][-1].summary.startswith("unknown")
+    world.without_session, world.silent = {"b1"}, set()
+    assert not world.back("b2").restart_collectors(9001).until(9010).fires("session-fleet-wide", "broker")
