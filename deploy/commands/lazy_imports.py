@@ -1,5 +1,6 @@
 """Imports on first use, so that `headgate --help` imports no policy, no client library and no settings."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,20 @@ def load_settings(file: Path | None) -> "Settings":
 
     note_settings_file(file)
     return settings_file.load_settings(file)
+
+
+def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
+    """Load the settings of a loop to ask; if they name no Kafka, and a `headgate up` runs, those of that one.
+
+    Args:
+        level: of the log, for an answer that contains every problem itself.
+    """
+    if not _logs:
+        set_up_logging(answers=True)
+    logging.getLogger().setLevel(level)
+    from deploy.settings.embedded import with_running_up
+
+    return with_running_up(load_settings(file))
 
 
 def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool = False) -> None:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pydantic import ValidationError
 
 from connectors.decided import DecisionsInForce
+from deploy.checking.suggestions import suggest
 from deploy.commands.sending import actor, option_error, send
 from deploy.inspection.in_force import InForceReader
-from deploy.settings.application import EMBEDDED_CLUSTER, Settings
-from deploy.switch.loop_kafka import loop_connection
+from deploy.settings.application import Settings
 from policies.decisions import Standing
 from policies.errors import UserError
 from policies.maintenance import LONGEST_PAUSE, PauseCommand
@@ -47,7 +47,7 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     """
     clusters = _clusters(settings, request)
     commands = _commands(request, clusters)
-    connection = loop_connection(settings)
+    connection = settings.loop_kafka()
     with InForceReader(connection, settings.topics.prefix) as reader:
         in_force = reader.now()
         if request.length is not None and not request.keep:
@@ -62,20 +62,18 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
 
 def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
     if request.policy not in POLICIES:
-        raise UserError(f"'{request.policy}' is no policy: write one of {', '.join(sorted(POLICIES))}")
+        raise UserError(f"policy: '{request.policy}' is no policy{suggest(request.policy, POLICIES)}")
     if (own := POLICIES[request.policy].paused_by) is not None:
         raise UserError(f"policy {request.policy} is paused by `{own}`, which stops between two steps")
     if request.length is not None and request.length > LONGEST_PAUSE:
         longest, mode = format_duration(LONGEST_PAUSE), f"policies.{request.policy}.mode: shadow"
         raise UserError(f"--for: a pause lasts {longest} at most; for longer set {mode}")
-    # The settings of `headgate up` name no Kafka; its loop watches the Kafka that it has started.
-    known = {*settings.clusters, *(() if settings.kafka is not None else (EMBEDDED_CLUSTER,))}
-    if request.cluster is not None and request.cluster not in known:
-        names = ", ".join(sorted(known)) or "none"
-        raise UserError(f"the settings name no cluster '{request.cluster}'; those they name: {names}")
-    if not known:
+    if not settings.clusters:
         raise UserError("the settings name no cluster: pass the file of the running loop (-s)")
-    return [request.cluster] if request.cluster is not None else sorted(known)
+    if request.cluster is None:
+        return sorted(settings.clusters)
+    settings.watched(request.cluster, "cluster")
+    return [request.cluster]
 
 
 def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:

@@ -15,7 +15,7 @@ import typer
 from deploy.commands.checkpoint import checkpoint_app
 from deploy.commands.completion import complete_clusters, complete_policies
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
+from deploy.commands.lazy_imports import load_asked, load_settings, print_sentence, set_up_logging
 from deploy.commands.options import AsJson, ClusterFilter, PolicyFilter, Reason, SettingsFile, Timeout, Verbose, Watch
 from deploy.commands.times import read_instant
 from deploy.commands.topics import topics_app
@@ -242,7 +242,7 @@ def status(
     from deploy.inspection.commands import Shown, show_status
 
     set_up_logging(answers=not watch)
-    show_status(load_settings(settings), Shown(cluster, policy, as_json, watch))
+    show_status(load_asked(settings), Shown(cluster, policy, as_json, watch))
 
 
 @app.command(epilog=show_examples("decisions"))
@@ -261,7 +261,7 @@ def decisions(
     from deploy.inspection.commands import Shown, show_decisions
 
     set_up_logging(answers=not watch)
-    show_decisions(load_settings(settings), subject, Shown(cluster, policy, as_json, watch))
+    show_decisions(load_asked(settings), subject, Shown(cluster, policy, as_json, watch))
 
 
 @app.command(epilog=show_examples("alerts"))
@@ -277,7 +277,7 @@ def alerts(
     from deploy.inspection.commands import Shown, show_alerts
 
     set_up_logging(answers=not watch)
-    show_alerts(load_settings(settings), Shown(cluster, policy, as_json, watch), resolved=resolved)
+    show_alerts(load_asked(settings), Shown(cluster, policy, as_json, watch), resolved=resolved)
 
 
 @app.command(epilog=show_examples("explain"))
@@ -297,8 +297,7 @@ def explain(
     """Show why something was decided. The values in force come first; numbers, readings and reports follow."""
     from deploy.inspection.commands import show_explanation
 
-    set_up_logging(answers=True)
-    show_explanation(load_settings(settings), subject, read_instant("--at", at), as_json=as_json)
+    show_explanation(load_asked(settings), subject, read_instant("--at", at), as_json=as_json)
 
 
 @app.command(epilog=show_examples("pause"))
@@ -361,11 +360,10 @@ def _command_pause(
     keep: bool = True,
     yes: bool = False,
 ) -> None:
-    set_up_logging(answers=True)
     from deploy.commands.pausing import PauseRequest, command_pause
 
     request = PauseRequest(policy, cluster, length, reason, timeout, keep, partial(_confirm_release, is_agreed=yes))
-    for said in command_pause(load_settings(file), request):
+    for said in command_pause(load_asked(file), request):
         print_sentence(said.explanation)
 
 
@@ -416,9 +414,8 @@ def doctor(
     """
     from deploy.doctor.command import examine
 
-    set_up_logging(answers=True)
-    logging.getLogger().setLevel(logging.CRITICAL)  # the results contain every problem
-    if not examine(load_settings(settings), tuple(part or ()), as_json=as_json):
+    given = load_asked(settings, logging.CRITICAL)  # the results contain every problem
+    if not examine(given, tuple(part or ()), as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -455,7 +452,7 @@ def replay(
     from deploy.whatif.replaying import ReplayRequest, replay_to_stdout
 
     request = ReplayRequest(
-        load_settings(settings),
+        load_settings(settings) if since is None else load_asked(settings),
         files or [],
         until=read_instant("--until", until),
         against=load_settings(against) if against is not None else None,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_settings
+from deploy.commands.lazy_imports import load_asked, load_settings
 from deploy.commands.options import SettingsFile
 from deploy.commands.remedies import complete_commands
 
@@ -21,7 +21,7 @@ def topics_create(settings: SettingsFile = None) -> None:
     """Create the topics that are missing. Existing topics are never changed."""
     from connectors.kafka.topic_admin import create_topics
 
-    given = load_settings(settings)
+    given = load_asked(settings)
     report = create_topics(given.loop_kafka(), given.topics)
     for topic in report.created:
         typer.echo(f"created {topic}")
@@ -33,7 +33,7 @@ def topics_check(settings: SettingsFile = None) -> None:
     """Compare the topics with what the loop needs. The exit status is 1 if they differ."""
     from connectors.kafka.topic_admin import check_topics
 
-    given = load_settings(settings)
+    given = load_asked(settings)
     report = check_topics(given.loop_kafka(), given.topics)
     for topic in report.missing:
         typer.echo(f"missing {topic}")

@@ -21,7 +21,6 @@ from deploy.inspection.explanation import Audit, Explanation
 from deploy.inspection.in_force import InForceReader
 from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
-from deploy.switch.loop_kafka import loop_connection
 from policies.canary import CANARY
 from policies.decisions import Decision
 from policies.errors import UserError
@@ -122,7 +121,7 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     now = datetime.now(UTC)
     if at is not None and at > now + _AHEAD:
         raise UserError(f"--at: {format_instant(at)} is in the future (it is {format_instant(now)})")
-    audit = Audit(loop_connection(settings), settings.topics.prefix, subject, at or now)
+    audit = Audit(settings.loop_kafka(), settings.topics.prefix, subject, at or now)
     found = audit.explain()
     if not found:
         near = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4)
@@ -141,7 +140,7 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
 
 def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -> list[Explanation]:
     """Add the present wanted and set values to each decision that is not an alert."""
-    with InForceReader(loop_connection(settings), settings.topics.prefix) as reader:
+    with InForceReader(settings.loop_kafka(), settings.topics.prefix) as reader:
         in_force = {(each.policy, each.cluster): each for each in reader.now().in_force(now)}
     return [
         each
@@ -155,7 +154,7 @@ def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> No
     shown.require_known(settings)
     console, as_json = SafeConsole(highlight=False), shown.as_json
     in_force = DecisionsInForce(shown.knows, policy=shown.policy)
-    with InForceReader(loop_connection(settings), settings.topics.prefix, in_force) as reader:
+    with InForceReader(settings.loop_kafka(), settings.topics.prefix, in_force) as reader:
         if not shown.watch:
             _print(reader.now(), view, decisions, console, as_json=as_json)
         elif as_json or not console.is_terminal:

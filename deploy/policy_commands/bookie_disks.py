@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_settings, set_up_logging
+from deploy.commands.lazy_imports import load_asked
 from deploy.commands.options import AsJson, SettingsFile
 
 app = typer.Typer()
@@ -21,6 +21,5 @@ def disks(
     """Show the bookies of each placement group. It has the fullest dir and the factor of each, from live data."""
     from deploy.policy_commands.disks import show_disks
 
-    set_up_logging()
-    logging.getLogger().setLevel(logging.ERROR)  # the answer contains the outcome of each reading
-    show_disks(load_settings(settings), cluster, as_json=as_json)
+    given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
+    show_disks(given, cluster, as_json=as_json)

@@ -61,9 +61,7 @@ def judge_now(readings: list[Reading], settings: BookieDisksSettings, now: datet
 
 
 def _read(settings: Settings, cluster: str) -> list[Reading]:
-    if cluster not in settings.clusters:
-        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
-    sources = settings.clusters[cluster]
+    sources = settings.watched(cluster)
     watched, pulsar = sources.setting(WatchedBookieDisks), sources.pulsar
     if watched is None or pulsar is None:
         raise UserError(f"clusters.{cluster}.bookie_disks: is not set, so the disks of its bookies are not watched")

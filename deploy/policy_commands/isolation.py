@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_settings, print_sentence, set_up_logging
+from deploy.commands.lazy_imports import load_asked, print_sentence
 from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout
 from policies.errors import UserError
 
@@ -36,11 +36,10 @@ def placement(
     from policies.isolation.settings import RuleSet
     from policies.isolation.what_if import parse_change
 
-    set_up_logging()
-    logging.getLogger().setLevel(logging.ERROR)  # the answer contains the outcome of each reading
     changes = tuple(parse_change(text) for text in what_if or ())
     query = PlacementQuery(cluster, namespace, ensemble, RuleSet(rules) if rules else None, changes)
-    show_placement(load_settings(settings), query, as_json=as_json)
+    given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
+    show_placement(given, query, as_json=as_json)
 
 
 @app.command(epilog=show_examples("promise"))
@@ -61,9 +60,8 @@ def promise(
     known = {rule.value: rule for rule in RuleSet}
     if rules not in (*known, "settings"):
         raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
-    set_up_logging(answers=True)
     request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
-    placement = send_promise(load_settings(settings), request)
+    placement = send_promise(load_asked(settings), request)
     print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 

@@ -110,9 +110,7 @@ def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
     Raises:
         UserError: the settings do not name the cluster, or do not watch its bookies.
     """
-    if cluster not in settings.clusters:
-        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {', '.join(settings.clusters)}")
-    watched, readings, metrics = settings.clusters[cluster], list[Reading](), PollMetrics(CollectorRegistry())
+    watched, readings, metrics = settings.watched(cluster), list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
         zookeeper, pulsar = connections.zookeeper(cluster), connections.pulsar(cluster)
         collector: BookieCollector[Any]

@@ -10,7 +10,6 @@ from deploy.commands.sending import actor, option_error, send
 from deploy.inspection.in_force import InForceReader
 from deploy.policy_commands.isolation import require_namespace
 from deploy.settings.application import Settings
-from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.isolation import IsolationSettings, NamespacePromise, Placement
 from policies.isolation.settings import RuleSet
@@ -38,9 +37,7 @@ def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
         UserError: the settings do not name the cluster, an option is too long, Kafka does not accept the promise, or
             the loop does not decide in time.
     """
-    if request.cluster not in settings.clusters:
-        known = ", ".join(settings.clusters) or "none"
-        raise UserError(f"--cluster: the settings name no cluster {request.cluster}; they name {known}")
+    settings.watched(request.cluster)
     require_namespace(request.namespace)
     try:
         reading = NamespacePromise(
@@ -54,7 +51,7 @@ def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
         raise option_error(error) from None
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
-    connection = loop_connection(settings)
+    connection = settings.loop_kafka()
     in_force = DecisionsInForce(lambda cluster: cluster == request.cluster, policy="isolation")
     with InForceReader(connection, settings.topics.prefix, in_force) as reader:
         reader.now()

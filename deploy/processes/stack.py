@@ -3,19 +3,15 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from connectors.component import Component
 from connectors.exporter.version import VERSION
-from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.publisher import Publisher
-from connectors.kafka.signing import LoopKafka
 from connectors.kafka.topic_admin import TopicReport, create_topics
 from connectors.partitions.metrics import PartitionMetrics
-from connectors.registration import connectors_of
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
@@ -30,10 +26,9 @@ from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
-from deploy.settings.application import EMBEDDED_CLUSTER, Settings
+from deploy.settings.application import Settings
+from deploy.settings.embedded import with_embedded
 from deploy.settings.reload import SettingsReload
-from deploy.settings.watched_cluster import WatchedCluster
-from policies.registry import POLICIES
 
 _log = structlog.get_logger(__name__)
 
@@ -83,27 +78,6 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
 
         reload.run_each(first, run)
     terminal.step("stopped")
-
-
-def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
-    """Return the settings with the embedded cluster as the loop's own Kafka and as a watched cluster."""
-    given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
-    watched: dict[str, Any] = {"poll_interval": "1s", "timeout": "1s"}
-    if given.kafka is not None:
-        watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
-    kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
-    embedded = given.model_copy(update={"kafka": kafka})
-    blocks = {
-        name: connectors_of(kind).embedded(getattr(settings.policies, name), EMBEDDED_CLUSTER)
-        for name, kind in POLICIES.items()
-    }
-    return settings.model_copy(
-        update={
-            "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),
-            "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
-            "policies": settings.policies.model_copy(update=blocks),
-        }
-    )
 
 
 def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> None:

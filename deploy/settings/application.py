@@ -20,6 +20,7 @@ from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from connectors.registration import connectors_of
 from deploy.checking.environment import with_names_of_clusters
+from deploy.checking.suggestions import suggest
 from deploy.java.jars import default_cache_dir
 from deploy.settings.blocks import SettingsBlock
 from deploy.settings.http import HttpSettings
@@ -167,6 +168,17 @@ class Settings(BaseSettings):
             for name, kind in POLICIES.items()
         }
 
+    def watched(self, cluster: str, option: str = "--cluster") -> WatchedCluster:
+        """Return the settings of a cluster that an option names.
+
+        Raises:
+            UserError: they do not name it; the message has the names that are similar or there.
+        """
+        if cluster not in self.clusters:
+            others = suggest(cluster, self.clusters) if self.clusters else "; they name none: pass the file (-s)"
+            raise UserError(f"{option}: the settings name no cluster '{cluster}'{others}")
+        return self.clusters[cluster]
+
     def watched_clusters(self) -> frozenset[str] | None:
         """Return the watched clusters; None without any (a file with only `policies:`): then all are accepted."""
         return frozenset(self.clusters) if self.clusters else None
@@ -190,7 +202,8 @@ class Settings(BaseSettings):
         if self.kafka is None:
             raise UserError(
                 "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in "
-                "HEADGATE_KAFKA__BOOTSTRAP_SERVERS), or use `headgate up`, which starts one."
+                "HEADGATE_KAFKA__BOOTSTRAP_SERVERS), or use `headgate up`, which starts one. Other commands find that "
+                f"one by its data_dir (or HEADGATE_DATA_DIR), here {self.data_dir}."
             )
         return self.kafka
 

@@ -3,23 +3,23 @@
 import logging
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_settings, set_up_logging
+from deploy.commands.lazy_imports import load_asked
 from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout
 from policies.errors import UserError
 
 if TYPE_CHECKING:
-    from deploy.settings.application import Settings
     from deploy.switch.command_runner import CommandRunner
 
 switch_app = typer.Typer(name="switch", help="Move brokers to another BookKeeper cluster.", no_args_is_help=True)
 
 _NOT_READY = 1
+_LOGGED = logging.CRITICAL
+"""The command's own error at the end is clearer than ZooKeeper's."""
 
 StatusName = Literal["active", "standby", "deprecated"]
 """The values of the switching policy's `ClusterStatus`, repeated here so that `--help` need not import the policy."""
@@ -50,12 +50,11 @@ def _build_runner(
 ) -> "CommandRunner":
     """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
     from deploy.commands.console import SafeConsole
-    from deploy.switch.clusters import watched_cluster
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
 
-    given = _load(settings)
-    watched_cluster(given, cluster)
+    given = load_asked(settings, _LOGGED)
+    given.watched(cluster)
     options = CommandOptions(
         cluster=cluster, actor=actor, reason=reason, key=idempotency_key, expected_epoch=expected_epoch, dry_run=dry_run
     )
@@ -116,9 +115,8 @@ def precheck(
     """Check from live data whether a switch is safe. Writes nothing. The exit status is 1 if it is not ready."""
     from deploy.switch.precheck_command import run_precheck
 
-    set_up_logging()
-    logging.getLogger().setLevel(logging.ERROR)  # the report has every failed reading
-    if not run_precheck(load_settings(settings), cluster, target, as_json=as_json, explained=explain):
+    given = load_asked(settings, logging.ERROR)  # the report has every failed reading
+    if not run_precheck(given, cluster, target, as_json=as_json, explained=explain):
         raise typer.Exit(_NOT_READY)
 
 
@@ -138,7 +136,7 @@ def plan(
     """Preview a switch and its duration. Writes nothing. The exit status is 1 if the target is not ready."""
     from deploy.switch.plan_command import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
 
-    given = _load(settings)
+    given = load_asked(settings, _LOGGED)
     is_given = ledgers_per_second is not None or bytes_per_second is not None
     rates = Rates(
         ledgers_per_second or LEDGERS_PER_SECOND,
@@ -178,11 +176,10 @@ def status(
 ) -> None:
     """Show the stage and the next step of a switch. It also names what the switch waits for."""
     from deploy.commands.console import SafeConsole
-    from deploy.switch.clusters import watched_cluster
     from deploy.switch.status_command import show_status
 
-    given = _load(settings)
-    watched_cluster(given, cluster)
+    given = load_asked(settings, _LOGGED)
+    given.watched(cluster)
     if failed and watch:
         raise UserError("--failed: it is printed once; leave out --watch")
     if failed:
@@ -264,9 +261,3 @@ def end(
 def close_client(runner: "CommandRunner", name: Name) -> int:
     """Let brokers close their client of a BookKeeper cluster. No broker may read that cluster any more."""
     return runner.run("close-client", name=name)
-
-
-def _load(settings: Path | None) -> "Settings":
-    set_up_logging(answers=True)
-    logging.getLogger().setLevel(logging.CRITICAL)  # the command's own error at the end is clearer than ZooKeeper's
-    return load_settings(settings)

@@ -8,20 +8,7 @@ from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from deploy.settings.application import Settings
-from deploy.settings.watched_cluster import WatchedCluster
 from policies.errors import UserError
-
-
-def watched_cluster(settings: Settings, cluster: str) -> WatchedCluster:
-    """Return the settings of a broker cluster.
-
-    Raises:
-        UserError: the settings have no such cluster.
-    """
-    if cluster not in settings.clusters:
-        known = ", ".join(settings.clusters) or "none"
-        raise UserError(f"--cluster: the settings name no cluster {cluster}; they name {known}")
-    return settings.clusters[cluster]
 
 
 def bookkeeper_clusters(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKeeperClusters]:
@@ -30,7 +17,7 @@ def bookkeeper_clusters(settings: Settings, cluster: str) -> tuple[ZooKeeperConn
     Raises:
         UserError: the settings do not have them.
     """
-    watched = watched_cluster(settings, cluster)
+    watched = settings.watched(cluster)
     if watched.bookkeeper is None or watched.zookeeper is None:
         raise UserError(f"clusters.{cluster}.bookkeeper: is not set, so there are no clusters to switch between")
     return watched.zookeeper, watched.bookkeeper

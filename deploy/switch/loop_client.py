@@ -16,7 +16,6 @@ from connectors.kafka.tail import Record, Tail
 from deploy.commands.sending import actor, option_error
 from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, event_id, find_result
-from deploy.switch.loop_kafka import loop_connection
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.registry import observed_topic
@@ -122,7 +121,7 @@ class LoopClient:
         with_past: bool = False,
         ledgers: Wanted | None = None,
     ) -> None:
-        self._connection = loop_connection(settings)
+        self._connection = settings.loop_kafka()
         self._cluster = cluster
         self.timeout_seconds = timeout_seconds
         self._commands = settings.topics.topic(observed_topic(SwitchCommand))

@@ -19,7 +19,7 @@ from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
 from deploy.commands.console import SafeConsole
 from deploy.settings.application import Settings
-from deploy.switch.clusters import bookkeeper_clusters, watched_cluster
+from deploy.switch.clusters import bookkeeper_clusters
 from deploy.switch.precheck_command import Checked, check
 from deploy.switch.precheck_view import bypass_lines, finding_line, staying_lines, verdict_line
 from policies.errors import UserError
@@ -109,7 +109,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
             facts = sessions.find_ledgers(report.source, copied).facts
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
-        live = _read_brokers(sessions, watched_cluster(settings, checked.cluster).switching)
+        live = _read_brokers(sessions, settings.watched(checked.cluster).switching)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     total = sum(ledger.length_bytes for ledger in closed)
     limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)

@@ -164,22 +164,28 @@ MISTAKES = {
         "status", "nowhere.yaml: cannot be read (No such file", environment={"HEADGATE_SETTINGS": "nowhere.yaml"}
     ),
     "no settings for `doctor`": Mistake("doctor", "there is nothing to examine: pass the settings file (-s FILE, or"),
-    "no settings for `status`": Mistake("status", "kafka.bootstrap_servers is not set, and no `headgate up` runs on"),
+    "no settings for `status`": Mistake(
+        "status", "kafka.bootstrap_servers is not set: name the loop's own Kafka there"
+    ),
     "no settings for `run`": Mistake("run", "kafka.bootstrap_servers is not set: name the loop's own Kafka there"),
     "nothing to watch for `run`": Mistake(
         "run -s s.yaml",
         "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers",
         "{kafka: {bootstrap_servers: 'k:1'}, clusters: {a: {zookeeper: {servers: 'z:1'}}}}",
     ),
-    "no settings for `pause`": Mistake("pause throttle", "kafka.bootstrap_servers is not set"),
+    "no settings for `pause`": Mistake(
+        "pause throttle", "the settings name no cluster: pass the file of the running loop (-s)"
+    ),
     # Commands and options
     "a misspelled command": Mistake("stauts", "No such command 'stauts'. Did you mean 'status'?"),
     "a misspelled option": Mistake("status --clutser x", "No such option: --clutser (Possible options: --cluster)"),
     "an unknown cluster": Mistake("status -s s.yaml -c paymnts", "name no cluster 'paymnts'; did you mean payments?"),
     "an unknown policy": Mistake("status -s s.yaml -p throtle", "'throtle' is no policy; did you mean throttle?"),
-    "a pause of no policy": Mistake("pause throtle -s s.yaml", "'throtle' is no policy: write one of bookie_disks,"),
+    "a pause of no policy": Mistake(
+        "pause throtle -s s.yaml", "policy: 'throtle' is no policy; did you mean throttle?"
+    ),
     "a pause of no cluster": Mistake(
-        "pause throttle x -s s.yaml", "no cluster 'x'; those they name: embedded, payments"
+        "pause throttle x -s s.yaml", "cluster: the settings name no cluster 'x'; there is payments"
     ),
     "a pause in words": Mistake(
         "pause throttle --for 2hours -s s.yaml", "--for: '2hours' is not a duration: write it as 2h"

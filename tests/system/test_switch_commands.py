@@ -22,7 +22,7 @@ from rich.text import Text
 from connectors.kafka.connection import KafkaConnection
 from deploy import cli
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.switch.loop_kafka import embedded_servers
+from deploy.settings.embedded import embedded_servers
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.switching.ledger_paths import Layout
@@ -231,7 +231,7 @@ def test_an_unknown_cluster_is_a_mistake(switch: Switch) -> None:
         ended = switch(*arguments, cluster="c9")
         assert (ended.status, ended.err) == (
             USER_ERROR,
-            "--cluster: the settings name no cluster c9; they name c1, c2\n",
+            "--cluster: the settings name no cluster 'c9'; there is c1 and c2\n",
         )
 
 

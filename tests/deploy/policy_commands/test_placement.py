@@ -197,7 +197,7 @@ def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: ty
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [
-        ("c2", "--cluster: the settings name no cluster c2"),
+        ("c2", "--cluster: the settings name no cluster 'c2'"),
         ("kafka-only", r"clusters\.kafka-only\.bookies: is not set"),
     ],
 )

@@ -139,6 +139,6 @@ def test_what_no_record_takes_is_a_mistake_and_nothing_is_sent(
 
 
 def test_a_cluster_that_the_settings_do_not_name_is_refused(loop: FakeLoop) -> None:
-    with pytest.raises(UserError, match="--cluster: the settings name no cluster c2"):
+    with pytest.raises(UserError, match="--cluster: the settings name no cluster 'c2'"):
         send_promise(SETTINGS, PromiseRequest("c2", "acme/a", RuleSet.CURRENT))
     assert loop.sent == []

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from deploy.processes.stack import with_embedded
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
+from deploy.settings.embedded import with_embedded
 from policies.throttle import ThrottleSettings
 
 SERVERS = "127.0.0.1:19092"

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deploy.switch import cli, command_runner
+from deploy.commands import lazy_imports
+from deploy.switch import command_runner
 from deploy.switch.cli import switch_app
 from policies.errors import UserError
 from policies.switching.readings import CommandName
 
 SETTINGS = """\
+kafka: {bootstrap_servers: "loop:9092"}
 clusters:
   c1:
     zookeeper: {servers: "zk:2181"}
@@ -65,7 +67,7 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commands set levels for the whole process."""
     loggers = [logging.getLogger(), logging.getLogger("headgate.librdkafka")]
     levels = [logger.level for logger in loggers]
-    monkeypatch.setattr(cli, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(lazy_imports, "set_up_logging", lambda **_: None)
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.settings.application import Settings
-from deploy.switch.loop_kafka import embedded_servers, loop_connection
+from deploy.settings.embedded import embedded_servers, with_running_up
 from policies.errors import UserError
 
 
@@ -19,14 +19,15 @@ def embedded(folder: Path, pid: int, content: str = '{"broker_ports": {"1": 2000
 
 def test_a_running_up_is_found_by_its_data_folder(tmp_path: Path) -> None:
     embedded(tmp_path / "kafka", os.getpid())
-    connection = loop_connection(Settings(data_dir=tmp_path))
-    assert connection.servers() == ["127.0.0.1:20001", "127.0.0.1:20002"]
+    settings = with_running_up(Settings(data_dir=tmp_path))
+    assert settings.loop_kafka().servers() == ["127.0.0.1:20001", "127.0.0.1:20002"]
+    assert list(settings.clusters) == ["embedded"]
 
 
 def test_the_settings_win_over_a_running_up(tmp_path: Path) -> None:
     embedded(tmp_path / "kafka", os.getpid())
     settings = Settings.model_validate({"data_dir": tmp_path, "kafka": {"bootstrap_servers": "k:9092"}})
-    assert loop_connection(settings).servers() == ["k:9092"]
+    assert with_running_up(settings).loop_kafka().servers() == ["k:9092"]
 
 
 def test_an_up_that_has_ended_or_never_was_is_not_found(tmp_path: Path) -> None:
@@ -37,5 +38,5 @@ def test_an_up_that_has_ended_or_never_was_is_not_found(tmp_path: Path) -> None:
     assert embedded_servers(embedded(tmp_path / "ended", ended)) is None
     assert embedded_servers(tmp_path / "never") is None
     assert embedded_servers(embedded(tmp_path / "half", os.getpid(), "{")) is None
-    with pytest.raises(UserError, match=f"no `headgate up` runs on the data folder {tmp_path}: name the loop's own"):
-        loop_connection(Settings(data_dir=tmp_path))
+    with pytest.raises(UserError, match=f"Other commands find that one by its data_dir .*{tmp_path}"):
+        with_running_up(Settings(data_dir=tmp_path)).loop_kafka()

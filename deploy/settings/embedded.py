@@ -1,0 +1,58 @@
+"""The settings of the loop that `headgate up` runs on a Kafka of its own."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.signing import LoopKafka
+from connectors.registration import connectors_of
+from deploy.embedded.small_servers import LOOPBACK
+from deploy.settings.application import EMBEDDED_CLUSTER, Settings
+from deploy.settings.watched_cluster import WatchedCluster
+from policies.registry import POLICIES
+
+
+def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
+    """Return the settings with the embedded cluster as the loop's own Kafka and as a watched cluster."""
+    given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
+    watched: dict[str, Any] = {"poll_interval": "1s", "timeout": "1s"}
+    if given.kafka is not None:
+        watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
+    kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
+    embedded = given.model_copy(update={"kafka": kafka})
+    blocks = {
+        name: connectors_of(kind).embedded(getattr(settings.policies, name), EMBEDDED_CLUSTER)
+        for name, kind in POLICIES.items()
+    }
+    return settings.model_copy(
+        update={
+            "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),
+            "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
+            "policies": settings.policies.model_copy(update=blocks),
+        }
+    )
+
+
+def with_running_up(settings: Settings) -> Settings:
+    """Return the settings, completed from a `headgate up` that runs on their data folder if they name no Kafka."""
+    servers = None if settings.kafka is not None else embedded_servers(settings.data_dir / "kafka")
+    return settings if servers is None else with_embedded(settings, servers)
+
+
+def embedded_servers(folder: Path) -> str | None:
+    """Return the bootstrap servers of an embedded cluster; None if none runs on this folder."""
+    try:
+        holder = int((folder / "lock").read_text())
+        ports = [int(port) for port in json.loads((folder / "cluster.json").read_text())["broker_ports"].values()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    # Taking the lock, even for a moment, could make the start of another `up` fail.
+    try:
+        os.kill(holder, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:
+        pass  # the process runs as another user
+    return ",".join(f"{LOOPBACK}:{port}" for port in ports) or None
