@@ -27,6 +27,8 @@ from policies.observations import Observation, Outcome, sort_observations
 ANY_GROUP = "*"
 """As a primary group, it stands for every bookie."""
 _NAMED = 10
+_KINDS = (BookieDisks, Bookies)
+"""The order in which readings of one instant are folded, because their ids are random."""
 _ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
 """The outcomes of attempts that read the system; if the znode is absent, there are no groups, or no affinities."""
 
@@ -34,7 +36,7 @@ _ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
 def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> BookieDisksCluster:
     """Return the cluster after some readings, in order; readings older than the last one change nothing."""
     bookies = {b.bookie: b for b in cluster.bookies}
-    for seen in sort_observations(tuple(observations)):
+    for seen in sort_observations(tuple(observations), kinds=_KINDS):
         match seen.reading:
             case BookieDisks() as reading:
                 cluster = _fold_disks(cluster, bookies, seen, reading)
@@ -111,7 +113,7 @@ def _update_bookie(
         tried_id=seen.id,
         outcome=reading.outcome.value,
         is_read_only=is_read_only,
-        missing_ms=None if known.missing_ms is not None and known.missing_ms < at_ms else known.missing_ms,
+        missing_ms=None if known.missing_ms is not None and known.missing_ms <= at_ms else known.missing_ms,
         dirs=fold_volumes(known.dirs, reading.dirs, at_ms),
         thresholds=thresholds,
         interval_ms=None if known.read_ms == NEVER else at_ms - known.read_ms,

@@ -269,6 +269,15 @@ def test_a_bookie_leaves_when_two_readings_of_the_registrations_lack_it() -> Non
     assert run.see(registered(10, "b1")).verdict() == (0.0, "too_few_bookies")
 
 
+@pytest.mark.parametrize("name", ["a", "z"])
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_a_bookie_that_is_read_when_the_registrations_lack_it_has_not_left(name: str, *, in_one_step: bool) -> None:
+    lacking, answer = registered(5, "b1"), disks(5, "b2", 50, id=name)
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
+    run = run.together(lacking, answer) if in_one_step else run.feed([lacking, answer])
+    assert run.see(registered(10, "b1")).verdict() == (1.0, "above_limits")
+
+
 def test_readings_of_other_policies_alone_decide_nothing() -> None:
     run = Run(settings())
     run.see(registered(0, "b1 b2"), racks(0, {"g": "b1 b2"}), affinity(0, {"a/b": "g"})).until(10_000)
