@@ -7,14 +7,17 @@ the instants at which a hold ends.
 from collections.abc import Iterator
 
 from policies.bookie_disks.decisions import BookieThrottleReason
+from policies.bookie_disks.judge.bookies import BookieVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
 from policies.bookie_disks.messages import name_dir
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import DirKey
 from policies.comparison import Relation
 from policies.decisions import Otherwise
 from policies.free_space.counterfactuals import NO_LIMIT, describe_threshold, describe_wait, list_otherwise
-from policies.free_space.gate import lowering, raising
+from policies.free_space.gate import Gate, is_publishable, lowering, raising
 from policies.free_space.volumes import Freshness
-from policies.units import counted, format_instant, from_millis, to_millis
+from policies.units import counted, counted_with, format_instant, from_millis, to_millis
 
 
 def counterfactuals(verdict: GroupVerdict) -> tuple[Otherwise, ...]:
@@ -29,12 +32,13 @@ def _lower(verdict: GroupVerdict) -> Iterator[str]:
     if not settings.limited:
         yield NO_LIMIT
         return
-    decisive = verdict.decisive
-    if decisive is not None and decisive.tightest is not None and decisive.tightest.freshness is Freshness.FRESH:
+    known, tightest = verdict.ranked.known, verdict.decisive.tightest if verdict.decisive is not None else None
+    fallen_count = sum(each.factor < factor and is_publishable(factor, each.factor, settings) for each in known)
+    spare = len(known) - fallen_count - verdict.group.ensemble + 1
+    # If there are more to spare, another bookie decides when this one falls.
+    if tightest is not None and tightest.freshness is Freshness.FRESH and spare <= 1:
         threshold = lowering(factor, verdict.raw_factor, settings).threshold
-        name = name_dir(*decisive.tightest.key)
-        yield describe_threshold(name, decisive.tightest, Relation.AT_MOST, threshold, settings)
-    spare = len(verdict.ranked.known) - verdict.group.ensemble + 1
+        yield describe_threshold(name_dir(*tightest.key), tightest, Relation.AT_MOST, threshold, settings)
     if spare > 0:
         yield f"{counted(spare, 'bookie')} more cannot be used: a ledger needs {verdict.group.ensemble}"
 
@@ -50,6 +54,9 @@ def _higher(verdict: GroupVerdict) -> Iterator[str]:
         yield f"{counted(verdict.group.ensemble, 'bookie')} can be used"
         return
     tightest, wait = verdict.decisive.tightest, describe_wait(gate, settings, to_millis(verdict.now))
+    others = verdict.group.ensemble - 1 - sum(_allows_more(each, gate, settings) for each in verdict.ranked.known)
+    if others > 0:
+        wait = f", and {counted_with(others, 'more bookie', 'allows', 'allow')} as much{wait}"
     if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
         yield f"{name_dir(verdict.decisive.name, '')} takes data again, or another bookie is added{wait}"
     elif tightest.freshness is Freshness.FRESH:
@@ -58,3 +65,9 @@ def _higher(verdict: GroupVerdict) -> Iterator[str]:
         yield describe_threshold(name, tightest, Relation.MORE, threshold, settings, stops=stops) + wait
     else:
         yield f"{name_dir(*tightest.key)} is read again, and has more free than its limits{wait}"
+
+
+def _allows_more(bookie: BookieVerdict, gate: Gate[DirKey], settings: BookieDisksSettings) -> bool:
+    """Whether the factor could rise as far as this bookie decides that."""
+    is_more = bookie.factor > gate.factor and is_publishable(gate.factor, bookie.factor, settings)
+    return is_more and (bookie.is_clear or not gate.stopped_by)

@@ -116,7 +116,7 @@ def _move(gate: Gate[Key], raw: float, stopped_by: Set[Key], now_ms: int, settin
     if raw > gate.factor == 0.0 and blocked:
         held = Gate(0.0, gate.changed_ms, blocked)
         return GateMove(held, FactorVerdict.HOLD, HoldReason.RECOVERY_MARGIN)
-    if not _is_publishable(gate.factor, raw, settings):
+    if not is_publishable(gate.factor, raw, settings):
         same = Gate(gate.factor, gate.changed_ms, blocked if gate.factor == 0.0 else ())
         return GateMove(same, FactorVerdict.NO_CHANGE)
     if raw < gate.factor:
@@ -127,7 +127,8 @@ def _move(gate: Gate[Key], raw: float, stopped_by: Set[Key], now_ms: int, settin
     return GateMove(Gate(raw, now_ms), FactorVerdict.RAISE)
 
 
-def _is_publishable(factor: float, raw: float, settings: FreeSpaceSettings) -> bool:
+def is_publishable(factor: float, raw: float, settings: FreeSpaceSettings) -> bool:
+    """Return whether a raw factor differs from the one in force by enough to change it."""
     if raw == factor or raw in (0.0, 1.0):
         return raw != factor
     return (lowering if raw < factor else raising)(factor, raw, settings).holds
@@ -136,6 +137,6 @@ def _is_publishable(factor: float, raw: float, settings: FreeSpaceSettings) -> b
 def _check(before: Gate[Key], raw: float, after: GateMove[Key], now_ms: int, settings: FreeSpaceSettings) -> None:
     factor = after.gate.factor
     assert 0.0 <= factor <= 1.0, f"factor {factor} is not in [0, 1]"  # noqa: S101
-    assert factor <= raw or not _is_publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101
+    assert factor <= raw or not is_publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101
     assert factor <= before.factor or now_ms >= earliest_rise_ms(before, settings), "raised within min_hold"  # noqa: S101
     assert not after.gate.stopped_by or factor == 0.0, "keeps the volumes that stopped it while it is open"  # noqa: S101
