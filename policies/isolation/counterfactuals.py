@@ -17,7 +17,9 @@ from policies.units import agreeing, counted, counted_with, format_duration
 
 def derive_placement_counterfactuals(judged: PlacementJudgement) -> tuple[Otherwise, ...]:
     """Name the condition for isolation, then the losses that lead to the next worse verdict."""
-    isolated = (Otherwise(PlacementVerdict.ISOLATED.value, when) for when in _name_isolation(judged))
+    is_asked = judged.asked_strict and judged.verdict is not PlacementVerdict.ASKED_FOR
+    best = PlacementVerdict.ASKED_FOR if is_asked else PlacementVerdict.ISOLATED
+    isolated = (Otherwise(best.value, when) for when in _name_isolation(judged))
     return (*isolated, *_name_losses(judged))
 
 
@@ -48,8 +50,8 @@ def _name_isolation(judged: PlacementJudgement) -> Iterator[str]:
 
 
 def _name_losses(judged: PlacementJudgement) -> Iterator[Otherwise]:
-    placed = judged.placed
-    if judged.verdict in (PlacementVerdict.UNCONSTRAINED, PlacementVerdict.INFEASIBLE) or not placed.headroom:
+    placed, verdict = judged.placed, find_next_verdict(judged)
+    if judged.verdict in (PlacementVerdict.UNCONSTRAINED, verdict) or not placed.headroom:
         return
     of = f"of the {placed.count} it may use"
     if placed.tier is Tier.PRIMARY:
@@ -57,7 +59,7 @@ def _name_losses(judged: PlacementJudgement) -> Iterator[Otherwise]:
     elif placed.tier is Tier.SECONDARY:
         of = f"of the {len(placed.primary) + len(placed.secondary)} of its groups"
     lost = f"{counted(placed.headroom, 'more writable bookie')} {of} {agreeing(placed.headroom, 'is', 'are')} lost"
-    yield Otherwise(find_next_verdict(judged).value, lost)
+    yield Otherwise(verdict.value, lost)
 
 
 def find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:

@@ -61,6 +61,14 @@ def said(decision: Any) -> dict[str, str]:
             "bk1 bk2", to(), {}, "unconstrained",
             {"isolated": "it names primary groups with 2 writable bookies or more"}, id="without affinity",
         ),
+        pytest.param(
+            "bk1 bk2 bk3 free", to("default"), {"rules": "legacy"}, "leaks",
+            {"isolated": "1 bookie without a group is given one"}, id="legacy rules, which leak after losses, too",
+        ),
+        pytest.param(
+            "bk1", to("default", strict=True), {}, "infeasible",
+            {"asked_for": "its primary groups have 2 writable bookies or more, now 1"}, id="strict is asked for",
+        ),
     ],
 )  # fmt: skip
 def test_the_next_better_and_the_next_worse_are_named(
