@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from connectors.collection.read_errors import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.outcomes import UnreadError
-from connectors.zookeeper.tree import ChangedNodes, ParsedNode, Reader
+from connectors.zookeeper.tree import ParsedNode, Reader, read_parsed
 from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 
@@ -118,19 +118,19 @@ def _parse_isolation(data: bytes) -> IsolationPolicyDocuments:
 
 
 class AffinityTree:
-    """The affinity of all namespaces of a cluster; each reading reads only changed nodes.
+    """The affinity of all namespaces of a cluster.
 
     Namespaces without affinity are omitted. If a namespace's policies cannot be parsed, the last good ones count, and
     the reading's detail names the node.
     """
 
     def __init__(self) -> None:
-        self._affinities = ChangedNodes(parse_affinity)
-        self._persistences = ChangedNodes(parse_persistence)
-        self._broker_policies = ChangedNodes(_parse_isolation)
+        self._affinities: dict[str, ParsedNode[AffinityDocument]] = {}
+        self._persistences: dict[str, ParsedNode[PersistenceDocument]] = {}
+        self._broker_policies: dict[str, ParsedNode[IsolationPolicyDocuments]] = {}
 
     def read(self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None) -> BookieAffinity:
-        """Read changed nodes. If the tree of local policies does not exist, the outcome is `absent`.
+        """Read all nodes. If the tree of local policies does not exist, the outcome is `absent`.
 
         If brokers have groups of their own, all namespaces are listed, because these groups hold for them.
 
@@ -141,15 +141,14 @@ class AffinityTree:
         if tenants is None:
             detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
             return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
-        affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{tenant}" for tenant in tenants])
+        affinities = self._affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
         if broker_groups:
             every = (path.removeprefix(f"{POLICIES}/") for path in _children(reader, _children(reader, [POLICIES])))
             unaffine = AffinityDocument()
             isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
-        names = [name for name, affinity in isolated.items() if affinity is not None]
-        persistences = self._persistences.refresh(reader, [f"{POLICIES}/{name}" for name in names])
-        self._persistences.keep_only(persistences)
+        paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
+        persistences = self._persistences = read_parsed(reader, paths, parse_persistence, self._persistences)
         namespaces = {
             name: namespace_affinity(affinity, node.value if (node := persistences.get(f"{POLICIES}/{name}")) else None)
             for name, affinity in sorted(isolated.items())
@@ -167,11 +166,10 @@ class AffinityTree:
     def _read_broker_policies(self, reader: Reader) -> tuple[BrokerIsolation, ...] | None:
         """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
         try:
-            clusters = _children(reader, [CLUSTERS])
-            nodes = self._broker_policies.refresh(reader, [f"{path}/{ISOLATION_POLICIES}" for path in clusters])
+            paths = [f"{path}/{ISOLATION_POLICIES}" for path in _children(reader, [CLUSTERS])]
+            nodes = self._broker_policies = read_parsed(reader, paths, _parse_isolation, self._broker_policies)
         except UnreadError:
             return None
-        self._broker_policies.keep_only(nodes)
         return tuple(
             policy
             for path, node in sorted(nodes.items())
@@ -179,13 +177,10 @@ class AffinityTree:
         )
 
     def _read_affinities(self, reader: Reader, tenants: list[str]) -> dict[str, ParsedNode[AffinityDocument]]:
-        nodes = self._affinities.refresh(reader, _children(reader, tenants))
+        nodes = read_parsed(reader, _children(reader, tenants), parse_affinity, self._affinities)
         # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
         clusters = [path for path, node in nodes.items() if node.children]
-        if clusters:
-            nodes |= self._affinities.refresh(reader, _children(reader, clusters))
-        self._affinities.keep_only(nodes)
-        return nodes
+        return nodes | read_parsed(reader, _children(reader, clusters), parse_affinity, self._affinities)
 
 
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:

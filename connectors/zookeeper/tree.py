@@ -1,7 +1,7 @@
-"""Reads many znodes with a limited number of requests in flight, and only the values that changed."""
+"""Reads many znodes with a limited number of requests in flight."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -68,9 +68,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class ParsedNode(Generic[Value]):
-    """A node's value, as of its last change."""
+    """A node's value."""
 
-    version: tuple[int, ...]
     children: int
     value: Value | None
     """If the present value cannot be parsed, the last good one or None."""
@@ -78,57 +77,28 @@ class ParsedNode(Generic[Value]):
     """Why the present value cannot be parsed."""
 
 
-class ChangedNodes(Generic[Value]):
-    """The values of many nodes; each reading reads only the changed ones.
+def read_parsed(
+    reader: Reader,
+    paths: Iterable[str],
+    parse: Callable[[bytes], Value | None],
+    before: Mapping[str, ParsedNode[Value]],
+) -> dict[str, ParsedNode[Value]]:
+    """Return the nodes at these paths, without missing ones.
 
-    `parse` raises ValueError with the reason.
+    Args:
+        parse: raises ValueError with the reason.
+        before: the nodes of the last reading, whose values count where the present ones cannot be parsed.
+
+    Raises:
+        UnreadError: a node cannot be read.
     """
-
-    def __init__(self, parse: Callable[[bytes], Value | None]) -> None:
-        self._parse = parse
-        self._nodes: dict[str, ParsedNode[Value]] = {}
-
-    def refresh(self, reader: Reader, paths: Iterable[str]) -> dict[str, ParsedNode[Value]]:
-        """Return the present nodes at these paths, without missing ones.
-
-        It costs one request for each node, and one more for each changed node. Values read before an error are kept, so
-        that the next attempt has less to do.
-
-        Raises:
-            UnreadError: a node cannot be read.
-        """
-        wanted = list(paths)
-        stale = [path for path in wanted if path not in self._nodes]
-        known = [path for path in wanted if path in self._nodes]
-        for path, stat in reader.read_all(reader.client.exists_async, known):
-            if stat is None:
-                del self._nodes[path]
-            elif _version(stat) != self._nodes[path].version:
-                stale.append(path)
-            elif stat.numChildren != self._nodes[path].children:
-                node = self._nodes[path]
-                self._nodes[path] = ParsedNode(node.version, stat.numChildren, node.value, node.problem)
-        for path, answer in reader.read_all(reader.client.get_async, stale):
-            if answer is None:
-                self._nodes.pop(path, None)
-            else:
-                self._nodes[path] = self._node(path, *answer)
-        return {path: self._nodes[path] for path in wanted if path in self._nodes}
-
-    def keep_only(self, paths: Iterable[str]) -> None:
-        """Drop all other nodes."""
-        wanted = set(paths)
-        self._nodes = {path: node for path, node in self._nodes.items() if path in wanted}
-
-    def _node(self, path: str, data: bytes, stat: Any) -> ParsedNode[Value]:
-        version = _version(stat)
-        try:
-            return ParsedNode(version, stat.numChildren, self._parse(data))
-        except ValueError as error:
-            before = self._nodes.get(path)
-            return ParsedNode(version, stat.numChildren, None if before is None else before.value, str(error))
-
-
-def _version(stat: Any) -> tuple[int, ...]:
-    # The transaction alone would do, except in a ZooKeeper that was set up again, where transactions restart at 0.
-    return stat.mzxid, stat.mtime, stat.dataLength
+    nodes: dict[str, ParsedNode[Value]] = {}
+    for path, answer in reader.read_all(reader.client.get_async, paths):
+        if answer is not None:
+            data, stat = answer
+            try:
+                nodes[path] = ParsedNode(stat.numChildren, parse(data))
+            except ValueError as error:
+                last = before[path].value if path in before else None
+                nodes[path] = ParsedNode(stat.numChildren, last, str(error))
+    return nodes
