@@ -146,9 +146,9 @@ class LedgerCopier:
         """Limit the bytes that all copies together write in a second; 0 is no limit."""
         with self._lock:
             self._bytes_per_second = bytes_per_second
-            if self._java is not None and self._java.is_usable:
+            if self._java is not None and self._java.remote.is_usable:
                 try:
-                    self._java.limit(bytes_per_second)
+                    self._java.remote.limit(bytes_per_second)
                 except (JvmDiedError, JavaError) as error:  # the next JVM starts with the limit
                     _log.debug("limiting the ledger copier", error=str(error))
 
@@ -156,9 +156,9 @@ class LedgerCopier:
         """Close the clients of both clusters; the next use opens them again."""
         with self._lock:
             java, self._java = self._java, None
-        if java is not None and java.is_usable:
+        if java is not None and java.remote.is_usable:
             try:
-                java.close()
+                java.remote.close()
             except (JvmDiedError, JavaError) as error:
                 _log.debug("closing the ledger copier", error=str(error))
 
@@ -235,7 +235,7 @@ class LedgerCopier:
 
     def _tasks(self) -> JavaTasks:
         with self._lock:
-            if self._java is None or not self._java.is_usable:
+            if self._java is None or not self._java.remote.is_usable:
                 remote = self._jvm.new_copier(self._java_settings(self._bytes_per_second))
                 self._java = JavaTasks(remote, _STALLS * self._timeout_seconds, self._ended)
             return self._java

@@ -25,18 +25,7 @@ class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
     def ledger(self) -> Ledger:
         """Return the policy's form, without our provenance property."""
         custom = tuple(sorted((name, value) for name, value in self.custom_metadata.items() if name != PROVENANCE))
-        return Ledger(
-            ledger_id=self.ledger_id,
-            state=self.state,
-            last_entry_id=self.last_entry_id,
-            length_bytes=self.length_bytes,
-            custom_metadata=custom,
-            ensemble_size=self.ensemble_size,
-            write_quorum=self.write_quorum,
-            ack_quorum=self.ack_quorum,
-            entries_digest=self.entries_digest,
-            created_ms=self.created_ms,
-        )
+        return Ledger(**(msgspec.structs.asdict(self) | {"custom_metadata": custom}))
 
 
 class JavaResult(msgspec.Struct, frozen=True, kw_only=True):

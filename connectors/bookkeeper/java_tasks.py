@@ -47,25 +47,20 @@ Ended = Callable[[Sequence[tuple[JavaTask, TaskResult]]], None]
 
 
 class JavaTasks:
-    """Tasks of one Java copier. Safe to use from many threads; close it.
+    """Tasks of one Java copier, `remote`, which ends them when it is closed. Safe to use from many threads.
 
     A task without progress for `idle_limit_seconds` is cancelled. `ended` is called on a thread that runs while tasks
     are open.
     """
 
     def __init__(self, remote: RemoteCopier, idle_limit_seconds: float, ended: Ended) -> None:
-        self._remote = remote
+        self.remote = remote
         self._idle_limit_seconds = idle_limit_seconds
         self._ended = ended
         self._lock = threading.Lock()
         self._open: dict[str, JavaTask] = {}
         self._is_followed = False
         self._numbers = itertools.count()
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether its JVM still runs."""
-        return self._remote.is_usable
 
     def begin(self, tasks: Sequence[JavaTask]) -> None:
         """Start tasks with one call; every failure is an answer."""
@@ -76,7 +71,7 @@ class JavaTasks:
         with self._lock:
             self._open |= named
         try:
-            self._remote.start(msgspec.json.encode(requests).decode())
+            self.remote.start(msgspec.json.encode(requests).decode())
         except (JvmDiedError, JavaError) as error:
             self._end([(name, error) for name in named])
             return
@@ -85,14 +80,6 @@ class JavaTasks:
                 return
             self._is_followed = True
         threading.Thread(target=self._follow, name="answers of the ledger copier", daemon=True).start()
-
-    def limit(self, bytes_per_second: int) -> None:
-        """Limit the bytes per second from now on; raises as `BookKeeperJvm.call` does."""
-        self._remote.limit(bytes_per_second)
-
-    def close(self) -> None:
-        """Cancel open tasks, and end the clients; raises as `BookKeeperJvm.call` does."""
-        self._remote.close()
 
     def _follow(self) -> None:
         """Read answers while tasks are open."""
@@ -110,7 +97,7 @@ class JavaTasks:
                 self._end_all(JavaError(f"unexpected: {error!r}"))
 
     def _read_answers(self) -> None:
-        results = msgspec.json.decode(self._remote.answers(_POLL_MS), type=list[JavaResult])
+        results = msgspec.json.decode(self.remote.answers(_POLL_MS), type=list[JavaResult])
         for result in results:
             self._note_progress(result)
         self._end([(result.name, result) for result in results if not result.is_under_way])
@@ -125,7 +112,7 @@ class JavaTasks:
         if result.status == "queued" or result.entries > task.entries_seen:
             task.entries_seen, task.idle_since = result.entries, time.monotonic()
         elif result.is_under_way and time.monotonic() > task.idle_since + self._idle_limit_seconds:
-            self._remote.cancel(result.name)
+            self.remote.cancel(result.name)
 
     def _end_all(self, error: JvmDiedError | JavaError) -> None:
         with self._lock:
