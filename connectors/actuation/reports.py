@@ -4,7 +4,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
@@ -13,18 +13,17 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.actuation.decision_queue import ActionableT
 from policies.actuator_events import ActuatorEvent
-from policies.observations import Reading
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
-_REPEATED_AFTER = timedelta(seconds=60)
+STATE_REPEATED_SECONDS = 60.0
+"""The time after which an actuator's unchanged reading is published again."""
 
 PublishAudit = Callable[[str, bytes], None]
 """Publishes an event (key, value) to the audit topic, without blocking."""
 Metrics = TypeVar("Metrics", bound="FailingMetric")
 PacedT = TypeVar("PacedT", bound="PacedMetric")
-ReadingT = TypeVar("ReadingT", bound=Reading)
 Observed = TypeVar("Observed")
 """What an actuator found, in addition to the outcome."""
 
@@ -54,26 +53,6 @@ class ActionResult(Generic[Observed]):
     outcome: StrEnum
     detail: str | None = None
     observed: Observed | None = None
-
-
-class RepeatedReading(Generic[ReadingT]):
-    """Publishes a reading of an actuator if it is new, or if the last one is a minute old.
-
-    Args:
-        publish: publishes it, without blocking.
-    """
-
-    def __init__(self, publish: Callable[[ReadingT], None]) -> None:
-        self._publish = publish
-        self._last: tuple[ReadingT, datetime] | None = None
-
-    def publish(self, reading: ReadingT, at: datetime) -> None:
-        """Publish the reading if that is due at this time."""
-        last, published_at = self._last or (None, at)
-        # After the clock was set back, the last publication lies in the future.
-        if last != reading or not timedelta(0) <= at - published_at < _REPEATED_AFTER:
-            self._publish(reading)
-            self._last = reading, at
 
 
 class FailingMetric:

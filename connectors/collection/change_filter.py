@@ -2,25 +2,28 @@
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from connectors.collection.outcome_log import OutcomeLog
 from policies.observations import Reading
 
+ReadingT = TypeVar("ReadingT", bound=Reading)
 
-class ChangeFilter:
+
+class ChangeFilter(Generic[ReadingT]):
     """The last published reading of each subject. Use it from one thread; `publish` must not block."""
 
     def __init__(
-        self, publish: Callable[[Reading], None], republish_seconds: float, clock: Callable[[], float]
+        self, publish: Callable[[ReadingT], None], republish_seconds: float, clock: Callable[[], float]
     ) -> None:
         self._publish = publish
         self._republish_seconds = republish_seconds
         self._clock = clock
-        self._published: dict[str, tuple[Reading, float]] = {}
+        self._published: dict[str, tuple[ReadingT, float]] = {}
         self._outcome_log = OutcomeLog()
 
     def publish_if_due(
-        self, key: str, reading: Reading, *, at_least_every: float = math.inf, fetched_at: float | None = None
+        self, key: str, reading: ReadingT, *, at_least_every: float = math.inf, fetched_at: float | None = None
     ) -> None:
         """Publish a reading if it is due, and log it if its outcome changed.
 

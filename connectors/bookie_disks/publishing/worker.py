@@ -12,10 +12,11 @@ from threading import Event
 
 import structlog
 
-from connectors.actuation.reports import PublishAudit, RepeatedReading
+from connectors.actuation.reports import STATE_REPEATED_SECONDS, PublishAudit
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, Clock, Worker
 from connectors.bookie_disks.publishing.limits import BROKERS, FoundRecords, PublishLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics, PublishReports
+from connectors.collection.change_filter import ChangeFilter
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError
 from policies.bookie_disks.facts import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_disks.fold import list_affinities, name_primary
@@ -74,7 +75,7 @@ class PublishWorker(Worker[FactorOrder]):
         self._limits = limits
         self._others = others
         self._reports = PublishReports(watched.cluster, publish, metrics)
-        self._state = RepeatedReading(observe)
+        self._state = ChangeFilter(observe, STATE_REPEATED_SECONDS, clock.monotonic)
         self._subjects: dict[str, str] = {}
         """The group of each subject that has had a decision."""
         self._groups: Mapping[str, str] | None = None
@@ -216,7 +217,7 @@ class PublishWorker(Worker[FactorOrder]):
         rate = self._limits.sum_rates(done, targets, everyone=is_everyone_slowed)
         let_through = None if rate is None else min(rate * self._limits.count_brokers(), MAX_INT64)
         state = PublishState(cluster=self._cluster, outcome=Outcome.OK, let_through_bytes_per_second=let_through)
-        self._state.publish(state, self._clock.now())
+        self._state.publish_if_due(self._cluster, state)
         if len(done) < len(plans):
             self._records = None  # somebody may have repaired a record, or deleted a namespace
             return False

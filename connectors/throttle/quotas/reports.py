@@ -8,7 +8,7 @@ from datetime import datetime
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit, RepeatedReading
+from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
 from policies.actuator_events import ReportResult
 from policies.free_space.orders import FactorOrder, LimitVerdict
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
@@ -111,7 +111,6 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         super().__init__(cluster, outlets.report, metrics)
         self._outlets = outlets
         self._escaping: tuple[Entity, ...] = ()
-        self.state = RepeatedReading(outlets.observe)
 
     def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
         """Show the quotas that escape, and log them when they change."""

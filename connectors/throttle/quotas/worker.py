@@ -9,7 +9,9 @@ import structlog
 from kafka.errors import KafkaError
 from tenacity import retry_if_exception_type, stop_after_attempt
 
+from connectors.actuation.reports import STATE_REPEATED_SECONDS
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
+from connectors.collection.change_filter import ChangeFilter
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
@@ -92,6 +94,7 @@ class QuotaWorker(Worker[FactorOrder]):
         super().__init__(watched.cluster, clock)
         self._watched = watched
         self._reports, self._metrics = QuotaReports(watched.cluster, outlets, metrics), metrics
+        self._state = ChangeFilter(outlets.observe, STATE_REPEATED_SECONDS, clock.monotonic)
         self._connection = QuotaConnection(watched.kafka, connect)
         settings = watched.settings
         self._own = OwnQuotas(watched.cluster, settings)
@@ -283,7 +286,7 @@ class QuotaWorker(Worker[FactorOrder]):
             callback_brokers=obstacles.callbacks,
             excluded_users=self._watched.settings.exclude if self._watched.settings is not None else (),
         )
-        self._reports.state.publish(state, self._clock.now())
+        self._state.publish_if_due(self._cluster, state)
         self._conclude(wanted, acted=any(planned.verdict.acts for planned in plans.values()))
         self._schedule_next_look(plans)
 
