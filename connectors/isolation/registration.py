@@ -8,19 +8,17 @@ from pydantic import BaseModel
 
 import connectors.isolation.pulsar_bookies
 import connectors.isolation.zookeeper_bookies
+from connectors.actuation.actuator import Actuator
 from connectors.collection.probe import Probe
 from connectors.component import Component
 from connectors.isolation.broker_rules import check_rules
 from connectors.isolation.detail import DETAIL
 from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
-from connectors.isolation.quarantine import (
-    QuarantineActuator,
-    QuarantineMetrics,
-    RackStore,
-    WatchedRacks,
-    ZooKeeperRacks,
-)
 from connectors.isolation.quarantine.admin import AdminRacks
+from connectors.isolation.quarantine.racks import RackStore
+from connectors.isolation.quarantine.reports import QuarantineMetrics
+from connectors.isolation.quarantine.worker import QuarantineWorker
+from connectors.isolation.quarantine.zookeeper import ZooKeeperRacks
 from connectors.isolation.view import IsolationView
 from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector
 from connectors.pulsar.bookie_http import BookieHttp
@@ -115,14 +113,15 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:
     isolation: IsolationSettings = context.settings
-    watched = [
-        WatchedRacks(name, racks, isolation.for_cluster(name).max_quarantined)
-        for name in context.clusters
-        if (racks := _open_racks(context, name)) is not None
-    ]
-    if watched:
-        topics = context.loop_topics(BookieQuarantine)
-        actuator = QuarantineActuator(topics, watched, context.publish, QuarantineMetrics(context.registry))
+    stores = {name: racks for name in context.clusters if (racks := _open_racks(context, name)) is not None}
+    if stores:
+        topics, metrics = context.loop_topics(BookieQuarantine), QuarantineMetrics(context.registry)
+        audit = topics.reporter(context.publish)
+        workers = {
+            name: QuarantineWorker(name, racks, isolation.for_cluster(name).max_quarantined, audit, metrics)
+            for name, racks in stores.items()
+        }
+        actuator = Actuator("quarantine actuator", "headgate-quarantine", topics, workers, BookieQuarantine)
         yield Component("quarantine actuator", actuator.run, None, actuator.caught_up)
 
 

@@ -27,7 +27,9 @@ from connectors.registration import (
 )
 from connectors.sessions.detail import DETAIL
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
-from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.sessions.unload.brokers import UnloadSettings
+from connectors.sessions.unload.reports import UnloadMetrics
+from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
 from connectors.sessions.view import SessionsView
 from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
@@ -60,15 +62,17 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    watched = [
-        WatchedUnloads(name, admin, settings)
+    watched = {
+        name: (admin, settings)
         for name, cluster in context.clusters.items()
         if (settings := cluster.setting(UnloadSettings)) is not None
         and (admin := context.clients.pulsar(name)) is not None
-    ]
+    }
     if watched:
-        topics = context.loop_topics(OwnershipDecision)
-        actuator = UnloadActuator(topics, watched, context.publish, UnloadMetrics(context.registry))
+        topics, metrics = context.loop_topics(OwnershipDecision), UnloadMetrics(context.registry)
+        audit = topics.reporter(context.publish)
+        workers = {name: UnloadWorker(name, *each, audit, metrics) for name, each in watched.items()}
+        actuator = UnloadActuator(topics, workers)
         yield Component("unload actuator", actuator.run, None, actuator.caught_up)
 
 

@@ -29,8 +29,10 @@ from connectors.registration import (
 from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
-from connectors.throttle.quotas import QuotaActuator, QuotaMetrics, QuotaOutlets, QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas.actuator import QuotaActuator
 from connectors.throttle.quotas.found import find_obstacles
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
+from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
 from connectors.throttle.view import ThrottleView
 from policies.decisions import Alert
 from policies.errors import UserError

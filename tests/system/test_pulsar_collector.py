@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.isolation.broker_rules import check_rules
 from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
-from connectors.isolation.quarantine import AdminRacks
+from connectors.isolation.quarantine.admin import AdminRacks
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin

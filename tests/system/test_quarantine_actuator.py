@@ -19,11 +19,11 @@ from kazoo.exceptions import BadVersionError
 from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
-from connectors.actuation.actuator import LoopTopics
-from connectors.isolation.quarantine import QuarantineActuator, QuarantineMetrics, WatchedRacks, ZooKeeperRacks
+from connectors.actuation.actuator import Actuator, LoopTopics
 from connectors.isolation.quarantine.racks import RacksSnapshot, RackStore
+from connectors.isolation.quarantine.reports import QuarantineMetrics
 from connectors.isolation.quarantine.worker import QuarantineWorker
-from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES
+from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES, ZooKeeperRacks
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
@@ -150,8 +150,7 @@ class Acting:
         self.registry = CollectorRegistry()
         self.said: list[dict[str, Any]] = []
         metrics = QuarantineMetrics(self.registry)
-        watched = WatchedRacks(CLUSTER, store, MANY)
-        self.worker = kind(watched, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
+        self.worker = kind(CLUSTER, store, MANY, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.worker.run, args=(self._stop,), name="acting")
 
@@ -439,8 +438,13 @@ class Running:
         self.registry = CollectorRegistry()
         self._publisher = Publisher(kafka, PublisherMetrics(self.registry))
         topics = LoopTopics(kafka, f"{prefix}.decided.isolation", f"{prefix}.audit")
-        watched = WatchedRacks(CLUSTER, ZooKeeperRacks(CLUSTER, bookies.connection), 3)
-        self.actuator = QuarantineActuator(topics, [watched], self._publisher.publish, QuarantineMetrics(self.registry))
+        worker = QuarantineWorker(
+            CLUSTER, ZooKeeperRacks(CLUSTER, bookies.connection), 3, topics.reporter(self._publisher.publish),
+            QuarantineMetrics(self.registry),
+        )  # fmt: skip
+        self.actuator = Actuator(
+            "quarantine actuator", "headgate-quarantine", topics, {CLUSTER: worker}, BookieQuarantine
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="actuator")
 

@@ -24,8 +24,9 @@ from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
-from connectors.sessions.unload.worker import UnloadWorker
+from connectors.sessions.unload.brokers import UnloadSettings
+from connectors.sessions.unload.reports import UnloadMetrics
+from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
 from tests.connectors.sessions.unload.orders import decision
@@ -135,7 +136,7 @@ class Acting:
         metrics = UnloadMetrics(self.registry)
         unload = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms", **settings})
         self._admin = AdminApi(PulsarAdmin.model_validate({"timeout": "5s", **admin}))
-        self.worker = UnloadWorker(WatchedUnloads(CLUSTER, self._admin, unload), self._hear, metrics)
+        self.worker = UnloadWorker(CLUSTER, self._admin, unload, self._hear, metrics)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.worker.run, args=(self._stop,), name="acting")
 
@@ -335,12 +336,12 @@ class Running:
         self._publisher = Publisher(kafka, PublisherMetrics(self.registry))
         self._admin = AdminApi(PulsarAdmin(admin_url=fleet.first.admin_url))
         settings = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms"})
-        self.actuator = UnloadActuator(
+        topics, metrics = (
             LoopTopics(kafka, f"{prefix}.decided.sessions", f"{prefix}.audit"),
-            [WatchedUnloads(CLUSTER, self._admin, settings)],
-            self._publisher.publish,
             UnloadMetrics(self.registry),
         )
+        worker = UnloadWorker(CLUSTER, self._admin, settings, topics.reporter(self._publisher.publish), metrics)
+        self.actuator = UnloadActuator(topics, {CLUSTER: worker})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.actuator.run, args=(self._stop,), name="actuator")
 

@@ -4,13 +4,10 @@ Each attempt reads everything again and writes only if nothing has changed since
 interrupted anywhere is simply repeated. No bookie is ever removed from a group.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import Event
 
 from tenacity import stop_after_attempt, stop_after_delay
 
-from connectors.actuation.actuator import Actuator, LoopTopics, Publish
 from connectors.actuation.decision_worker import DecisionWorker
 from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
@@ -20,38 +17,35 @@ from connectors.isolation.quarantine.reports import QuarantineMetrics, Quarantin
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
 
 
-@dataclass(frozen=True)
-class WatchedRacks:
-    """A cluster whose quarantines are carried out."""
-
-    cluster: str
-    store: RackStore
-    max_quarantined: int
-    """The limit of bookies in the quarantine group, from `policies.isolation`."""
-
-
 class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
-    """Carries out one cluster's quarantines."""
+    """Carries out one cluster's quarantines. Two at a time do no harm, because each write is conditional.
+
+    Args:
+        max_quarantined: the limit of bookies in the quarantine group, from `policies.isolation`.
+    """
 
     wanted = frozenset({QuarantineVerdict.QUARANTINE})
     series = stop_after_attempt(10) | stop_after_delay(10.0)  # most failures are conflicts with another writer
 
     def __init__(
         self,
-        watched: WatchedRacks,
+        cluster: str,
+        store: RackStore,
+        max_quarantined: int,
         publish: PublishAudit,
         metrics: QuarantineMetrics,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(watched.cluster, QuarantineReports(watched.cluster, publish, metrics), clock)
-        self._watched = watched
+        super().__init__(cluster, QuarantineReports(cluster, publish, metrics), clock)
+        self._store = store
+        self._max_quarantined = max_quarantined
 
     def _close(self) -> None:
-        self._watched.store.close()
+        self._store.close()
 
     def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - never waits
-        snapshot = self._watched.store.read_groups(decision.bookie)
-        refused = find_refusal(decision, snapshot, self._watched.max_quarantined)
+        snapshot = self._store.read_groups(decision.bookie)
+        refused = find_refusal(decision, snapshot, self._max_quarantined)
         if refused is None:
             if self._is_held(decision):
                 return None
@@ -64,14 +58,3 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
             # Our own earlier write took effect. Others may have written since, so this time is an upper bound.
             return measure_quarantine(decision, snapshot, snapshot.changed_at)
         return refused
-
-
-class QuarantineActuator(Actuator[BookieQuarantine]):
-    """Carries out the quarantines of some clusters. Two at a time do no harm, because each write is conditional."""
-
-    def __init__(
-        self, topics: LoopTopics, clusters: Sequence[WatchedRacks], publish: Publish, metrics: QuarantineMetrics
-    ) -> None:
-        audit = topics.reporter(publish)
-        workers = {w.cluster: QuarantineWorker(w, audit, metrics) for w in clusters}
-        super().__init__("quarantine actuator", "headgate-quarantine", topics, workers, BookieQuarantine)

@@ -7,16 +7,15 @@ while ZooKeeper names another owner, so that two may serve it.
 Decisions about the broker itself (`shutdown`, `restart`) are not read here: the broker's platform carries them out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
 import httpx
 from tenacity import RetryCallState, retry_if_exception_type, retry_if_result, stop_after_attempt
 
-from connectors.actuation.actuator import Actuator, LoopTopics, Publish, read_data
+from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.actuation.decision_worker import DecisionWorker
 from connectors.actuation.reports import ActionError, ActionResult, CommonOutcome, PublishAudit
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock
@@ -40,16 +39,6 @@ _CLOCK_SLACK = timedelta(minutes=1)
 """Possible difference between our clock and Kafka's."""
 
 
-@dataclass(frozen=True)
-class WatchedUnloads:
-    """A cluster whose decisions about bundles are carried out."""
-
-    cluster: str
-    admin: AdminApi
-    """Shared with others, so not closed here."""
-    settings: UnloadSettings
-
-
 class BrokerRateLimit:
     """Allows one action per broker and interval."""
 
@@ -69,7 +58,11 @@ class BrokerRateLimit:
 
 
 class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
-    """Carries out one cluster's decisions about bundles."""
+    """Carries out one cluster's decisions about bundles.
+
+    Args:
+        admin: shared with others, so not closed here.
+    """
 
     wanted = frozenset({OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN})
     again = frozenset({UnloadOutcome.FAILED, UnloadOutcome.CONTESTED})
@@ -77,17 +70,18 @@ class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
 
     def __init__(
         self,
-        watched: WatchedUnloads,
+        cluster: str,
+        admin: AdminApi,
+        settings: UnloadSettings,
         publish: PublishAudit,
         metrics: UnloadMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        reports = UnloadReports(watched.cluster, publish, metrics)
-        super().__init__(watched.cluster, reports, clock, watched.settings.grace)
-        self._brokers = Brokers(watched.cluster, watched.admin, watched.settings, transport)
-        self._rate_limit = BrokerRateLimit(watched.settings.per_broker_interval.total_seconds(), clock.monotonic)
+        super().__init__(cluster, UnloadReports(cluster, publish, metrics), clock, settings.grace)
+        self._brokers = Brokers(cluster, admin, settings, transport)
+        self._rate_limit = BrokerRateLimit(settings.per_broker_interval.total_seconds(), clock.monotonic)
         self._survey: Survey | None = None
         """Shared by the decisions that are due at the same time, until one of them is carried out."""
 
@@ -160,12 +154,9 @@ def _return_last_survey(state: RetryCallState) -> Survey:
 class UnloadActuator(Actuator[OwnershipDecision]):
     """Carries out the decisions about the bundles of some clusters."""
 
-    def __init__(
-        self, topics: LoopTopics, clusters: Sequence[WatchedUnloads], publish: Publish, metrics: UnloadMetrics
-    ) -> None:
-        audit = topics.reporter(publish)
-        self._by_cluster = {w.cluster: UnloadWorker(w, audit, metrics) for w in clusters}
-        super().__init__("unload actuator", "headgate-unload", topics, self._by_cluster, OwnershipDecision)
+    def __init__(self, topics: LoopTopics, workers: Mapping[str, UnloadWorker]) -> None:
+        super().__init__("unload actuator", "headgate-unload", topics, workers, OwnershipDecision)
+        self._by_cluster = workers
         self._outcomes = EventReader((BundleUnloaded, BundleReOwned))
 
     def _prepare(self, stop: Event) -> None:

@@ -15,7 +15,7 @@ from tenacity import stop_after_attempt
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.isolation.quarantine.racks import ConflictError, RacksSnapshot
 from connectors.isolation.quarantine.reports import QuarantineMetrics
-from connectors.isolation.quarantine.worker import QuarantineWorker, WatchedRacks
+from connectors.isolation.quarantine.worker import QuarantineWorker
 from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from tests.connectors.actuation.virtual_clock import VirtualClock
@@ -81,8 +81,7 @@ class Bench:
         self.registry = CollectorRegistry()
         self.events: list[dict[str, Any]] = []
         metrics = QuarantineMetrics(self.registry)
-        watched = WatchedRacks(CLUSTER, self.racks, max_quarantined)
-        self.worker = QuarantineWorker(watched, self._publish, metrics, self.clock)
+        self.worker = QuarantineWorker(CLUSTER, self.racks, max_quarantined, self._publish, metrics, self.clock)
 
     def _publish(self, key: str, value: bytes) -> None:
         assert key == CLUSTER

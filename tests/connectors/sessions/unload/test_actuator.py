@@ -12,7 +12,9 @@ from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, WatchedUnloads
+from connectors.sessions.unload.brokers import UnloadSettings
+from connectors.sessions.unload.reports import UnloadMetrics
+from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import BundleUnloaded, UnloadOutcome
 from policies.units import to_millis
@@ -41,9 +43,8 @@ class MemoryActuator(UnloadActuator):
         record_of_order = record(DECIDED, decision_event(self.order), to_millis(NOW))
         self.tails = [FakeTail([[record_of_order]], at_end=self.stop.set), FakeTail([audit])]
         admin = AdminApi(PulsarAdmin(admin_url="http://any:8080"), httpx.MockTransport(nobody))
-        watched = [WatchedUnloads(CLUSTER, admin, PATIENT)]
-        topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
-        super().__init__(topics, watched, lambda *_: None, UnloadMetrics(CollectorRegistry()))
+        worker = UnloadWorker(CLUSTER, admin, PATIENT, lambda *_: None, UnloadMetrics(CollectorRegistry()))
+        super().__init__(LoopTopics(CONNECTION, DECIDED, AUDIT), {CLUSTER: worker})
 
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         self.followed.append(histories)

@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.unload import UnloadMetrics, UnloadSettings, WatchedUnloads, worker
-from connectors.sessions.unload.brokers import Survey
+from connectors.sessions.unload import worker
+from connectors.sessions.unload.brokers import Survey, UnloadSettings
 from connectors.sessions.unload.guards import find_conclusion
+from connectors.sessions.unload.reports import UnloadMetrics
 from connectors.sessions.unload.worker import BrokerRateLimit, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import UnloadOutcome
@@ -119,8 +120,9 @@ class Bench:
         """A worker that knows nothing yet."""
         transport = httpx.MockTransport(self.pulsar)
         admin = AdminApi(PulsarAdmin.model_validate(self.admin), transport)
-        watched = WatchedUnloads(CLUSTER, admin, self.settings)
-        return UnloadWorker(watched, self._publish, self._metrics, clock=self.clock, transport=transport)
+        return UnloadWorker(
+            CLUSTER, admin, self.settings, self._publish, self._metrics, clock=self.clock, transport=transport
+        )
 
     def _publish(self, key: str, value: bytes) -> None:
         assert key == CLUSTER
