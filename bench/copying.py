@@ -5,11 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from connectors.bookkeeper.copier import CONCURRENCY, LedgerCopier
 from connectors.bookkeeper.copy_outcomes import CopyResult
-from connectors.bookkeeper.java_tasks import Progress
 from connectors.switching.reconciler import REQUESTED_COPIES
 
 
-def copy_all(copier: LedgerCopier, ledger_ids: Iterable[int], progress: Progress | None = None) -> list[CopyResult]:
+def copy_all(copier: LedgerCopier, ledger_ids: Iterable[int]) -> list[CopyResult]:
     """Copy ledgers in parallel; return the results in their order."""
     with ThreadPoolExecutor(REQUESTED_COPIES * CONCURRENCY, thread_name_prefix="ledgers") as pool:
-        return list(pool.map(lambda each: copier.copy(each, progress), ledger_ids))
+        return list(pool.map(copier.copy, ledger_ids))

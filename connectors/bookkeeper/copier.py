@@ -28,7 +28,7 @@ from connectors.bookkeeper.copy_outcomes import (
 )
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.bookkeeper.java_results import JavaResult
-from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
+from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, TaskResult
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.errors import UserError
 from policies.units import MAX_INT64
@@ -99,7 +99,7 @@ class LedgerCopier:
         """
         self._tasks()
 
-    def copy(self, ledger_id: int, progress: Progress | None = None, *, new_id: bool = False) -> CopyResult:
+    def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         """Copy one ledger, or report the ledger that has its id in the target. Every failure is an outcome.
 
         Args:
@@ -110,7 +110,7 @@ class LedgerCopier:
             ValueError: this is no ledger's id; -1 means "no ledger".
         """
         _check(ledger_id)
-        return _logged(_result_of(ledger_id, partial(self._copy, ledger_id, progress, new_id)))
+        return _logged(_result_of(ledger_id, partial(self._copy, ledger_id, new_id)))
 
     def delete_own(self, ledger_id: int) -> DeleteResult:
         """Delete our copy from the target and from the journal. Raises ValueError as `copy` does."""
@@ -162,9 +162,9 @@ class LedgerCopier:
             except (JvmDiedError, JavaError) as error:
                 _log.debug("closing the ledger copier", error=str(error))
 
-    def _copy(self, ledger_id: int, progress: Progress | None, new_id: bool) -> CopyResult:
+    def _copy(self, ledger_id: int, new_id: bool) -> CopyResult:
         if new_id:
-            return self._copy_under_new_id(ledger_id, progress)
+            return self._copy_under_new_id(ledger_id)
         if (
             self._journal.came_from_target(ledger_id)
             and self._find_state(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
@@ -173,14 +173,14 @@ class LedgerCopier:
             return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
         # An earlier intent for a new id counts only while our copy under that id exists.
         try:
-            return self._groups.copy(CopyTask(ledger_id, progress))
+            return self._groups.copy(CopyTask(ledger_id))
         except NewIdIntendedError as error:
             if self._exists(error.record):
                 raise
             self._journal.forget(error.record)
-        return self._groups.copy(CopyTask(ledger_id, progress))
+        return self._groups.copy(CopyTask(ledger_id))
 
-    def _copy_under_new_id(self, ledger_id: int, progress: Progress | None) -> CopyResult:
+    def _copy_under_new_id(self, ledger_id: int) -> CopyResult:
         """Draw the new id before the intent is written, so that it is drawn once.
 
         An earlier intent for the ledger's own id counts only while our copy under that id exists.
@@ -194,7 +194,7 @@ class LedgerCopier:
             if answer.new_id is None:
                 raise _NotPreparedError(answer)
             record = self._journal.intend(ledger_id, answer.new_id)
-        result = self._groups.copy(CopyTask(ledger_id, progress, record))
+        result = self._groups.copy(CopyTask(ledger_id, record))
         is_lost = result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None
         if not is_lost or record.copied is not None:  # a copied ledger that became foreign needs a person
             return result

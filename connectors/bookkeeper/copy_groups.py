@@ -14,7 +14,7 @@ from dataclasses import replace
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult
 from connectors.bookkeeper.java_results import JavaResult, copy_result
-from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, Progress, TaskResult
+from connectors.bookkeeper.java_tasks import JavaTask, JavaTasks, TaskResult
 from connectors.zookeeper.json_znodes import ZnodeError
 
 GROUP = 64
@@ -38,11 +38,10 @@ class CopyTask(JavaTask):
     Without a record the intent is still to be written, for a copy under the same id.
     """
 
-    def __init__(self, ledger_id: int, progress: Progress | None, record: CopyRecord | None = None) -> None:
-        super().__init__(ledger_id, {}, progress)
+    def __init__(self, ledger_id: int, record: CopyRecord | None = None) -> None:
+        super().__init__(ledger_id, {})
         self.record = record
         self.result: Future[CopyResult] = Future()
-        self.began = time.monotonic()
 
 
 class CopyGroups:
@@ -127,7 +126,7 @@ def identify(record: CopyRecord) -> dict[str, object]:
 
 def _result(copy: CopyTask, answer: JavaResult) -> CopyResult:
     record = _record(copy)
-    return copy_result(copy.ledger_id, answer, record.source, time.monotonic() - copy.began, record.target_id)
+    return copy_result(copy.ledger_id, answer, record.source, record.target_id)
 
 
 def _record(copy: CopyTask) -> CopyRecord:

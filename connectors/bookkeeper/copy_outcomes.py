@@ -66,9 +66,6 @@ class CopyResult:
     """The source's facts, as far as they were read; with the digest of its entries once all were read."""
     target: Ledger | None = None
     """The target's facts without our provenance property, for comparison with the source."""
-    entries: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
     detail: str = ""
 
 

@@ -35,7 +35,6 @@ class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     """The task's name."""
     entries: int = 0
-    bytes: int = 0
     source: LedgerFacts | None = None
     target: LedgerFacts | None = None
     phase: str | None = None
@@ -53,9 +52,7 @@ _OURS = frozenset({"copied", "own_closed", "own_partial"})
 """States in which Java found the journalled provenance in the target's ledger."""
 
 
-def copy_result(
-    ledger_id: int, answer: JavaResult, source_instance: str, seconds: float, target_id: int | None = None
-) -> CopyResult:
+def copy_result(ledger_id: int, answer: JavaResult, source_instance: str, target_id: int | None = None) -> CopyResult:
     """Make the result of a copy from Java's answer, by the policy's own rule for equal ledgers.
 
     `target_id` is the id in the target, if it is another one; everything else must be equal.
@@ -69,9 +66,6 @@ def copy_result(
         _outcome(answer, source, target, ledger_id if target_id is None else target_id),
         source=source,
         target=target,
-        entries=answer.entries,
-        bytes=answer.bytes,
-        seconds=seconds,
         detail=answer.detail or "",
     )
 

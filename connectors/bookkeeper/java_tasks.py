@@ -15,8 +15,6 @@ from connectors.bookkeeper.java_results import JavaResult
 
 _POLL_MS = 250
 
-Progress = Callable[[int, int, int], None]
-"""Receives a ledger's id and its entries and bytes so far, on the thread that reads answers."""
 TaskResult = JavaResult | JvmDiedError | JavaError
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +26,6 @@ class JavaTask:
 
     ledger_id: int
     request: Mapping[str, object]
-    progress: Progress | None = None
     answer: Future[JavaResult] = field(default_factory=Future)
     """Raises JvmDiedError and JavaError as `BookKeeperJvm.call` does."""
     entries_seen: int = 0
@@ -107,8 +104,6 @@ class JavaTasks:
         task = self._open.get(result.name)
         if task is None:
             return
-        if task.progress is not None and result.entries:
-            task.progress(task.ledger_id, result.entries, result.bytes)
         if result.status == "queued" or result.entries > task.entries_seen:
             task.entries_seen, task.idle_since = result.entries, time.monotonic()
         elif result.is_under_way and time.monotonic() > task.idle_since + self._idle_limit_seconds:

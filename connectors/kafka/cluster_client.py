@@ -33,6 +33,7 @@ HEDGE_SECONDS = 0.25
 GRACE_SECONDS = 0.2
 """Added to our timeout, so that kafka-python's own timeout, which names the cause, comes first."""
 
+_CLIENT_ID = "headgate"
 _RESOLVERS = 4
 _METADATA_VERSION = 9
 
@@ -65,13 +66,13 @@ class ClusterClient:
         UserError: a file of the connection cannot be used.
     """
 
-    def __init__(self, connection: KafkaConnection, timeout_seconds: float, *, client_id: str = "headgate") -> None:
+    def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         options, self._handshakes = with_sockets(connection.for_kafka_python())
         self._timeout_seconds = timeout_seconds
         self._tokens = options.get("sasl_oauth_token_provider")
-        self._net = NetworkSelector(client_id=client_id)
-        self._manager = KafkaConnectionManager(self._net, client_id=client_id, **options)
-        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix=f"{client_id}-resolve")
+        self._net = NetworkSelector(client_id=_CLIENT_ID)
+        self._manager = KafkaConnectionManager(self._net, client_id=_CLIENT_ID, **options)
+        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix=f"{_CLIENT_ID}-resolve")
         self._bootstrap = {node.node_id: node.host for node in self._manager.cluster.bootstrap_brokers()}
         self._brokers: dict[int, KafkaBroker] = {}
         self._answering: set[NodeId] = set()

@@ -6,7 +6,6 @@ and it belongs to the holder as long as the same transaction was the last to wri
 
 import os
 import socket
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -19,21 +18,15 @@ from policies.units import MAX_INT64
 _TRIES = 3
 
 
-class _Token(msgspec.Struct, frozen=True, kw_only=True):
+class HeldLease(msgspec.Struct, frozen=True):
+    """The lease of its holder, as its znode has it."""
+
     token: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
+    """Greater than all earlier tokens."""
     holder: str
 
 
 class _Holder(msgspec.Struct, frozen=True, kw_only=True):
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLease:
-    """The lease of its holder."""
-
-    token: int
-    """Greater than all earlier tokens."""
     holder: str
 
 
@@ -48,12 +41,10 @@ class ZooKeeperLease:
         holder: this process's name for operators; by default `host:pid`.
     """
 
-    def __init__(
-        self, session: ZooKeeperSession, path: str = f"{REGISTRY_ROOT}/lease", holder: str | None = None
-    ) -> None:
+    def __init__(self, session: ZooKeeperSession, holder: str | None = None) -> None:
         self._nodes = JsonZnodes(session)
-        self._path = path
-        self._ephemeral = f"{path}/holder"
+        self._path = f"{REGISTRY_ROOT}/lease"
+        self._ephemeral = f"{self._path}/holder"
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}"
 
     def renew(self) -> HeldLease | None:
@@ -73,7 +64,7 @@ class ZooKeeperLease:
             elif not self._is_ours(holder):
                 return None
             elif token is not None and holder.czxid == token.mzxid:
-                return HeldLease(token.value.token, token.value.holder)
+                return token.value
             else:  # an operator changed the token by hand, so it belongs to no holder and a new one is taken
                 self._give_up(token, holder)
         raise ZnodeConflictError(f"{self._path} is changed by others all the time")
@@ -88,28 +79,28 @@ class ZooKeeperLease:
         if holder is not None and self._is_ours(holder):
             self._give_up(token, holder)
 
-    def _read(self) -> tuple[Node[_Token] | None, Node[_Holder] | None]:
+    def _read(self) -> tuple[Node[HeldLease] | None, Node[_Holder] | None]:
         self._nodes.catch_up(self._path)
-        return self._nodes.get(self._path, _Token), self._nodes.get(self._ephemeral, _Holder)
+        return self._nodes.get(self._path, HeldLease), self._nodes.get(self._ephemeral, _Holder)
 
     def _is_ours(self, holder: Node[_Holder]) -> bool:
         return holder.ephemeral_owner == self._nodes.session_id()
 
-    def _acquire(self, found: Node[_Token] | None) -> HeldLease | None:
+    def _acquire(self, found: Node[HeldLease] | None) -> HeldLease | None:
         """Write both znodes in one transaction. Returns None if one of them has changed since it was read."""
         if found is None:
             self._nodes.ensure(self._path.rpartition("/")[0])
             self._nodes.require_private(self._path.rpartition("/")[0])
-            self._nodes.commit(create(self._path, _Token(token=0, holder="")))
+            self._nodes.commit(create(self._path, HeldLease(token=0, holder="")))
             return None
         self._nodes.require_private(self._path.rpartition("/")[0])
-        taken = _Token(token=found.value.token + 1, holder=self.holder)
+        taken = HeldLease(token=found.value.token + 1, holder=self.holder)
         mine = create(self._ephemeral, _Holder(holder=self.holder), ephemeral=True)
         if self._nodes.commit(put(self._path, taken, found.version), mine):
-            return HeldLease(taken.token, self.holder)
+            return taken
         return None
 
-    def _give_up(self, token: Node[_Token] | None, holder: Node[_Holder]) -> None:
+    def _give_up(self, token: Node[HeldLease] | None, holder: Node[_Holder]) -> None:
         """Delete the holder's znode. The token's version distinguishes it from a later holder's: all have version 0."""
         still_ours = [] if token is None else [check(self._path, token.version)]
         self._nodes.commit(*still_ours, delete(self._ephemeral, holder.version))

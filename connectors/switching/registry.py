@@ -6,7 +6,6 @@ is carried out twice, as after a crash, finds its work done. See docs/design/swi
 """
 
 import time
-from collections.abc import Callable
 from urllib.parse import unquote
 
 import msgspec
@@ -56,21 +55,9 @@ _TRIES = 5
 
 
 class Registry:
-    """Reads and writes the registry. Safe for many threads and processes.
+    """Reads and writes the registry. Safe for many threads and processes."""
 
-    Args:
-        origin: the writer's name, a field of the proposal's directive.
-    """
-
-    def __init__(
-        self,
-        session: ZooKeeperSession,
-        root: str = REGISTRY_ROOT,
-        *,
-        origin: str = "headgate",
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._origin, self._clock = origin, clock
+    def __init__(self, session: ZooKeeperSession, root: str = REGISTRY_ROOT) -> None:
         self._nodes = JsonZnodes(session)
         self._root = root.rstrip("/")
 
@@ -136,7 +123,8 @@ class Registry:
             found, named = content.entries.get(name), content.bootstrap
             steps: list[Step] = []
             if named is None and bootstrap is not None:
-                marker = Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=self._now_ms())
+                now_ms = time.time_ns() // 1_000_000
+                marker = Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=now_ms)
                 steps.append(create(f"{self._root}/bootstrap", marker))
             if found is None or found.value != wanted:
                 _require_version(name, found, version)
@@ -200,7 +188,7 @@ class Registry:
             if found is None or proposed is None:
                 self._nodes.ensure(self._root)
             plain = DirectiveDocument(epoch=epoch, target=target)
-            named = SwitchTarget(target=target, origin=self._origin, epoch=epoch, ts=self._now_ms())
+            named = SwitchTarget(target=target, origin="headgate", epoch=epoch, ts=time.time_ns() // 1_000_000)
             if self._nodes.commit(
                 create_or_put(f"{self._root}/directive", plain, found),
                 create_or_put(f"{self._root}/{SWITCH_TARGET}", named, proposed),
@@ -338,9 +326,6 @@ class Registry:
         if len(active) > 1 and not contested_too:
             raise ZnodeError(f"{self._root} is damaged: {active[0]} and {active[1]} are both active")
         return content
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
 
     def _entry_path(self, name: str) -> str:
         return f"{self._root}/clusters/{quote_name(name)}"

@@ -242,13 +242,6 @@ def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
     assert (result.outcome, result.detail) == (CopyOutcome.JOURNAL_FAILED, "no ZooKeeper")
 
 
-def test_progress_is_told_as_it_comes() -> None:
-    seen: list[tuple[int, int, int]] = []
-    running = [{"status": "running", "entries": n, "bytes": 10 * n} for n in (0, 1, 2)]
-    World().copy({"status": "queued"}, *running, {"status": "copied", **EQUAL}, progress=lambda *at: seen.append(at))
-    assert seen == [(LEDGER, 1, 10), (LEDGER, 2, 20)]
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Time passes by so much at each look."""

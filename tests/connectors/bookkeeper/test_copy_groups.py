@@ -71,9 +71,9 @@ class World:
     def asked_together(self, pool: ThreadPoolExecutor, ids: Sequence[int]) -> list[Future[CopyResult]]:
         """While the first one's intent is being written, all others are asked for."""
         self.journal.may_write.clear()
-        copies = [pool.submit(self.groups.copy, CopyTask(ids[0], None))]
+        copies = [pool.submit(self.groups.copy, CopyTask(ids[0]))]
         eventually("the first is being written", lambda: self.journal.intended or None)
-        copies += [pool.submit(self.groups.copy, CopyTask(each, None)) for each in ids[1:]]
+        copies += [pool.submit(self.groups.copy, CopyTask(each)) for each in ids[1:]]
         eventually("the others wait", lambda: len(self.groups._waiting) == len(ids) - 1 or None)
         self.journal.may_write.set()
         return copies
@@ -144,8 +144,8 @@ def test_nobody_waits_for_ever_when_something_is_wrong_that_nobody_thought_of() 
     world = World()
     world.java.begin = lambda tasks: [].pop()  # type: ignore[method-assign]
     with pytest.raises(IndexError):
-        world.groups.copy(CopyTask(10, None))
-    copy = CopyTask(11, None, CopyRecord(11, "i-old", "i-new", "token"))
+        world.groups.copy(CopyTask(10))
+    copy = CopyTask(11, CopyRecord(11, "i-old", "i-new", "token"))
     world.journal.complete_all = lambda copies: [].pop()  # type: ignore[method-assign]
     world.groups.end([(copy, equal(11))])
     assert isinstance(copy.result.exception(), IndexError)

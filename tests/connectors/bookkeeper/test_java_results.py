@@ -49,7 +49,7 @@ COPY = facts(custom_metadata={**SOURCE.custom_metadata, **_OUR_MARK}, created_ms
     ],
 )
 def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: CopyOutcome) -> None:
-    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=COPY), "one", 1.0).outcome is outcome
+    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=COPY), "one").outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
 def test_a_copy_that_is_not_wholly_equal_is_no_copy(
     target: LedgerFacts | None, status: str, outcome: CopyOutcome
 ) -> None:
-    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=target), "one", 1.0).outcome is outcome
+    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=target), "one").outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_copy_that_is_not_wholly_equal_is_no_copy(
 )
 def test_a_copy_has_the_id_that_was_journalled_for_it(found: int, target_id: int | None, outcome: CopyOutcome) -> None:
     answer = JavaResult(status="copied", source=SOURCE, target=msgspec.structs.replace(COPY, ledger_id=found))
-    result = copy_result(7, answer, "one", 1.0, target_id)
+    result = copy_result(7, answer, "one", target_id)
     assert result.outcome is outcome
     assert result.target is not None
     assert (result.ledger_id, result.target.ledger_id) == (7, found)
@@ -94,7 +94,7 @@ def test_a_copy_has_the_id_that_was_journalled_for_it(found: int, target_id: int
 
 def test_two_unread_digests_prove_nothing() -> None:
     answer = JavaResult(status="copied", source=facts(entries_digest=None), target=facts(entries_digest=None))
-    assert copy_result(7, answer, "one", 1.0).outcome is CopyOutcome.COPY_DIFFERS
+    assert copy_result(7, answer, "one").outcome is CopyOutcome.COPY_DIFFERS
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_two_unread_digests_prove_nothing() -> None:
 )
 def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: CopyOutcome) -> None:
     assert outcome_of_failure(phase, code) is outcome
-    assert copy_result(7, JavaResult(status="failed", phase=phase, code=code), "one", 1.0).outcome is outcome
+    assert copy_result(7, JavaResult(status="failed", phase=phase, code=code), "one").outcome is outcome
 
 
 def test_the_policy_is_told_something_of_every_outcome() -> None:
@@ -160,7 +160,7 @@ def test_an_answer_of_java_is_understood() -> None:
         '"write_quorum":1,"ack_quorum":1,"created_ms":null,"custom_metadata":{}},"status":"source_open",'
         '"entries":0,"bytes":0}'
     )
-    source = copy_result(2**32, msgspec.json.decode(text, type=JavaResult), "one", 1.0).source
+    source = copy_result(2**32, msgspec.json.decode(text, type=JavaResult), "one").source
     assert source is not None
     assert (source.ledger_id, source.state, source.created_ms) == (2**32, LedgerState.IN_RECOVERY, None)
 
