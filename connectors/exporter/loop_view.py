@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import DecisionsInForce
@@ -231,7 +231,11 @@ class LoopView:
             SERIES_LEFT_OUT,
             *EFFECTS,
         )
-        histograms = (metric for histogram in self._histograms for metric in histogram.describe())
+        histograms = (  # the library describes a histogram without its labels
+            HistogramMetricFamily(metric.name, metric.documentation, labels=histogram._labelnames)
+            for histogram in self._histograms
+            for metric in histogram.describe()
+        )
         return [*(family.metric() for family in (*of_views, *common)), *histograms]
 
     def _observe(self, records: Sequence[Record]) -> None:

@@ -318,6 +318,8 @@ def test_every_metric_stands_on_the_page_with_its_labels(files: dict[str, str]) 
     for family in (family for families in parts().values() for family in families):
         assert family.help
         assert f"| `{family.name}` | {family.type} |" in files["metrics.md"]
+    histograms = {row.name: row.labels for families in parts().values() for row in families if row.type == "histogram"}
+    assert histograms["headgate_decision_latency_seconds"] == ("policy", "stage")
 
 
 def test_no_part_that_has_metrics_is_forgotten() -> None:
