@@ -12,7 +12,7 @@ from policies.switching.id_generators import MAX_HOB, hob_beyond, remedy_beyond
 from policies.switching.ledgers import Ledger, has_id, is_ours, same_ledger
 from policies.switching.references import ANY_CLUSTER
 from policies.switching.state import DELETING, REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
-from policies.switching.watch import describe_brokers, deviations
+from policies.switching.watch import awaited, describe_brokers, deviations
 from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
@@ -233,13 +233,10 @@ def nothing_contests(facts: SwitchFacts) -> Refusal:
 
 
 def all_brokers_acked(facts: SwitchFacts) -> Refusal:
-    """Every live broker follows the directive and just reported; the list of live brokers is newer than it."""
-    brokers = facts.live_brokers
-    if not brokers:
+    """Every live broker follows the directive, also with its client; the list of live brokers is newer than it."""
+    if not facts.live_brokers:
         return "it is not known which brokers are alive"
-    following = {b.name for b in facts.acked}
-    waiting = [b for b in brokers if b not in following]
-    return f"not acked by {', '.join(waiting[:10])}" if waiting else None
+    return describe_brokers(awaited(facts)) or None
 
 
 def none_writes_to_old(facts: SwitchFacts) -> Refusal:

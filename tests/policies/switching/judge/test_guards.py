@@ -1,6 +1,7 @@
 """Each guard taken away: what it prevented then happens. So every one of them is needed, and tested."""
 
 from collections.abc import Callable
+from dataclasses import replace as replace_event
 from typing import Any
 
 import pytest
@@ -120,6 +121,11 @@ def with_stale_ack(world: World) -> None:
 
 def with_one_ack(world: World) -> None:
     world.tell(world.members_event(), world.follow("b1"))
+    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
+
+
+def with_an_old_client(world: World) -> None:
+    world.tell(world.members_event(), world.follow("b1"), replace_event(world.follow("b2"), client_epoch=0))
     world.later().tell(*(world.cluster_event(n) for n in world.clusters))
 
 
@@ -373,7 +379,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "digest_is_quoted": [starts(nothing, digest="another")],
     "identities_differ": [starts(unknown_layout)],
     "future_is_disjoint": [starts(overtaken), goes_live(with_overtaking), brokers_back_too_early],
-    "all_brokers_acked": [goes_live(with_one_ack), goes_live(with_stale_ack)],
+    "all_brokers_acked": [goes_live(with_one_ack), goes_live(with_stale_ack), goes_live(with_an_old_client)],
     "brokers_follow": [early_cleanup_of_one_astray],
     "brokers_are_home": [rolled_back_too_early],
     "ids_only_grow": [third_with_lower_ids],
