@@ -42,9 +42,8 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     state, before = replace(state, registry_ms=max(state.registry_ms, seen.at_ms)), state
     # Commands may come before the first reading: the registry is then older than the entries that they made.
     is_first = before.registry_ms == NEVER and before.directive is None and bool(seen.entries)
-    if not state.entries or is_first:
+    if not state.entries or is_first or _shows_lost_progress(state, seen):
         return _adopt(state, seen)
-    state = _take_up_later(state, seen)
     versions = {e.name: e.version for e in seen.entries}
     contested, by = _find_two_active(state, seen) or state.leaderless(), None
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
@@ -85,7 +84,7 @@ def _adopt(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, R
         ops=max(state.ops, seen.at_ms) if seen.entries else state.ops,
         removed=tuple(n for n in state.removed if n in versions),
     )
-    after = _take_up(after, seen) if state.switch is None else after
+    after = _take_up(after, seen)
     after = replace(after, contested=_find_two_active(state, seen) or after.leaderless())
     return after, RegistryChecked(versions) if state.entries else None
 
@@ -102,21 +101,21 @@ def _take_up(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
     return replace(state, switch=switch, judged_ms=judged_ms, directive=seen.directive, epoch=epoch)
 
 
-def _take_up_later(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
-    """Go on with the kept switch if it is ahead of ours: then ours was made of old records that came again.
+def _shows_lost_progress(state: SwitchingState, seen: RegistrySeen) -> bool:
+    """Whether the kept switch is ahead of ours: then ours was made of old records that came again.
 
     After a lost checkpoint the topics are read from their oldest record on. A recent `start` may fit once more, and an
-    early progress may be adopted. The kept one otherwise never has a later epoch, nor another time of going live. If
-    the first reading is from before the switch, and its `start` no longer fits, we have neither switch nor directive.
+    early registry or progress may be adopted. The kept one otherwise never has a later epoch, nor a later stage, nor
+    another time of going live.
     """
     kept, ours = seen.progress, state.switch
-    if ours is None and state.directive is None:
-        return _take_up(state, seen)
-    if kept is None or ours is None or kept.target != ours.target or kept.started_ms > ours.started_ms:
-        return state
+    if kept is None or take_up(kept, seen.directive, seen.at_ms) is None:
+        return False
+    if ours is None:
+        return state.directive in (None, seen.directive)
     is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)
-    is_ahead = kept.epoch > ours.epoch or (kept.epoch == ours.epoch and is_other)
-    return _take_up(state, seen) if is_ahead else state
+    is_later = kept.target == ours.target and (is_other or kept.stage_ms > ours.stage_ms)
+    return kept.epoch > ours.epoch or (kept.epoch == ours.epoch and is_later)
 
 
 def _find_two_active(state: SwitchingState, seen: RegistrySeen) -> str:

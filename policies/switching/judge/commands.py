@@ -272,8 +272,8 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.CONTESTED, why)
     elif live is None or live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, guards.no_other_switch(facts) or "no switch is in hold")
-    elif live.recovering_ms >= 0:
-        yield reject(command, _INVALID, "its plan is read again after a lost checkpoint: wait for the inventory")
+    elif why := guards.plan_is_known(facts):
+        yield reject(command, _INVALID, why)
     elif why := guards.window_elapsed(facts):
         yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, why)
     elif why := facts.stands_still:
@@ -301,6 +301,8 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, _INVALID, guards.no_other_switch(facts) or "no switch is in hold")
     elif command.args.delete and live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, f"the switch is at {live.stage.value}: only in hold may `end` delete ledgers")
+    elif command.args.delete and (why := guards.plan_is_known(facts)):
+        yield reject(command, _INVALID, why)
     elif command.args.delete and (why := guards.brokers_follow(facts)):
         yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
     else:
@@ -310,10 +312,12 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
         window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
         given_up = window if guards.before_rollback_end(facts) is None else ""
-        are = counted_with(len(ids), "ledger", "is", "are")
+        are, named = counted_with(len(ids), "ledger", "is", "are"), name_some(ids) or "none"
+        if guards.plan_is_known(facts):
+            are, named = "all copied ledgers are", "an inventory lists them"
         done = "to be deleted from" if command.args.delete else "kept in"
         risk = ", which cannot be undone" if command.args.delete else ""
-        sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {name_some(ids) or 'none'}{given_up}"
+        sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {named}{given_up}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
         for task in facts.plan.at(*_UNFINISHED):
             left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.ABORTED.value)

@@ -336,9 +336,17 @@ def before_rollback_end(facts: SwitchFacts) -> Refusal:
 
 
 def no_delete_intent(facts: SwitchFacts) -> Refusal:
-    """No ledger was deleted from the source or is being deleted."""
+    """No ledger was deleted from the source or is being deleted; after a lost checkpoint, any may be."""
+    if facts.switch.recovering_ms >= 0 and facts.switch.cleanup_ms >= 0:
+        return "a clean-up had begun before the checkpoint was lost"
     gone = facts.plan.count(*DELETING)
     return f"{counted_with(gone, 'ledger', 'is', 'are')} deleted or about to be" if gone else None
+
+
+def plan_is_known(facts: SwitchFacts) -> Refusal:
+    """No checkpoint was lost, or an inventory has shown the plan since."""
+    is_known = facts.switch.recovering_ms < 0
+    return None if is_known else "its plan is read again after a lost checkpoint: wait for the inventory"
 
 
 def source_has_ledger(facts: SwitchFacts, task: LedgerTask) -> Refusal:

@@ -133,6 +133,7 @@ def test_what_a_forgotten_clean_up_may_have_deleted_is_not_taken_back() -> None:
     seen = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
     world.tell(seen, world.lease_event(2))
     world.later().refresh()
+    assert codes(world.tell(command("rollback", "q"))) == [RejectCode.CLEANUP_STARTED], "before its plan is read again"
     world.work()
     assert (world.stage, set(world.stages().values())) == (S.HOLD, {LedgerStage.DELETE_INTENT})
     assert codes(world.tell(command("rollback", "r"))) == [RejectCode.CLEANUP_STARTED]
@@ -176,8 +177,9 @@ def test_a_registry_that_was_read_long_ago_is_not_adopted() -> None:
     assert (world.state.active(), world.state.contested) == ("new", "")
 
 
+@pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("stage", [S.TRIGGERED, *LIVE])
-def test_a_reading_from_before_the_switch_that_comes_first_gives_way_to_its_progress(stage: SwitchStage) -> None:
+def test_a_reading_from_before_the_progress_that_comes_first_gives_way_to_it(stage: SwitchStage, first: int) -> None:
     """Its `start` comes again, too, but is refused, because no lease is in force any more."""
     world = Journalled()
     world.to(stage)
@@ -187,9 +189,9 @@ def test_a_reading_from_before_the_switch_that_comes_first_gives_way_to_its_prog
     full = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
     started = replace_event(full, at_ms=full.at_ms - 1, progress=None)  # the directive is written before the progress
     early = replace_event(started, at_ms=full.at_ms - 2, directive=None)
-    for seen in (early, started):
+    for seen in (early, started)[first:]:
         world.tell(seen)
-    assert (world.state.switch, bool(world.state.contested)) == (None, True)
+    assert (world.state.switch, bool(world.state.contested)) == (None, not first)
     world.tell(full, world.lease_event(2))
     assert (world.state.switch is None, world.state.contested) == (False, "")
     world.later().refresh()
@@ -233,6 +235,21 @@ def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: boo
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK if with_brokers else S.HOLD)
     assert set(world.stages().values()) == {LedgerStage.REVERTED if with_brokers else LedgerStage.PROMOTED}
+
+
+def test_the_progress_of_a_switch_that_is_over_replaces_that_of_its_clean_up() -> None:
+    """The former was adopted with a registry in which the source was still active."""
+    world = Journalled().to(S.HOLD)
+    world.tell(command("end", "e"))
+    early, first = make_progress(world.switch), _as_read(world, world.state)
+    world.work()
+    kept, last = make_progress(world.switch), world.state
+    world.state = SwitchingState()
+    world.later().tell(replace_event(first, progress=early, at_ms=world.now_ms))
+    assert world.is_at(S.CLEANUP)
+    world.later().tell(replace_event(_as_read(world, last), progress=kept))
+    assert (world.stage, world.state.committed(), world.state.committed_epoch) == (S.DONE, "new", 1)
+    assert codes(world.tell(command("rollback", "r"))) == [RejectCode.INVALID_TRANSITION]
 
 
 def test_commands_that_were_judged_before_do_nothing_when_they_come_again() -> None:

@@ -225,6 +225,13 @@ def rolled_back_too_early() -> None:
 
 
 def third_with_lower_ids() -> None:
+def deletes_before_the_plan_is_read() -> None:
+    world = World().to(S.HOLD)
+    world.state = replace(world.state, switch=replace(world.switch, recovering_ms=world.now_ms))
+    world.tell(command("end", "x", delete=True))
+    forbid(world.is_at(S.CLEANUP), "ledgers are to be deleted that the command does not name")
+
+
     """The default rollback leaves brokers on new, and third gives what new gave already."""
     world = World()
     world.clusters["third"] = Bookies("third", "id-of-third", hob=1)
@@ -398,6 +405,7 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "before_rollback_end": [after_window],
     "no_delete_intent": [after_deletions],
     "source_has_ledger": [rolled_back_after_a_clean_up_that_was_ended],
+    "plan_is_known": [deletes_before_the_plan_is_read],
     "window_elapsed": [early_cleanup],
     "is_unreferenced": [referenced],
     "nobody_shares_the_copy": [copy_that_a_schema_needs],
