@@ -136,6 +136,12 @@ class Fleet(World):
             return answer(LedgerOutcome.EXISTS)
         return super()._copy(task, source, target)
 
+    def _revert(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+        """The executor looks the ledger up in the source, where an earlier switch may have deleted it."""
+        if self.has_forgotten and task.ledger_id in self.clusters[source].deleted:
+            return answer(LedgerOutcome.FAILED)
+        return super()._revert(task, source, target)
+
     # --- brokers
 
     def in_force(self) -> Directive | None:

@@ -94,7 +94,7 @@ ALERTS = (
         _STATUS,
         "To advance is to create `<ledgers root>/idgen-long/HOB-…` in the ZooKeeper of that cluster. A client that "
         "stays connected keeps its old ids, so each broker must open a new one.",
-        "The cluster's ids lie above those of all others.",
+        "The cluster's ids lie above those of all others, and for `ack_timeout` no client has taken a lower one.",
     ),
     AlertKind(
         UNPLANNED := "switch-unplanned-references",

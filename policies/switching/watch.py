@@ -110,6 +110,7 @@ def find_due_ms(facts: SwitchFacts) -> Iterator[int]:
     """Return the instants at which a broker or the list of brokers is overdue, or falls silent."""
     timeout_ms, members = facts.limits.ack_timeout_ms, facts.state.members
     yield from (found.since_ms + timeout_ms for found in deviations(facts))
+    yield from (cluster.lower_moved_ms + timeout_ms for cluster in facts.state.clusters)
     if (since_ms := find_unknown_since_ms(facts)) is not None:
         yield since_ms + timeout_ms
     if facts.state.directive is not None and members is not None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from policies.decisions import Issuer
 from policies.succession import LONGEST_VALIDITY, ends_at
+from policies.switching.alert_kinds import DEGRADED
 from policies.switching.counterfactuals import hold_counterfactuals
 from policies.switching.decisions import BrokerCounts, SwitchHold, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.emit.decisions import number
@@ -90,7 +91,7 @@ def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHol
             awaited={d.broker: from_millis(d.since_ms) for d in awaited(facts)},
             astray={d.broker: d.why for d in deviations(facts) if d.follows},
         ),
-        "degraded": bool(switch and switch.degraded),
+        "degraded": any(kind.alert == DEGRADED for kind, _, _ in holds),
         "blocked": switch.blocked if switch else "",
         "halted": switch.halted if switch else "",
         "paused": bool(switch and switch.paused),

@@ -131,10 +131,11 @@ def _is_returning(facts: SwitchFacts) -> bool:
 
 
 def _find_degraded(facts: SwitchFacts) -> Iterator[Hold]:
-    if facts.switch.degraded and facts.switch.stage not in ENDED | {SwitchStage.DONE_WITH_FAILURES}:
-        yield Hold(
-            f"is degraded: a broker cannot reach {facts.switch.target}", None, f"repair the broker{_or_way(facts)}"
-        )
+    directive, failing = facts.state.directive, [d.broker for d in deviations(facts) if d.cannot]
+    is_over = facts.switch.stage in ENDED | {SwitchStage.DONE_WITH_FAILURES}
+    if facts.switch.degraded and failing and directive is not None and not is_over:
+        why = f"is degraded: {name_some(failing)} cannot reach {directive.target}"
+        yield Hold(why, None, f"repair the broker{_or_way(facts)}")
 
 
 def _find_no_lease(facts: SwitchFacts) -> Iterator[Hold]:
@@ -160,9 +161,12 @@ def _find_undone(facts: SwitchFacts) -> Iterator[Hold]:
 def _find_left_behind(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
     if switch.stage is SwitchStage.DONE_WITH_FAILURES:
-        failed = "a status could not be written" if switch.status_failed else _count_unplanned(facts)
         stay = f"{counted_with(facts.left_behind, 'ledger', 'stays', 'stay')} in {switch.source}"
-        yield Hold(f"is done, but {stay if facts.left_behind else failed}", None, f"`start --target {switch.target}`")
+        why = [stay] if facts.left_behind else []
+        why += ["a status could not be written"] if switch.status_failed else []
+        why += [_count_unplanned(facts)] if switch.unplanned_count else []
+        left = "; ".join(why or ["not every broker followed when it ended"])
+        yield Hold(f"is done, but {left}", None, f"`start --target {switch.target}`")
 
 
 def _find_unplanned(facts: SwitchFacts) -> Iterator[Hold]:
@@ -216,17 +220,17 @@ def _find_old_client(facts: SwitchFacts) -> Iterator[Hold]:
     """Find a cluster of which a client still takes ids below the present ``HOB``.
 
     Until a switch is live, brokers may still write to the cluster that they leave, with the clients that they have.
-    Others may use that cluster, too, so only a move of just now counts there.
+    Only a move of just now counts: a client that was closed takes no more ids.
     """
     active, switch = facts.state.active(), facts.state.switch
     if active is None or facts.generator(active) is None or facts.state.directive is None:
         return
     since_ms = {active: facts.state.directed_ms}
     if switch is not None and switch.stage in LIVE:
-        live_ms = max(switch.live_ms, facts.now_ms - facts.limits.ack_timeout_ms)
-        since_ms |= {name: live_ms for name in (switch.source, switch.home) if name != active}
+        since_ms |= {name: switch.live_ms for name in (switch.source, switch.home) if name != active}
     read = (seen for name in since_ms if (seen := facts.state.cluster(name)) is not None)
-    seen = next((each for each in read if each.lower_moved_ms > since_ms[each.name]), None)
+    moved = (each for each in read if each.lower_moved_ms > since_ms[each.name])
+    seen = next((each for each in moved if facts.is_recent(each.lower_moved_ms)), None)
     if seen is not None:
         when = f"seen at {_format(seen.lower_moved_ms)}"
         yield Hold(f"a client of {seen.name} still takes ids below its present HOB, {when}")

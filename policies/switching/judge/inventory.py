@@ -108,6 +108,20 @@ def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen) ->
     paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
     if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
         yield UpdateSwitch({"unplanned": tuple(paths[:_NAMED]), "unplanned_count": len(paths)})
+    if is_rollback and 0 <= switch.confirm_ms < seen.at_ms:
+        yield from _settle_failed(facts, switch, seen)
+
+
+def _settle_failed(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> Iterator[Change]:
+    """Row 19: a ledger whose order failed may have moved all the same: take it back; delete the others' copies."""
+    moved = {(r.path, r.ledger_id) for r in with_ledger(seen.references) if facts.owner(r) == switch.target}
+    for task in list(facts.plan.at(LedgerStage.BUILD_FAILED, LedgerStage.PROMOTE_DEFERRED)):
+        target_id = task.ledger_id if task.target_id is None else task.target_id
+        is_moved = any((path, target_id) in moved for path in task.paths)
+        stage = LedgerStage.PROMOTING if is_moved else LedgerStage.REVERTED
+        yield PutTask(replace(task, stage=stage, awaiting=SwitchAction.NONE, tries=0), numbered=True)
+        if is_moved:
+            yield UpdateSwitch({"confirm_ms": NEVER})
 
 
 def _find_waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerTask, Reference | None]]:

@@ -94,8 +94,8 @@ def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
 
 def _judge_failed_client(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
     """Row 7. Brokers go back only once it is known that they get greater ids there; that is judged at each step."""
-    switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
-    why = "others already write there"
+    switch, reason, target = facts.switch, SwitchReason.CLIENT_INIT_FAILED, facts.state.active()
+    why = "others already write there" if facts.acked else "brokers are directed there"
     if switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked:
         if switch.returning:
             return
@@ -105,5 +105,5 @@ def _judge_failed_client(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Chang
         why = f"nothing is undone by itself ({facts.stands_still})"
     if not switch.degraded:
         yield UpdateSwitch({"degraded": True})
-        sentence = f"{seen.broker} cannot reach {switch.target}, and {why}: an operator must decide"
+        sentence = f"{seen.broker} cannot reach {target}, and {why}: an operator must decide"
         yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)

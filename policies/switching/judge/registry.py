@@ -124,6 +124,8 @@ def unregister(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
                 "entries": tuple(e for e in state.entries if e.name != name),
                 "checks": tuple(c for c in state.checks if c.target != name),
                 "removed": tuple(sorted({*state.removed, name})),
+                "clusters": tuple(c for c in state.clusters if c.name != name),
+                "impostors": tuple(n for n in state.impostors if n != name),
             }
         )
         yield RemoveRegistry(name, known.version, SwitchReason.COMMANDED)

@@ -48,6 +48,7 @@ from policies.units import counted_with, name_some
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
+_NEEDS_BOTH = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.CLEANUP})
 _OPEN = tuple(action for action in SwitchAction if action not in (SwitchAction.NONE, SwitchAction.SETTLED))
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
@@ -64,6 +65,8 @@ def advance(facts: SwitchFacts) -> Iterator[Change]:
         return roll_back(facts, sentence, SwitchReason.AUTOMATIC, attribution_only=switch.home == switch.target)
     if facts.needs_new_clients:
         return open_new_clients(facts, SwitchReason.NOT_READY)
+    if switch.stage in _NEEDS_BOTH and not switch.kept and {switch.source, switch.target} & set(facts.state.impostors):
+        return iter(())  # an impostor must not get copies, nor stand for the cluster that has them
     step = _STEPS.get(switch.stage)
     return step(facts) if step else iter(())
 
@@ -163,9 +166,11 @@ def _reject(facts: SwitchFacts) -> Iterator[Change]:
     """Row 7: a broker cannot make its client, and none has moved. Brokers return once they get greater ids there."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
     if switch.moved or facts.acked:
-        yield UpdateSwitch({"returning": "", "degraded": True, "blocked": ""})
-        sentence = f"{switch.returning}, and others already write there: an operator must decide"
-        yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)
+        is_degraded = any(d.cannot for d in awaited(facts))  # else that broker reached the target after all
+        yield UpdateSwitch({"returning": "", "degraded": is_degraded, "blocked": ""})
+        if is_degraded:
+            sentence = f"{switch.returning}, and others already write there: an operator must decide"
+            yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)
     elif switch.home == switch.target or not (why := _find_obstacle_to_return(facts)):
         sentence = f"{switch.returning}; no broker said that it moved, so none will"
         fields = {"ended_ms": facts.now_ms, "blocked": "", "returning": ""}
@@ -224,10 +229,7 @@ def _rollback(facts: SwitchFacts) -> Iterator[Change]:
     if is_away:
         return
     yield from _block(facts, "", "")
-    touched = (LedgerStage.PROMOTED_VIA_ROLLOVER, LedgerStage.PROMOTE_DEFERRED, LedgerStage.PROMOTED)
-    if not any(t.promoted_op or t.reverted_op or t.stage in touched for t in facts.plan):
-        yield _end_rollback(facts)  # no executor was ever ordered to attribute a ledger
-    elif facts.switch.confirm_ms < 0:
+    if facts.switch.confirm_ms < 0:
         yield UpdateSwitch({"confirm_ms": facts.now_ms})
         yield TakeInventory()
     elif not facts.rollback_is_unconfirmed:
@@ -362,7 +364,7 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
     kept = f"; {are} kept in {switch.source}: {name_some(stay)}" if stay else ""
     if left:
         trouble.append(counted_with(left, "ledger", "stays", "stay") + " behind")
-    elif status_failed:
+    if status_failed:
         trouble.append("a status could not be written")
     if switch.kept and (behind := guards.brokers_follow(facts)):
         trouble.append(behind)

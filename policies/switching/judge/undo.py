@@ -40,12 +40,12 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, _INVALID, "there is no switch to roll back")
     elif why := guards.nothing_contests(facts):
         yield reject(command, RejectCode.CONTESTED, why)
-    elif switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
-        yield from _complete_rollback(facts, switch, command)
-    elif switch.stage is SwitchStage.DONE:
+    elif switch.stage is SwitchStage.DONE or _was_done(facts, switch):
         is_known = facts.state.entry(switch.source) is not None
         way = f"`start --target {switch.source}`" if is_known else f"`register` {switch.source} again, and a switch"
         yield reject(command, _INVALID, f"the switch is done: {way} leads back")
+    elif switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
+        yield from _complete_rollback(facts, switch, command)
     elif switch.stage is SwitchStage.DONE_WITH_FAILURES:
         yield reject(command, _INVALID, "the switch is done_with_failures: once it is over, another one leads back")
     elif switch.stage is SwitchStage.ROLLBACK:
@@ -56,6 +56,11 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, _INVALID, "nothing is attributed yet, and brokers are between two clusters")
     else:
         yield from _send_back(facts, switch, command)
+
+
+def _was_done(facts: SwitchFacts, switch: Switch) -> bool:
+    """Whether an operator gave up the ledgers that stayed behind, after the registry had the target as active."""
+    return switch.stage is SwitchStage.ABORTED and facts.state.committed() == switch.target
 
 
 def _take_back(facts: SwitchFacts, live: Switch, command: SwitchCommand, *, attribution_only: bool) -> Iterator[Change]:

@@ -25,6 +25,9 @@ def test_other_troubles_alarm_as_well() -> None:
     world.to(SwitchStage.TRIGGERED)
     world.tell(world.follow("b1"), world.broker_event("b2", failed=True, epoch=1))
     assert world.alerts() == [("switch-degraded", "firing")]
+    world.tell(world.follow("b2"))
+    assert world.alerts() == [("switch-degraded", "firing"), ("switch-degraded", "resolved")]
+    assert not world.records()[-1].degraded
     world = WireWorld()
     world.to(SwitchStage.DONE_WITH_FAILURES)
     assert ("switch-ledgers-left-behind", "firing") in world.alerts()

@@ -74,7 +74,7 @@ def test_an_agent_that_does_not_report_its_client_is_not_back_where_a_cluster_wa
     world.tell(world.members_event(), *(replace(world.follow(b), client_epoch=None) for b in world.brokers))
     assert world.is_at(S.ROLLBACK)
     world.later().tell(*(world.broker_event(b) for b in world.brokers))
-    assert world.is_at(S.ROLLED_BACK)
+    assert world.work().is_at(S.ROLLED_BACK)
 
 
 def test_brokers_are_not_sent_back_to_a_cluster_that_was_not_read_for_an_hour() -> None:
@@ -103,6 +103,9 @@ def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name
     assert [(a.severity, f"pulsar-1: a client of {name} still" in a.summary) for a in alerts] == [
         (Severity.CRITICAL, True)
     ]
+    world.later(world.limits.ack_timeout_ms)
+    world.step()
+    assert world.alerts()[-1] == (IDS_BEHIND, "resolved"), "no client has taken one since"
 
 
 @pytest.mark.parametrize("deletes", [False, True])

@@ -363,8 +363,21 @@ def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_unt
     assert len(refused) == 1
     [alert] = firing(world, IMPOSTOR)
     assert "pulsar-1: at the address of new another BookKeeper cluster answers" in alert.summary
+    world.later(15 * DAY_MS).tell(world.members_event(), *(world.broker_event(b) for b in world.brokers))
+    world.tell(command("cleanup", "c"))
+    world.work()
+    assert (world.stage, world.clusters["old"].deleted) == (S.CLEANUP, set()), "the copies are in another cluster"
     world.clusters["new"] = right
     world.later().tell(world.cluster_event("new"))
+    assert firing(world, IMPOSTOR) == []
+    world.work()
+    assert world.is_at(S.DONE)
+    world.clusters["old"] = Bookies("old", "id-of-another")
+    world.later().tell(world.cluster_event("old"), world.inventory_event())
+    world.refs.clear()
+    world.later().tell(world.inventory_event(), world.members_event(), *(world.broker_event(b) for b in world.brokers))
+    assert len(firing(world, IMPOSTOR)) == 1
+    world.tell(command("unregister", "u", name="old"))
     assert firing(world, IMPOSTOR) == []
 
 

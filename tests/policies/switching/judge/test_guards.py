@@ -221,10 +221,10 @@ def early_cleanup_of_one_astray() -> None:
 def rolled_back_too_early() -> None:
     world = World().to(S.TRIGGERED)
     world.later().tell(world.cluster_event("new"), command("abort", "x"), world.members_event())
+    world.work()
     forbid(world.is_at(S.ROLLED_BACK), "no broker said that it is back")
 
 
-def third_with_lower_ids() -> None:
 def deletes_before_the_plan_is_read() -> None:
     world = World().to(S.HOLD)
     world.state = replace(world.state, switch=replace(world.switch, recovering_ms=world.now_ms))
@@ -232,6 +232,7 @@ def deletes_before_the_plan_is_read() -> None:
     forbid(world.is_at(S.CLEANUP), "ledgers are to be deleted that the command does not name")
 
 
+def third_with_lower_ids() -> None:
     """The default rollback leaves brokers on new, and third gives what new gave already."""
     world = World()
     world.clusters["third"] = Bookies("third", "id-of-third", hob=1)
@@ -404,8 +405,8 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "has_tries_left": [endless_tries],
     "before_rollback_end": [after_window],
     "no_delete_intent": [after_deletions],
-    "source_has_ledger": [rolled_back_after_a_clean_up_that_was_ended],
     "plan_is_known": [deletes_before_the_plan_is_read],
+    "source_has_ledger": [rolled_back_after_a_clean_up_that_was_ended],
     "window_elapsed": [early_cleanup],
     "is_unreferenced": [referenced],
     "nobody_shares_the_copy": [copy_that_a_schema_needs],

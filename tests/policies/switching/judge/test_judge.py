@@ -124,7 +124,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "rollback": (
         lambda w: command("rollback", w.key()), REJECTED,
         {
-            **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK), **each((S.PROMOTE, S.HOLD), S.ROLLBACK),
+            **each((S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD), S.ROLLBACK),
             S.CLEANUP: RejectCode.WINDOW_EXPIRED, **each((S.ABORTED, S.ROLLED_BACK_WITH_FAILURES), S.ROLLBACK),
         },
     ),
@@ -139,9 +139,8 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "abort": (
         lambda w: command("abort", w.key()), REJECTED,
         {
-            S.TRIGGERED: S.ROLLBACK, **each((S.LIVE_DUAL_READ, S.BUILD), S.ROLLED_BACK),
-            **each((S.PROMOTE, S.HOLD), S.ROLLBACK), S.CLEANUP: TAKEN, S.ROLLBACK: S.ABORTED,
-            S.DONE_WITH_FAILURES: S.ABORTED,
+            **each((S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD), S.ROLLBACK),
+            S.CLEANUP: TAKEN, S.ROLLBACK: S.ABORTED, S.DONE_WITH_FAILURES: S.ABORTED,
         },
     ),
     "pause": (

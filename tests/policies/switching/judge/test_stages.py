@@ -8,7 +8,7 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.commands import command
-from tests.policies.switching.world import Held, World, verdicts
+from tests.policies.switching.world import Held, World, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -122,6 +122,22 @@ def test_once_no_copy_is_left_a_switch_that_was_taken_back_carries_no_plan_any_m
     before = world.state
     world.later().tell(world.members_event())
     assert (world.state.switch, world.orders) == (before.switch, [])
+
+
+def test_what_an_order_that_failed_did_all_the_same_is_taken_back_and_its_copies_are_deleted() -> None:
+    world = World().to(S.PROMOTE)
+    promoted, built = world.task("/c1"), world.task("/s1")
+    world.refs["/c1"].attribution = "new"  # the executor lost ZooKeeper's answer
+    for task in (promoted, built):
+        tell_of(world, task.paths[0], LedgerOutcome.FAILED)
+    world.work()
+    assert {world.stages()[path] for path in ("/c1", "/s1")} == {L.PROMOTE_DEFERRED}
+    world.tell(command("rollback", "r"))
+    world.work()
+    assert (world.stage, world.refs["/c1"].attribution) == (S.ROLLED_BACK, "old")
+    world.later(15 * DAY_MS).refresh()
+    world.work()
+    assert not world.clusters["new"].ledgers.keys() & {promoted.ledger_id, built.ledger_id}
 
 
 def test_what_was_not_taken_back_stays_in_the_plan() -> None:

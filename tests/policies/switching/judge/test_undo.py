@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policies.switching.alert_kinds import LEFT_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import Event, LedgerResult, RegistrySeen
 from policies.switching.id_generators import MAX_HOB
+from policies.switching.judge.holds import find_holds
 from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.references import LedgerKind
@@ -45,7 +47,7 @@ def test_abort_sends_brokers_back_to_greater_ids_only_also_when_the_target_gave_
     assert "old is being advanced to HOB-0000000002" in world.switch.blocked
     world.work(SwitchVerdict.ADVANCE_IDS)
     assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLBACK, "old", 2)
-    world.later().acks()
+    world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK)
     world.write("t1", "b1")
 
@@ -60,7 +62,7 @@ def test_a_client_from_before_the_directive_is_not_back() -> None:
     world.tell(world.broker_event("b2", client_epoch=0))
     assert world.is_at(S.ROLLBACK)
     world.later().tell(world.broker_event("b2", client_epoch=2))
-    assert world.is_at(S.ROLLED_BACK)
+    assert world.work().is_at(S.ROLLED_BACK)
 
 
 def test_abort_waits_for_a_reading_before_brokers_are_sent_back() -> None:
@@ -529,7 +531,7 @@ def test_the_commands_are_heard_from_the_commands_topic() -> None:
     for asked, paused, stage in (
         (command("pause", "p"), True, S.BUILD),
         (command("resume", "r"), False, S.BUILD),
-        (command("abort", "a"), False, S.ROLLED_BACK),
+        (command("abort", "a"), False, S.ROLLBACK),
     ):
         world.tell(asked)
         assert (world.switch.paused, world.records()[-1].paused, world.stage) == (paused, paused, stage)
@@ -570,8 +572,13 @@ def test_hold_ends_although_no_broker_can_follow_when_nothing_is_deleted() -> No
     world.work()
     assert (world.stage, world.state.committed()) == (S.DONE_WITH_FAILURES, "new")
     assert "b1 cannot reach its target" in world.said[-1].sentence
+    facts = Transition(world.state, world.limits, world.now_ms).facts()
+    [why] = [hold.why for kind, hold, _ in find_holds(facts) if kind.alert == LEFT_BEHIND]
+    assert why == "is done, but not every broker followed when it ended"
     world.tell(command("abort", "a"))
     assert world.is_at(S.ABORTED), "from here a switch may begin to any cluster"
+    [refused] = world.tell(command("rollback", "r"))
+    assert (refused.code, "`start --target old`" in refused.sentence) == (RejectCode.INVALID_TRANSITION, True)
 
 
 def test_hold_ends_and_deletes_only_what_an_inventory_since_shows_to_be_unnamed() -> None:
