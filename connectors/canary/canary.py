@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from connectors.collection.schedule import ticks
 from connectors.foreign_json import read_json
 from connectors.kafka.tail import Record
-from connectors.views.loop_snapshot import CanaryStatus
+from connectors.views.loop_snapshot import AnswersStatus
 from policies.canary import CANARY
 from policies.observations import Outcome
 from policies.registry import observed_topic
@@ -141,12 +141,16 @@ class Canary:
             return 0.0
         return max(0.0, self._clock() - waiting.at - (0.0 if has_answered else _FIRST_ANSWER_SECONDS))
 
-    def answers(self) -> CanaryStatus | None:
+    def answers(self) -> AnswersStatus | None:
         """Return the status for the status page; None if there is no canary."""
         if self._is_off:
             return None
         unanswered = self.unanswered_seconds()
-        return CanaryStatus(self._latest_seconds, unanswered, unanswered > SILENT_SECONDS)
+        return AnswersStatus(
+            latest_seconds=self._latest_seconds,
+            unanswered_seconds=round(unanswered),
+            silent=unanswered > SILENT_SECONDS,
+        )
 
     def _accept(self, evidence: str | None) -> None:
         with self._lock:

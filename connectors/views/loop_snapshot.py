@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from connectors.views.metric_families import Family, Sample
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
@@ -48,16 +50,14 @@ class PolicySnapshot:
         return [decision for decision in self.decisions if isinstance(decision, kind)]
 
 
-@dataclass(frozen=True, slots=True)
-class CanaryStatus:
-    """Whether and how fast the loop answers the canary."""
+class AnswersStatus(BaseModel):
+    """Whether and how fast the loop answers the canary, from its reading to its decision."""
 
-    latest_seconds: float | None
-    """Latency of the last answer; None before the first."""
-    unanswered_seconds: float
-    """Age of the reading that waits for its answer; 0 if none waits."""
-    is_silent: bool
-    """Whether that age is above the limit."""
+    model_config = ConfigDict(frozen=True)
+
+    latest_seconds: float | None = Field(description="Latency of the last answer; null before the first.")
+    unanswered_seconds: float = Field(description="Age of the reading that waits for its answer; 0 if none waits.")
+    silent: bool = Field(description="Whether that age is above the limit: the loop is dead or far behind.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class LoopSnapshot:
     """The firing alerts, by severity and then the newest first."""
     recent_decisions: Sequence[Decision] = ()
     """The last decisions and alerts that changed anything, the newest first."""
-    answers: CanaryStatus | None = None
+    answers: AnswersStatus | None = None
     """None if there is no canary."""
     unwatched: frozenset[tuple[str, str]] = frozenset()
     """The policies and clusters whose heartbeat is stale."""

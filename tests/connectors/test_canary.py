@@ -138,7 +138,7 @@ def test_the_latency_is_from_the_reading_to_its_decision(loop: Loop) -> None:
     answers = loop.canary.answers()
     assert answers is not None
     assert answers.latest_seconds == pytest.approx(0.42)
-    assert (answers.unanswered_seconds, answers.is_silent) == (0.0, False)
+    assert (answers.unanswered_seconds, answers.silent) == (0.0, False)
 
 
 def test_a_loop_that_no_longer_answers_is_known_within_a_minute(loop: Loop) -> None:
@@ -150,7 +150,7 @@ def test_a_loop_that_no_longer_answers_is_known_within_a_minute(loop: Loop) -> N
     assert INTERVAL_SECONDS + SILENT_SECONDS < 60
     answers = loop.canary.answers()
     assert answers is not None
-    assert answers.is_silent
+    assert answers.silent
     assert (loop.unanswered() or 0) > SILENT_SECONDS
 
 
@@ -173,7 +173,7 @@ def test_before_the_first_answer_the_loop_may_take_its_time_to_start(loop: Loop)
     loop.later(SILENT_SECONDS + 1)
     answers = loop.canary.answers()
     assert answers is not None
-    assert answers.is_silent
+    assert answers.silent
 
 
 def test_the_canary_of_another_process_hides_ours_without_an_alarm(loop: Loop) -> None:

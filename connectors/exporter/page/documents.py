@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from connectors.registration import connectors_of
-from connectors.views.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.views.loop_snapshot import MAX_RECENT_DECISIONS, AnswersStatus
 from connectors.views.policy_view import PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity
@@ -124,14 +124,6 @@ class ClusterStatusBase(Document):
     cluster: str
     concern: Concern
     alert_count: int = Field(description="Number of firing alerts about the cluster.")
-
-
-class AnswersStatus(Document):
-    """Whether and how fast the loop answers the canary, from its reading to its decision."""
-
-    latest_seconds: float | None = Field(description="Latency of the last answer; null before the first.")
-    unanswered_seconds: float = Field(description="Age of the reading that waits for its answer; 0 if none waits.")
-    silent: bool = Field(description="Whether that age is above the limit: the loop is dead or far behind.")
 
 
 class LoopStatusBase(Document):

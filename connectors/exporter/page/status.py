@@ -13,7 +13,6 @@ from connectors.exporter.page.documents import (
     SHOWN_ALERTS,
     AlertLine,
     AlertsDocument,
-    AnswersStatus,
     Concern,
     DecisionLine,
     DecisionsDocument,
@@ -74,13 +73,7 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
         settings_hash=settings_hash,
         complete=loop.behind is None,
         problem=loop.behind or loop.problem,
-        answers=None
-        if (canary := loop.answers) is None
-        else AnswersStatus(
-            latest_seconds=canary.latest_seconds,
-            unanswered_seconds=round(canary.unanswered_seconds),
-            silent=canary.is_silent,
-        ),
+        answers=loop.answers,
         cluster_counts={concern: counts[concern] for concern in Concern},
         alert_count=len(loop.alerts),
         clusters=tuple(clusters),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from connectors.exporter.page import charts
 from connectors.exporter.page.openapi import openapi
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from connectors.views.loop_snapshot import CanaryStatus
+from connectors.views.loop_snapshot import AnswersStatus
 from policies.actuator_events import ReportResult
 from policies.observations import Outcome
 from policies.registry import POLICIES
@@ -202,7 +202,7 @@ def test_an_empty_loop_says_that_it_is_empty() -> None:
 
 
 def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -> None:
-    world.answers = CanaryStatus(0.31, 0.0, is_silent=False)
+    world.answers = AnswersStatus(latest_seconds=0.31, unanswered_seconds=0.0, silent=False)
     world.site.record()
     assert told(world, "/status")["answers"] == {"latest_seconds": 0.31, "unanswered_seconds": 0.0, "silent": False}
     assert told(world, "/history")["loop"] == {"seconds to answer": [0.31]}
@@ -210,7 +210,7 @@ def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -
 
 
 def test_a_loop_that_does_not_answer_is_said_before_anything_else(world: World) -> None:
-    world.answers = CanaryStatus(0.31, 48.2, is_silent=True)
+    world.answers = AnswersStatus(latest_seconds=0.31, unanswered_seconds=48, silent=True)
     world.site.record()
     assert told(world, "/history")["loop"] == {}
     assert "<h1>The loop does not answer</h1>" in page(world)
