@@ -53,10 +53,7 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         follow_files: Callable[[], None] = lambda: None,
     ) -> None:
-        try:
-            self._server = _server_class(host, port)((host, port), handler)
-        except (OSError, OverflowError) as error:
-            raise UserError(_why_not(error, host, port, setting)) from None
+        self._server = _listen(handler, host, port, setting)
         self._server.follow_files = follow_files
         if tls is not None:
             listening = self._server.socket
@@ -84,6 +81,18 @@ class HttpServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def require_free_port(host: str, port: int, setting: str) -> None:
+    """Raise UserError as `HttpServer` does, before anything is started that takes long to end."""
+    _listen(BaseHTTPRequestHandler, host, port, setting).server_close()
+
+
+def _listen(handler: type[BaseHTTPRequestHandler], host: str, port: int, setting: str) -> "_Server":
+    try:
+        return _server_class(host, port)((host, port), handler)
+    except (OSError, OverflowError) as error:
+        raise UserError(_why_not(error, host, port, setting)) from None
 
 
 class _Connection(NamedTuple):

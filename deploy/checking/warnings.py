@@ -65,7 +65,7 @@ def environment_warnings(settings: Settings | None) -> Iterator[tuple[str, str]]
 def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
     """Yield warnings about valid settings whose effect is hardly intended."""
     if is_empty:
-        yield SettingsWarning((), "nothing is set: docs/reference/settings.yaml lists all settings")
+        yield SettingsWarning((), "nothing is set: `headgate docs settings` lists all settings")
     elif not settings.clusters:
         yield SettingsWarning((), "names no cluster, so nothing is watched; only `headgate replay` works without one")
     for name in settings.clusters:

@@ -50,6 +50,7 @@ class Wording:
         # Do not show the input, because it may contain a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
         found = [each for each in found if not _is_caused_by_others(each, found)]
+        found.sort(key=lambda each: line_of(self._tree, each["loc"]) or 0)
         for each in found[:MAX_MISTAKES]:
             yield f"{self.locate(each['loc'])}: {self._message(each)}"
         if (more := len(found) - MAX_MISTAKES) > 0:

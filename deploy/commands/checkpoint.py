@@ -11,7 +11,7 @@ from deploy.commands.options import SettingsFile
 checkpoint_app = typer.Typer(help="Repair or reset the query's checkpoint.", no_args_is_help=True)
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only listed.")]
-_NOTHING_CHANGED = "Nothing was changed: do it with --yes, while no query runs."
+_WITH_YES = "Nothing is changed now. With --yes, while no query runs:"
 
 
 @checkpoint_app.command("repair", epilog=show_examples("checkpoint repair"))
@@ -23,14 +23,14 @@ def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
     given = load_settings(settings)
     found = checkpoint.Checkpoint(given.checkpoint_dir())
     lines = checkpoint.repair_plan(found)
+    if lines and not yes:
+        print_sentence(_WITH_YES)
     for line in lines or [f"{found.folder}: nothing is damaged"]:
         print_sentence(line)
     if lines and yes:
         with sole_query(given):
             checkpoint.repair(found)
         print_sentence("repaired")
-    elif lines:
-        print_sentence(_NOTHING_CHANGED)
 
 
 @checkpoint_app.command("reset", epilog=show_examples("checkpoint reset"))
@@ -41,10 +41,9 @@ def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
 
     given = load_settings(settings)
     found = checkpoint.Checkpoint(given.checkpoint_dir())
-    for line in checkpoint.reset_plan(found):
+    lines = checkpoint.reset_plan(found)
+    for line in lines if yes else [_WITH_YES, *lines]:
         print_sentence(line)
     if yes:
         with sole_query(given):
             print_sentence(f"moved to {checkpoint.reset(found)}")
-    else:
-        print_sentence(_NOTHING_CHANGED)

@@ -402,8 +402,9 @@ def doctor(
     part: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="PART",
             help="Check only what this part needs: collect-POLICY, decide, export or act. Repeatable; "
-            "default: all parts of `run`."
+            "default: all parts of `run`.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -429,7 +430,10 @@ def docs(page: Annotated[Page, typer.Argument(help="Settings, alerts, metrics or
 def replay(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files with recorded events, one JSON object per line, in order; - is standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="Files with recorded events, one JSON object per line, in order; - is standard input.",
+        ),
     ] = None,
     settings: SettingsFile = None,
     until: Annotated[str | None, typer.Option(help="After the last event, let the clock run on to this time.")] = None,

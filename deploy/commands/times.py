@@ -25,6 +25,8 @@ def read_instant(option: str, text: str | None, now: datetime | None = None) -> 
     if text is None:
         return None
     now = now or datetime.now(UTC)
+    if text.strip() == "now":
+        return now
     if (clock := _CLOCK.fullmatch(text.strip())) is not None:
         hour, minute, second = (int(part or 0) for part in clock.groups())
         local = now.astimezone().replace(hour=hour, minute=minute, second=second, microsecond=0)

@@ -1,26 +1,25 @@
 """A real Kafka cluster on loopback, in child processes: for `headgate up`, the demo and the tests."""
 
-import fcntl
 import json
-import os
 import secrets
 import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from logging import NullHandler, getLogger
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from deploy.embedded.small_servers import LOOPBACK, write_properties
 from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, tail
+from deploy.locks import exclusive_lock
 from policies.errors import UserError
 
 CONTROLLER_ID = 1
@@ -159,7 +158,7 @@ class EmbeddedKafka:
         self._jvm_flags = (*_JVM_FLAGS, f"-Xmx{heap_mebibytes}m", *jvm_flags)
         self._identity = _Identity("")
         self._processes: dict[int, JvmProcess] = {}
-        self._lock: IO[str] | None = None
+        self._lock: ExitStack | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -184,6 +183,16 @@ class EmbeddedKafka:
         """Return a broker's log file; the log before its last start is `broker.log.previous` in the same folder."""
         return self._run_dir(broker) / "broker.log"
 
+    def reserve(self) -> None:
+        """Take the lock on the data folder, which `start` does otherwise, and which `stop` releases.
+
+        Raises UserError if another instance uses the folder, or if it cannot be used.
+        """
+        if self._lock is None:
+            what, lock = f"the data folder {self.data_dir} is in use by", ExitStack()
+            lock.enter_context(exclusive_lock(self.data_dir / "lock", what, "choose another folder"))
+            self._lock = lock
+
     def start(self, *, timeout_seconds: float = _START_SECONDS) -> None:
         """Start all brokers and return when they serve as one cluster.
 
@@ -191,7 +200,7 @@ class EmbeddedKafka:
         reason from its log), or the cluster is not ready in time. Then no broker is left running.
         """
         deadline = time.monotonic() + timeout_seconds
-        self._take_lock()
+        self.reserve()
         try:
             # A killed instance may have left more brokers running than this one has.
             for run_dir in (*self.data_dir.glob("broker-*/run"), *self.data_dir.glob("broker-*/format")):
@@ -247,26 +256,6 @@ class EmbeddedKafka:
 
     def _properties_file(self, broker: int) -> Path:
         return self._broker_dir(broker) / "server.properties"
-
-    def _take_lock(self) -> None:
-        try:
-            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = (self.data_dir / "lock").open("a+")
-        except OSError as error:
-            raise UserError(f"the data folder {self.data_dir} cannot be used: {error.strerror}.") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            holder = (self.data_dir / "lock").read_text().strip() or "unknown"
-            raise UserError(
-                f"the data folder {self.data_dir} is in use by process {holder}: stop that one, or choose another "
-                "folder."
-            ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        self._lock = lock
 
     def _release_lock(self) -> None:
         if self._lock is not None:

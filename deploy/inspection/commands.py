@@ -30,6 +30,8 @@ from policies.units import format_instant
 View = Callable[[DecisionsInForce, datetime], RenderableType]
 _AHEAD = timedelta(minutes=1)
 """How far another machine's clock may be ahead of this one's."""
+_SOME = 10
+"""At most this many subjects are named where none is similar."""
 AsJson = Callable[[DecisionsInForce], list[dict[str, Any]]]
 
 
@@ -124,8 +126,8 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     audit = Audit(settings.loop_kafka(), settings.topics.prefix, subject, at or now)
     found = audit.explain()
     if not found:
-        near = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4)
-        like = f"; similar subjects: {', '.join(near)}" if near else ""
+        near, some = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4), audit.subjects()[:_SOME]
+        like = f"; similar subjects: {', '.join(near)}" if near else f"; subjects: {', '.join(some)}" if some else ""
         before = f" {format_instant(at)}" if at is not None else ""
         raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")
     console = SafeConsole(highlight=False)

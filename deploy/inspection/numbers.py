@@ -1,9 +1,10 @@
 """Shows the numbers behind a decision, and the readings that it rests on, as tables."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -11,6 +12,7 @@ from policies.units import human_bytes, human_seconds
 
 _MOST_ROWS = 20
 _LONGEST_VALUE = 200
+_WIDEST = 10_000
 
 
 def number_tables(numbers: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -29,7 +31,19 @@ def number_tables(numbers: Mapping[str, Any]) -> Iterator[RenderableType]:
         cells = [tuple(_show(key, row.get(key)) for key in columns) for row in rows[:_MOST_ROWS]]
         more = f" (the first {_MOST_ROWS} of {len(rows)})" if len(rows) > _MOST_ROWS else ""
         yield f"{escape(name)}{more}"
-        yield _make_table(columns, cells)
+        yield _TableOrLines(_make_table(columns, cells), [escape(summarize(row)) for row in rows[:_MOST_ROWS]])
+
+
+@dataclass
+class _TableOrLines:
+    """A table; on a terminal that is too narrow for it, a line for each row, because broken words cannot be read."""
+
+    table: Table
+    lines: list[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        fits = console.measure(self.table, options=options.update(width=_WIDEST)).maximum <= options.max_width
+        yield from [self.table] if fits else self.lines
 
 
 def summarize(data: Mapping[str, Any]) -> str:

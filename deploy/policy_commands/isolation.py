@@ -25,7 +25,8 @@ def placement(
     what_if: Annotated[
         list[str] | None,
         typer.Option(
-            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable."
+            metavar="CHANGE",
+            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable.",
         ),
     ] = None,
     as_json: AsJson = False,

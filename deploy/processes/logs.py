@@ -63,7 +63,11 @@ def _render_sentence(_logger: Any, _method: str, event: structlog.typing.EventDi
     """Return an event as a sentence: local time, level (from warning), the event, its values in parentheses."""
     at, level = str(event.pop("timestamp")), str(event.pop("level"))
     text, exception = str(event.pop("event")), event.pop("exception", None)
-    values = ", ".join(f"{name.replace('_', ' ')}: {_show_value(value)}" for name, value in event.items())
+    values = ", ".join(
+        f"{name.replace('_', ' ')}: {_show_value(value)}"
+        for name, value in event.items()
+        if value not in (None, [], (), {})
+    )
     colour = _LEVEL_COLOURS.get(level)
     named = f"\x1b[{colour}m{level}:\x1b[0m " if colour is not None else ""
     sentence = show_local(f"{text} ({values})" if values else text)

@@ -19,6 +19,7 @@ from prometheus_client import (
 from connectors.component import Check, Component
 from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
+from connectors.http.server import require_free_port
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from deploy.settings.application import Settings
 
@@ -75,6 +76,14 @@ def serving(
                 names=http.host_names,
             )
         )
+
+
+def require_free_ports(settings: Settings) -> None:
+    """Raise UserError if a port of `serving` is in use, before Spark is started, whose end would be awaited."""
+    http = settings.http
+    require_free_port(http.host, http.port, "http.port")
+    if http.probes_port is not None:
+        require_free_port(http.host, http.probes_port, "http.probes_port")
 
 
 def _checks(components: Sequence[Component], of: Callable[[Component], Check | None]) -> Mapping[str, Check]:

@@ -16,7 +16,7 @@ from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
 from deploy.processes.exporting import exporting, notifier_components
-from deploy.processes.running import new_registry, publishing, run_components, serving
+from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
 from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
@@ -38,6 +38,7 @@ def run_collectors(settings: Settings) -> None:
 
 def run_query(settings: Settings) -> None:
     """Run the query, or stand by."""
+    require_free_ports(settings)
     with started_ahead(settings) as sessions:
         report = _require_topics(settings)
         registry, stop = new_registry(), stop_on_signals()

@@ -21,7 +21,7 @@ from deploy.processes.collect import Collectors
 from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
 from deploy.processes.exporting import exporting, notifier_components
-from deploy.processes.running import new_registry, publishing, run_components, serving
+from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
 from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import require_usable
@@ -42,6 +42,7 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     reload = SettingsReload(load)
 
     def run(settings: Settings) -> None:
+        require_free_ports(settings)
         with started_ahead(settings) as sessions:
             _run(settings, terminal, sessions, reload)
 
@@ -55,16 +56,19 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
     find_java()
     data_dir = settings.create_data_dir()  # a folder that cannot be made is refused before anything is fetched
     jars, _ = fetch_jars(("kafka", "spark"), settings.jars_dir)
+    kafka = EmbeddedKafka(
+        data_dir / "kafka",
+        jars,
+        brokers=settings.embedded.brokers,
+        ports=settings.embedded.ports,
+        heap_mebibytes=settings.embedded.heap_mebibytes,
+    )
     with ExitStack() as stack:
+        stack.callback(kafka.stop)
+        kafka.reserve()
+        require_free_ports(settings)
         sessions = stack.enter_context(started_ahead(settings))
-        kafka = EmbeddedKafka(
-            data_dir / "kafka",
-            jars,
-            brokers=settings.embedded.brokers,
-            ports=settings.embedded.ports,
-            heap_mebibytes=settings.embedded.heap_mebibytes,
-        )
-        stack.enter_context(kafka)
+        kafka.start()
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
         stopping = threading.Event()
         stack.callback(stopping.set)

@@ -6,19 +6,15 @@ group of the checkpoint's queries (`connectors.partitions`). This lock only prev
 predecessor that is stopping, or frozen, still holds the checkpoint.
 """
 
-import fcntl
-import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import structlog
 
-from policies.errors import UserError
+from deploy.locks import InUseError, exclusive_lock
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
@@ -26,10 +22,6 @@ if TYPE_CHECKING:
 _AGAIN_SECONDS = 0.2
 
 _log = structlog.get_logger(__name__)
-
-
-class InUseError(UserError):
-    """Another process holds the lock."""
 
 
 @contextmanager
@@ -46,11 +38,8 @@ def sole_query(settings: "Settings") -> Iterator[None]:
     folder = place.folder
     elsewhere = data / "locks" / f"{quote(place.uri, safe='')[-200:]}.lock"
     lock = elsewhere if folder is None else folder.with_name(f"{folder.name}.lock")
-    with _sole(
-        lock,
-        f"the checkpoint {folder or place.uri} is in use by another query",
-        "stop that one, or set another stream.checkpoint_dir",
-    ):
+    what = f"the checkpoint {folder or place.uri} is in use by another query,"
+    with exclusive_lock(lock, what, "set another stream.checkpoint_dir"):
         yield
 
 
@@ -70,23 +59,3 @@ def sole_query_in_turn(settings: "Settings", stop: threading.Event) -> Iterator[
             else:
                 break
         yield not stop.is_set()
-
-
-@contextmanager
-def _sole(file: Path, what: str, remedy: str) -> Iterator[None]:
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = file.open("a+")
-    except OSError as error:
-        raise UserError(f"{file}: cannot be made ({error.strerror}): {remedy}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
-            raise InUseError(f"{what}, process {holder}: {remedy}") from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()} on {socket.gethostname()}\n")
-        lock.flush()
-        yield

@@ -44,7 +44,7 @@ def with_running_up(settings: Settings) -> Settings:
 def embedded_servers(folder: Path) -> str | None:
     """Return the bootstrap servers of an embedded cluster; None if none runs on this folder."""
     try:
-        holder = int((folder / "lock").read_text())
+        holder = int((folder / "lock").read_text().split()[0])
         ports = [int(port) for port in json.loads((folder / "cluster.json").read_text())["broker_ports"].values()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None

@@ -74,8 +74,8 @@ def _read_text(file: Path) -> str:
 def _similar_file(file: Path) -> str:
     """Return a file with a similar name in the same folder, if the given one does not exist."""
     try:
-        names = [each.name for each in file.parent.iterdir() if each.is_file()] if not file.exists() else []
+        others = {each.stem: each for each in file.parent.iterdir() if each.is_file()} if not file.exists() else {}
     except OSError:
         return ""
-    near = nearest(file.name, names)
-    return f"; did you mean {file.parent / near}?" if near else ""
+    near = nearest(file.stem, others)  # files have the same few suffixes, which would make all names similar
+    return f"; did you mean {others[near]}?" if near else ""

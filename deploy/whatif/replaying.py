@@ -131,7 +131,7 @@ def _print_rejected(replays: Collection[Replay]) -> None:
     rejected = {f"{place}: {error}": None for replay in replays for place, error in replay.rejected}
     if rejected and not any(replay.taken for replay in replays):
         raise UserError(f"no event is valid, of {counted(len(rejected), 'event')}; the first: {next(iter(rejected))}")
-    _print_errors(rejected)
+    _print_errors(rejected or ([] if any(replay.taken for replay in replays) else ["there is no event to replay"]))
 
 
 def _print_errors(lines: Iterable[str]) -> None:

@@ -112,7 +112,7 @@ def test_more_ports_than_brokers_or_no_broker_is_a_mistake(tmp_path: Path, broke
 
 def test_one_at_a_time_uses_a_folder_and_a_failed_start_gives_it_back(tmp_path: Path) -> None:
     holder = EmbeddedKafka(tmp_path, ())
-    holder._take_lock()
+    holder.reserve()
     with pytest.raises(UserError, match="is in use by process"):
         EmbeddedKafka(tmp_path, ()).start()
     holder.stop()
@@ -122,7 +122,7 @@ def test_one_at_a_time_uses_a_folder_and_a_failed_start_gives_it_back(tmp_path: 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"the data folder .*file/data cannot be used"):
+    with pytest.raises(UserError, match=r"file/data/lock: cannot be made .*: choose another folder"):
         EmbeddedKafka(tmp_path / "file" / "data", ()).start()
 
 

@@ -224,3 +224,10 @@ def test_numbers_are_tables_and_not_json() -> None:
     assert ["broker", "log", "dir", "usable", "bytes", "seconds", "to", "full"] in lines
     assert ["1", "/a", "300", "kB", "90", "s"] in lines
     assert ["2", "[b]/b", "5.0", "kB", "-"] in lines
+
+
+def test_rows_that_do_not_fit_the_terminal_are_lines() -> None:
+    volumes = [{"broker": 1, "log_dir": f"/var/lib/{'kafka/' * 8}logs", "usable_bytes": 300_000, "standing": "fresh"}]
+    text = " ".join(shown(explanation_view(explanation(numbers={"volumes": volumes})), width=80).split())
+    assert "broker 1, log_dir" in text
+    assert "usable_bytes 300 kB" in text

@@ -137,7 +137,7 @@ def test_the_command_only_says_it_until_it_is_told_yes(folder: Path, command: st
     before = contents(folder)
     said = CliRunner().invoke(app, ["checkpoint", command, "-s", str(settings)])
     assert said.exit_code == 0
-    assert "Nothing was changed: do it with --yes" in said.output
+    assert said.output.startswith("Nothing is changed now. With --yes, while no query runs:")
     assert contents(folder) == before
     done = CliRunner().invoke(app, ["checkpoint", command, "-s", str(settings), "--yes"])
     assert done.exit_code == 0

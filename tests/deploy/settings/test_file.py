@@ -297,12 +297,25 @@ def test_all_mistakes_are_told_at_once(written: Written) -> None:
     """)
     assert [line.split(": ", 2)[:2] for line in mistakes(file)] == [
         ["headgate.yaml:2", "kafka.bootstrap_servers"],
+        ["headgate.yaml:4", "http.port"],
+        ["headgate.yaml:5", "http.hots"],
         ["headgate.yaml:8", "policies.throttle.validity"],
         ["headgate.yaml:10", "policies.throttle.clusters.dev-*.min_hold"],
         ["headgate.yaml:11", "stream.shuffle_partitions"],
-        ["headgate.yaml:4", "http.port"],
-        ["headgate.yaml:5", "http.hots"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"), [("headgate.yml", "headgate.yaml"), ("hedgate.yaml", "headgate.yaml"), ("prod.yaml", None)]
+)
+def test_a_file_that_does_not_exist_suggests_one_with_a_similar_name(
+    tmp_path: Path, name: str, suggested: str | None
+) -> None:
+    (tmp_path / "headgate.yaml").touch()
+    with pytest.raises(UserError) as refused:
+        load_settings(tmp_path / name)
+    said = str(refused.value).partition("(No such file or directory)")[2]
+    assert said == (f"; did you mean {tmp_path / suggested}?" if suggested else "")
 
 
 @pytest.mark.parametrize(

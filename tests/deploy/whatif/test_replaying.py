@@ -137,7 +137,7 @@ def test_files_are_read_one_after_the_other(headgate: Headgate, tmp_path: Path, 
 
 @pytest.mark.parametrize("text", [b"", b"\n\n  \n"], ids=["no byte", "empty lines"])
 def test_a_file_without_events_decides_nothing(headgate: Headgate, tmp_path: Path, text: bytes) -> None:
-    assert headgate("replay", recorded(tmp_path, text)) == Ended(0, "", "")
+    assert headgate("replay", recorded(tmp_path, text)) == Ended(0, "", "there is no event to replay\n")
 
 
 def test_line_ends_of_any_kind_and_empty_lines_do_not_matter(
