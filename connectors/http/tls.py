@@ -75,9 +75,9 @@ def _system_context() -> ssl.SSLContext:
     return Tls().ssl_context()
 
 
-def stamps_of(tls: Tls | None) -> FileStamps:
-    """Return the state of the files; when it changes, `ssl_context` is to be made again."""
-    return () if tls is None else read_stamps(tls.files())
+def stamps_of(block: RedactedBlock | None) -> FileStamps:
+    """Return the state of the files that a block names; when it changes, what was made of them is to be made again."""
+    return () if block is None else read_stamps(block.files())
 
 
 def read_stamps(files: Mapping[str, Path | None]) -> FileStamps:

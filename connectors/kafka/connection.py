@@ -5,17 +5,15 @@ and quotas) and Spark (the query) each get an equivalent configuration.
 """
 
 import binascii
-import hashlib
 import re
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SecretStr
 
-from connectors.http.tls import Tls
+from connectors.http.tls import FileStamps, Tls, stamps_of
 from connectors.kafka.oauth import ClientCredentials
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.errors import UserError
@@ -27,9 +25,6 @@ _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # the identifier of the scheme
 _JAVA_SECURITY = "org.apache.kafka.common.security"
 _JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 """Java's StreamTokenizer understands backslash escapes, and a line end would end the string."""
-
-# Without a key, a short password could be found from its digest by trying.
-_FINGERPRINT_KEY = secrets.token_bytes(32)
 
 
 class SaslMechanism(StrEnum):
@@ -116,12 +111,9 @@ class KafkaConnection(RedactedBlock):
         transport = "PLAINTEXT" if self.tls is None else "SSL"
         return transport if self.sasl is None else f"SASL_{transport}"
 
-    def fingerprint(self) -> str:
-        """Return a digest of all named files; when it changes, the client must be built again.
-
-        It is comparable within this process only. A missing file is a change, not an error.
-        """
-        return "/".join(digest_of_files(block.files() if block is not None else {}) for block in (self.tls, self.sasl))
+    def fingerprint(self) -> FileStamps:
+        """Return the state of all named files; when it changes, the client must be built again."""
+        return (*stamps_of(self.tls), *stamps_of(self.sasl))
 
     def signatures(self) -> Signatures | None:
         """Return the keys to sign and check records; None except for the loop's own Kafka with keys set."""
@@ -234,18 +226,6 @@ def _plain(value: str | SecretStr | None) -> str | None:
 
 def _present(options: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if value is not None}
-
-
-def digest_of_files(files: Mapping[str, Path | None]) -> str:
-    """Return a digest of the files' content, comparable within this process only."""
-    digest = hashlib.blake2b(key=_FINGERPRINT_KEY, digest_size=16)
-    for name, file in files.items():
-        try:
-            content = "-" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
-        except OSError as error:
-            content = f"unreadable {error.errno}"
-        digest.update(f"{name}={content};".encode())
-    return digest.hexdigest()
 
 
 def _pkcs8(key_file: Path) -> str:

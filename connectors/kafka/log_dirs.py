@@ -12,6 +12,7 @@ from pydantic import Field
 from connectors.collection.collector import Collector
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.schedule import ticks
+from connectors.http.tls import FileStamps
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.outcomes import detail_of, error_in, error_name, outcome_of
@@ -84,7 +85,7 @@ class LogDirsCollector(Collector):
         super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
         self._client: ClusterClient | None = None
-        self._fingerprint = ""
+        self._fingerprint: FileStamps = ()
         self._limits = limits
         self._replica_sizes = replica_sizes
         self._paces: dict[int, BrokerPace] = {}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from connectors.kafka.connection import KafkaConnection, digest_of_files
+from connectors.http.tls import FileStamps, stamps_of
+from connectors.kafka.connection import KafkaConnection
 from connectors.redaction import RedactedBlock, secret, unreadable_files
 from policies.errors import UserError
 from policies.signatures import Author, Signatures
@@ -89,10 +90,9 @@ class LoopKafka(KafkaConnection):
         """
         return None if self.signing is None else self.signing.signatures()
 
-    def fingerprint(self) -> str:
-        """Return a digest of all named files, the key files included."""
-        own = super().fingerprint()
-        return own if self.signing is None else f"{own}/{digest_of_files(self.signing.files())}"
+    def fingerprint(self) -> FileStamps:
+        """Return the state of all named files, the key files included."""
+        return (*super().fingerprint(), *stamps_of(self.signing))
 
 
 def why_unsigned(kafka: LoopKafka) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from connectors.http.tls import FileStamps
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.headers import RefusedRecordLog, encoded, refusal
 from connectors.kafka.librdkafka import build_client, no_answer, rebuild, root_error
@@ -52,7 +53,7 @@ class _Clients:
     suffice, and it may create the topics that it asks for.
     """
 
-    fingerprint: str
+    fingerprint: FileStamps
     signatures: Signatures | None
     consumer: Consumer
     metadata_client: Consumer

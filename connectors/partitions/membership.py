@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from connectors.http.tls import FileStamps
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import build_client, rebuild
 from connectors.partitions.lease import CLOCK, PartitionLease
@@ -79,7 +80,7 @@ class Membership(AbstractContextManager["Membership"]):
         self._check_files_at = 0.0
         self.joined = False
         """Whether it has an assignment, be it empty, and `on_change` has handled it."""
-        self._fingerprint = ""
+        self._fingerprint: FileStamps = ()
         self._last_error: KafkaError | None = None
         self._consumer = self._join()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from connectors.http.tls import FileStamps
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import QuotaClient
 
@@ -22,7 +23,7 @@ class QuotaConnection:
         self._kafka = kafka
         self._connect = connect
         self._client: QuotaClient | None = None
-        self._fingerprint = ""
+        self._fingerprint: FileStamps = ()
         self.brokers = 0
         """The number of brokers in service, as last counted."""
 

@@ -254,7 +254,7 @@ def test_after_the_end_records_are_counted_and_not_sent(cluster: Cluster, regist
 def password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_FINGERPRINT_SECONDS", 0.0)
     file = tmp_path / "password"
-    file.write_text("one")
+    file.write_text("first")
     return file
 
 
@@ -275,7 +275,7 @@ def test_a_changed_password_makes_a_new_client_and_the_old_one_delivers_what_it_
         cluster.wait_for(lambda: len(cluster.taken) == 1)
         publisher.publish("t", "payments", b"by the new one")
         publisher.flush(30)
-    assert [producer.options["sasl.password"] for producer in cluster.producers] == ["one", "two"]
+    assert [producer.options["sasl.password"] for producer in cluster.producers] == ["first", "two"]
     assert [value for _, value, _ in cluster.taken] == [b"by the old one", b"by the new one"]
     assert published(registry) == 2
 
