@@ -21,7 +21,7 @@ from policies.bookie_disks.state import (
     RegisteredBookies,
 )
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
-from policies.free_space.volumes import NEVER, fold_volumes
+from policies.free_space.volumes import fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
 
 ANY_GROUP = "*"
@@ -93,10 +93,12 @@ def _update_bookie(
     known: BookieDiskState, seen: Observation, reading: BookieDisks, registrations: RegisteredBookies | None
 ) -> BookieDiskState:
     at_ms = seen.at_ms
-    if seen.id in (known.read_id, known.tried_id) or (at_ms, seen.id) <= (known.tried_ms, known.tried_id):
+    if seen.id in (known.read_id, known.tried_id):
         return known
-    if reading.outcome is not Outcome.OK:
-        return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=reading.outcome.value)
+    if (at_ms, seen.id) > (known.tried_ms, known.tried_id):
+        known = replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=reading.outcome.value)
+    if reading.outcome is not Outcome.OK or (at_ms, seen.id) <= (known.read_ms, known.read_id):
+        return known
     found = reading.thresholds
     thresholds = known.thresholds
     if found is not None:
@@ -104,19 +106,14 @@ def _update_bookie(
     is_read_only = reading.read_only
     if registrations is not None and registrations.at_ms > at_ms:
         is_read_only = known.is_read_only  # the registrations are newer
-    return BookieDiskState(
-        bookie=known.bookie,
-        seen_ms=known.seen_ms,
+    return replace(
+        known,
         read_ms=at_ms,
         read_id=seen.id,
-        tried_ms=at_ms,
-        tried_id=seen.id,
-        outcome=reading.outcome.value,
         is_read_only=is_read_only,
         missing_ms=None if known.missing_ms is not None and known.missing_ms <= at_ms else known.missing_ms,
         dirs=fold_volumes(known.dirs, reading.dirs, at_ms),
         thresholds=thresholds,
-        interval_ms=None if known.read_ms == NEVER else at_ms - known.read_ms,
     )
 
 

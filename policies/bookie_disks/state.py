@@ -51,8 +51,6 @@ class BookieDiskState(Struct, array_like=True, frozen=True, gc=False):
     """When a reading of the registrations first lacked it."""
     dirs: tuple[VolumeState, ...] = ()
     thresholds: DiskThresholds | None = None
-    interval_ms: int | None = None
-    """Between its last two good readings."""
 
 
 class RegisteredBookies(Struct, array_like=True, frozen=True):

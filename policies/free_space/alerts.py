@@ -98,15 +98,19 @@ class SpaceAlertContext:
                 yield self.make_condition(
                     alert, severity, f"{hit.value}_limit", volume, f"{self.describe_free(volume)}, {level}{growth}"
                 )
-        seconds = None if volume.full_ms is None else seconds_left(volume.state, self.now_ms)
-        if seconds is None:
-            return
-        margin = _STILL_SOON if self.is_firing(self.names.fills_soon, volume) else 1.0
-        if seconds < self.settings.time_to_full_alert.total_seconds() * margin:
-            summary = (
-                f"{self.describe_free(volume)} and is full in {human_seconds(seconds)} at its present rate{growth}"
-            )
+        if (trend := self.describe_trend(volume)) is not None:
+            summary = f"{self.describe_free(volume)} and {trend}{growth}"
             yield self.make_condition(self.names.fills_soon, Severity.WARNING, "trend", volume, summary)
+
+    def describe_trend(self, volume: SpaceVerdict[Any]) -> str | None:
+        """Return in how long a volume is full; None if that is not soon, or if a silent one did not fill before."""
+        is_firing = self.is_firing(self.names.fills_soon, volume)
+        if volume.freshness is not Freshness.FRESH:
+            return "was filling when it was last read" if is_firing else None
+        if (seconds := seconds_left(volume.state, self.now_ms)) is None:
+            return None
+        soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if is_firing else 1.0)
+        return f"is full in {human_seconds(seconds)} at its present rate" if seconds < soon else None
 
     def is_below(self, alert: str, volume: SpaceVerdict[Any], limit: Limit) -> bool:
         """Return whether a fresh reading is at the limit, or an alert about it has not ended by the margin."""

@@ -19,22 +19,16 @@ class Projection(NamedTuple):
     """The dead time until then."""
 
 
-def project(
-    state: VolumeState, full_ms: float | None, interval_ms: int | None, settings: FreeSpaceSettings
-) -> Projection | None:
+def project(state: VolumeState, settings: FreeSpaceSettings) -> Projection | None:
     """Project the free space over the dead time (throttle's rule 15); None without a credible trend or a dead time.
 
     The dead time is that until the next reading, of a batch, and of the steps in which writers are stopped. It depends
-    on the reading alone, and not on the time since, so a verdict holds until the next reading.
-
-    Args:
-        full_ms: when it is full at its present rate; None if that is not known.
-        interval_ms: between the last two good readings of its server; None if there was one only.
+    on the volume's last good reading alone. So a verdict holds until the next one, and silence opens no gate.
     """
     if not settings.anticipate or settings.stop_time is None:
         return None
-    if full_ms is None or state.fill_bytes_per_second is None:
+    if (rate := state.fill_rate) is None:
         return None
-    interval_seconds = min((interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
+    interval_seconds = min((state.interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
     seconds = interval_seconds + _BATCH_SECONDS + settings.stop_time.total_seconds()
-    return Projection(max(0, int(state.usable_bytes - state.fill_bytes_per_second * seconds)), seconds)
+    return Projection(max(0, int(state.usable_bytes - rate * seconds)), seconds)

@@ -71,18 +71,14 @@ def find_facts(
         overdue_ms = max(state.seen_ms, seen_ms) + validity_ms
         return VolumeFacts(key, read_id, state, Freshness.NEVER_READ, departed_ms, None, overdue_ms)
     freshness = judge_freshness(state.read_ms, departed_ms, now_ms, validity_ms)
-    rate, full_ms = state.fill_bytes_per_second, None
-    if freshness is Freshness.FRESH and rate is not None and state.fill_confidence is not None:
+    rate, full_ms = state.fill_rate, None
+    if freshness is Freshness.FRESH and rate is not None:
         full_ms = state.read_ms + 1000 * state.usable_bytes / rate
     return VolumeFacts(key, read_id, state, freshness, departed_ms, full_ms, None)
 
 
 def judge_volume(
-    kind: type[VerdictT],
-    volume: VolumeFacts[Key],
-    interval_ms: int | None,
-    now_ms: int,
-    settings: FreeSpaceSettings,
+    kind: type[VerdictT], volume: VolumeFacts[Key], now_ms: int, settings: FreeSpaceSettings
 ) -> VerdictT | None:
     """Judge a volume by its free space. Silence never opens a gate that a reading closed.
 
@@ -91,7 +87,6 @@ def judge_volume(
 
     Args:
         kind: the policy's verdict.
-        interval_ms: between the last two good readings of its server; None if there was one only.
 
     Returns:
         None for a volume that was never read and does not count (yet).
@@ -102,7 +97,7 @@ def judge_volume(
         if departed_ms is not None or now_ms < overdue_ms:
             return None
         return kind(key, read_id, state, freshness, None, None, overdue_ms, LimitHit.NONE, settings.fallback)
-    ahead = project(state, full_ms, interval_ms, settings)
+    ahead = project(state, settings)
     usable_bytes = ahead.usable_bytes if ahead else state.usable_bytes
     hit, factor = assess(usable_bytes, state.total_bytes, settings.hard, settings.soft)
     left_stale = departed_ms is not None and departed_ms >= state.read_ms + millis_of(settings.validity)

@@ -64,6 +64,13 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     rises: tuple[Rise, ...] = ()
     fill_confidence: float | None = None
     """None if the rate is not known. An earlier version stored rates without it; those are not used."""
+    interval_ms: int | None = None
+    """The time between the last two good readings; None if it is not known."""
+
+    @property
+    def fill_rate(self) -> float | None:
+        """Bytes per second; None if it does not fill, or if its trend is not reliable."""
+        return None if self.fill_confidence is None else self.fill_bytes_per_second
 
     @property
     def seen_ms(self) -> int:
@@ -105,10 +112,10 @@ def judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity
 
 def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
     """Return how soon a freshly read volume is full; None if it is not known to fill."""
-    if volume.fill_confidence is None or volume.fill_bytes_per_second is None:
+    if (rate := volume.fill_rate) is None:
         return None
     age_seconds = max(0, now_ms - volume.read_ms) / 1000
-    return max(0.0, volume.usable_bytes / volume.fill_bytes_per_second - age_seconds)
+    return max(0.0, volume.usable_bytes / rate - age_seconds)
 
 
 def _fold_volume(before: VolumeState | None, reading: ReportedVolume, at_ms: int) -> VolumeState:
@@ -122,5 +129,5 @@ def _fold_volume(before: VolumeState | None, reading: ReportedVolume, at_ms: int
     after = follow_reading(before.trend, at_ms, free, before.read_ms, before.usable_bytes)
     filling = estimate_filling(after, at_ms, free, believed=before.fill_confidence is not None)
     rate, confidence = (filling.bytes_per_second, filling.confidence) if filling else (None, None)
-    known = (reading.log_dir, reading.total_bytes, free, at_ms)
-    return VolumeState(*known, None, after.samples, rate, after.line, after.rises, confidence)
+    known, interval_ms = (reading.log_dir, reading.total_bytes, free, at_ms), at_ms - before.read_ms
+    return VolumeState(*known, None, after.samples, rate, after.line, after.rises, confidence, interval_ms)

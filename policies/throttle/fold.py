@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from policies.free_space.volumes import NEVER, fold_volumes
+from policies.free_space.volumes import fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
 from policies.throttle.state import BrokerMembership, BrokerState, BrokerUsage, KafkaClusterState
@@ -56,26 +56,19 @@ def _update_departure(broker: BrokerState, membership: BrokerMembership | None) 
 
 
 def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> BrokerState:
-    at_ms, outcome = seen.at_ms, reading.outcome
-    if seen.id in (known.read_id, known.tried_id) or (at_ms, seen.id) <= (known.tried_ms, known.tried_id):
+    at = (seen.at_ms, seen.id)
+    if seen.id in (known.read_id, known.tried_id):
         return known
-    if outcome is not Outcome.OK:
-        return replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=outcome.value)
-    attempt = (at_ms, seen.id, outcome.value)
-    volumes = fold_volumes(known.volumes, reading.volumes, at_ms)
-    cordoned = tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned}))
-    interval_ms = None if known.read_ms == NEVER else at_ms - known.read_ms
-    return BrokerState(
-        known.broker,
-        known.seen_ms,
-        at_ms,
-        seen.id,
-        *attempt,
-        known.left_ms,
-        volumes,
-        known.usage,
-        cordoned,
-        interval_ms,
+    if at > (known.tried_ms, known.tried_id):
+        known = replace(known, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
+    if reading.outcome is not Outcome.OK or at <= (known.read_ms, known.read_id):
+        return known
+    return replace(
+        known,
+        read_ms=seen.at_ms,
+        read_id=seen.id,
+        volumes=fold_volumes(known.volumes, reading.volumes, seen.at_ms),
+        cordoned=tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned})),
     )
 
 

@@ -76,11 +76,10 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
     total = decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
+    free = _describe_free(decisive) + describe_ahead(decisive.ahead)
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
-        return (
-            f"{_describe_free(decisive)}, and must be clear of the hard limit {hard} by {margin} before they may write"
-        )
+        return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
     where, counts = name_volume(decisive.key), render_factor(decisive.factor)
     if decisive.freshness is Freshness.NEVER_READ:
         return f"{where} was never readable, and counts as {counts} until it is read"
@@ -89,7 +88,6 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
     if decisive.freshness is Freshness.DEPARTED:
         return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
-    free = _describe_free(decisive) + describe_ahead(decisive.ahead)
     if decision.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     between = f"{free}, between the soft limit {soft} and the hard limit {hard}"

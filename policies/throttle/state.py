@@ -52,8 +52,6 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     usage: BrokerUsage | None = None
     cordoned: tuple[str, ...] = ()
     """The log dirs on which it places no new partitions (KIP-1066), by its last good reading; in order."""
-    interval_ms: int | None = None
-    """The time between the last two good readings; None if it is not known."""
 
 
 class BrokerMembership(Struct, array_like=True, frozen=True):

@@ -124,7 +124,7 @@ def _judge(
     state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
 ) -> BookieVerdict:
     bookie = facts(state, now_ms, millis_of(settings.validity))
-    judged = (judge_volume(DirVerdict, each, state.interval_ms, now_ms, settings) for each in bookie.dirs)
+    judged = (judge_volume(DirVerdict, each, now_ms, settings) for each in bookie.dirs)
     # A departed dir counts for a while, if it limited its bookie.
     dirs = [d for d in judged if d is not None and (d.departed_ms is None or d.factor < 1.0 or d.key in stopped_by)]
     ended = {d.key for d in dirs if d.departed_ms is not None and now_ms >= hold_ends_ms(d.departed_ms, settings)}

@@ -34,7 +34,7 @@ def judge_volumes(
     for volume in (*broker.volumes, unknown) if unknown else broker.volumes:
         if settings.forgets_unread and volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
             continue
-        verdict = judge_volume(VolumeVerdict, volume, broker.state.interval_ms, now_ms, settings)
+        verdict = judge_volume(VolumeVerdict, volume, now_ms, settings)
         if verdict is None:
             continue
         if volume.departed_ms is None:

@@ -106,6 +106,19 @@ def test_a_volume_that_fills_soon_ends_with_a_quarter_more_time() -> None:
     assert [status for _, status, _ in run.said(FILLS)] == ["firing", "resolved"]
 
 
+@pytest.mark.parametrize(
+    "silence", [[], [failed(110, 1)], [log_dirs(110, 1, {A: None})]], ids=["no reading", "failed", "unreadable"]
+)
+def test_silence_does_not_end_the_alert_of_a_volume_that_fills_soon(silence: list[Any]) -> None:
+    fill = [log_dirs(t, 1, 18 * GB - t * 10**8) for t in range(0, 100, 10)]
+    run = Run(throttle(HARD)).feed([members(0, 1), *fill, *silence]).until(3000)
+    assert {status for _, status, _ in run.said(FILLS)} == {"firing"}
+    told = [a.summary for a in run.alerts if a.alert == FILLS]
+    assert told[-1] == f"broker 1 {A} of payments has 9.0 GB free and was filling when it was last read"
+    run.see(*(log_dirs(3000 + t, 1, 50 * GB) for t in range(3)))
+    assert run.said(FILLS)[-1][1] == "resolved"
+
+
 @pytest.mark.parametrize("rate", [0, -(10**6), 10**5], ids=["steady", "emptying", "slowly filling"])
 def test_a_volume_that_does_not_fill_soon_is_not_said(rate: int) -> None:
     run = Run(throttle(HARD)).feed(log_dirs(t, 1, 18 * GB - t * rate) for t in range(0, 900, 10))

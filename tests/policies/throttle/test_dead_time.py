@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
+from tests.policies.scenario import GB, SOFT_AND_HARD, Run, failed, log_dirs, members, throttle
+from tests.policies.throttle.known import A
 
 STOP: dict[str, Any] = {"stop_time": "5s", "min_change": 0.0, "min_hold": "0s"}
 EVERY, LAST = 10, 100
@@ -42,6 +43,31 @@ def test_without_it_the_plain_free_space_decides(more: dict[str, Any]) -> None:
 def test_a_volume_that_empties_or_rests_is_judged_by_what_it_has() -> None:
     for rate in (0.0, -20e6):
         assert fill(rate, 3 * GB).factor == 0.5
+
+
+@pytest.mark.parametrize(
+    ("silence", "reason"),
+    [
+        pytest.param([], "stale_volume", id="no reading"),
+        pytest.param([failed(LAST + 1, 1)], "stale_volume", id="a failed reading"),
+        pytest.param([log_dirs(LAST + 1, 1, {A: None})], "stale_volume", id="unreadable, read sooner than before"),
+        pytest.param([log_dirs(LAST + 1, 1, {}), log_dirs(LAST + 2, 1, {})], "departed_volume", id="dir gone"),
+        pytest.param([members(LAST + 1, 2)], "departed_volume", id="broker left"),
+    ],
+)
+@pytest.mark.parametrize(("free", "factor"), [(2 * GB, 0.0), (4 * GB, 0.35)], ids=["stopped", "slowed"])
+def test_silence_opens_no_gate_that_the_dead_time_closed(
+    silence: list[Any], reason: str, free: float, factor: float
+) -> None:
+    run = fill(100e6, free).feed([members(LAST, 1), *silence]).until(LAST + 600)
+    assert run.factor == pytest.approx(factor)
+    assert run.last.reason.value == reason
+
+
+def test_the_sentence_of_the_margin_names_both_numbers() -> None:
+    run = fill(63e6, 2 * GB, recovery_margin=0.6).feed([log_dirs(LAST + 1, 1, round(2 * GB - 63e6))])
+    assert run.last.reason.value == "recovery_margin"
+    assert "has 1.9 GB free of 100 GB (1.5 GB in 7 s at the present rate), and must be clear" in run.last.explanation
 
 
 @given(st.floats(0.0, 3e8), st.floats(0.0, 3e8), st.floats(0.1, 8.0))

@@ -34,6 +34,12 @@ def test_a_failure_leaves_the_last_good_reading() -> None:
     assert (known.brokers[0].outcome, known.brokers[0].read_id) == ("unauthorized", "dirs-1@0")
 
 
+def test_a_good_reading_that_comes_after_a_later_failure_counts() -> None:
+    known = folded([log_dirs(0, 1, 4 * GB)], [failed(20, 1, Outcome.UNAUTHORIZED)], [log_dirs(10, 1, 3 * GB)])
+    assert counting(known, 20)[1, A].factor == 0.5
+    assert (known.brokers[0].outcome, known.brokers[0].read_id) == ("unauthorized", "dirs-1@10")
+
+
 def test_an_unreadable_volume_ages_while_its_broker_is_read() -> None:
     known = folded([log_dirs(0, 1, {A: 4 * GB, B: 50 * GB})], [log_dirs(200, 1, {A: None, B: 50 * GB})])
     assert freshness(known, 299) == {(1, A): "fresh", (1, B): "fresh"}
