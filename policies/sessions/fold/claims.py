@@ -59,7 +59,8 @@ class Claims:
         """If a node names one member but belongs to the session of another, both claim the bundle."""
         holders: dict[str | None, str] = {m.session: m.member for m in members.values() if m.session is not None}
         for node in [n for n in nodes.bundles() if holders.get(n.session, n.owner) != n.owner and n.exists]:
-            if (owner := node.owner) is None or owner not in members:
+            # A process may register under several names with one session.
+            if (owner := node.owner) is None or owner not in members or members[owner].session == node.session:
                 continue
             for member in (holders[node.session], owner):
                 if (node.path, member) not in self.by_key:

@@ -78,6 +78,11 @@ def test_a_node_that_names_one_and_belongs_to_the_session_of_another_is_the_sess
     assert run.ruled("b2") == [(1, "keep own_session")]
 
 
+def test_a_process_with_two_names_and_one_session_contests_nothing() -> None:
+    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), session(2, "p1", "connected", "0xb1", role="proxy")).until(60)
+    assert run.published == []
+
+
 def test_a_bundle_that_nobody_owns_is_an_orphan_after_its_time() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), tree(10)).until(100)
     assert run.said("orphan-bundle") == [(70, "t/ns/0x00000000_0x40000000", "firing")]
