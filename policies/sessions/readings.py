@@ -102,8 +102,8 @@ class ZkSession(FetchedReading):
 
     @property
     def is_good(self) -> bool:
-        """Whether it contains the state of the session."""
-        return self.outcome is Outcome.OK and self.state is not None
+        """Whether it contains the state of the session, or the cluster's sessions were read as a whole."""
+        return self.outcome is Outcome.OK and (self.member is None or self.state is not None)
 
     def subject(self) -> str:
         """``cluster/member``, or the cluster."""

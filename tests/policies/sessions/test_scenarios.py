@@ -504,6 +504,14 @@ def test_the_first_readings_after_a_restart_forget_nobody() -> None:
     assert len(world.run.state.members) == 3
 
 
+def test_the_last_member_of_a_cluster_is_forgotten_while_its_sessions_are_read() -> None:
+    world = World("b1", zombie_after=NO_ZOMBIES).until(20).lose("b1").until(40)
+    world.without_session, world.silent = {"b1"}, {"health"}
+    world.until(4000)
+    assert world.run.firing() == set()
+    assert world.run.said("zookeeper-unread") == []
+
+
 @pytest.mark.parametrize("state", ["disconnected", "expired"])
 def test_what_was_the_case_before_a_gap_shuts_nobody_down_at_once_after_it(state: str) -> None:
     """However often it was read before: the first reading after it is one."""
