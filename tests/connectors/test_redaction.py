@@ -9,6 +9,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from connectors.redaction import RedactedBlock, read_text, secret, unreadable, unreadable_files
 from policies.errors import UserError
+from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 
@@ -31,7 +32,7 @@ class Settings(BaseModel):
     login: Login
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "place", "says"),
     [
         ({"password": {"hidden": SECRET}}, ("login", "password"), "valid string"),

@@ -19,6 +19,7 @@ from connectors.kafka import history
 from connectors.kafka.topic_admin import reach
 from deploy.cli import main
 from deploy.inspection import in_force
+from tests.cases import for_each
 
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
 LIMIT = "policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n"
@@ -243,18 +244,19 @@ def headgate(
 
     def run(mistake: Mistake) -> tuple[int, str]:
         (folder / "s.yaml").write_text(mistake.settings)
-        for name, text in mistake.environment.items():
-            monkeypatch.setenv(name, text)
-        monkeypatch.setattr(sys, "argv", ["headgate", *mistake.command.split()])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        with monkeypatch.context() as patch:
+            for name, text in mistake.environment.items():
+                patch.setenv(name, text)
+            patch.setattr(sys, "argv", ["headgate", *mistake.command.split()])
+            with pytest.raises(SystemExit) as ended:
+                main()
         shown = capfd.readouterr()
         return int(str(ended.value.code)), shown.out + shown.err
 
     return run
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+@for_each("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_told_with_its_place_and_its_remedy(
     headgate: Callable[[Mistake], tuple[int, str]], mistake: Mistake
 ) -> None:

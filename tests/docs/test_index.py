@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.cases import for_each
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"
@@ -23,7 +22,7 @@ def test_the_index_names_every_page_for_people() -> None:
     assert pages - targets(DOCS / "README.md") == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert [str(target) for target in targets(page) if not target.exists()] == []
 

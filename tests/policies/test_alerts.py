@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, AlertStatus, Issuer, Mode, Severity
 from policies.units import to_millis
+from tests.cases import for_each
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 
@@ -51,7 +52,7 @@ def test_an_alert_fires_once_and_resolves_once() -> None:
     assert watch.log == [(0, "firing"), (30, "resolved")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("held_at", "log"),
     [
         pytest.param([0, 4], [], id="never long enough"),
@@ -113,7 +114,7 @@ def test_an_alert_says_since_when_and_until_when() -> None:
     assert (fired.evidence, fired.labels) == (("seen-1",), {"street": "main"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("grace", "steps", "wake"),
     [
         pytest.param(5, [(0, True)], 5, id="when the grace ends"),

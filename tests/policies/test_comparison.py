@@ -1,11 +1,10 @@
 """A comparison decides, and words itself."""
 
-import pytest
-
 from policies.comparison import Comparison, Relation
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("relation", "below", "equal", "above"),
     [
         (Relation.LESS, True, False, False),
@@ -14,7 +13,7 @@ from policies.comparison import Comparison, Relation
         (Relation.MORE, False, False, True),
     ],
 )
-@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+@for_each("tolerance", [0.0, 0.1])
 def test_the_threshold_itself_belongs_to_the_relations_that_name_it(
     relation: Relation, tolerance: float, *, below: bool, equal: bool, above: bool
 ) -> None:
@@ -22,7 +21,7 @@ def test_the_threshold_itself_belongs_to_the_relations_that_name_it(
     assert found == [below, equal, above]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("relation", "amount", "count"),
     [
         (Relation.LESS, "less than 5", "fewer than 5"),

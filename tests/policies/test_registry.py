@@ -16,6 +16,7 @@ from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.readings import LogDirs
+from tests.cases import for_each
 
 THROTTLE = POLICIES["throttle"]
 
@@ -127,7 +128,7 @@ def test_entry_points_come_in_order_of_their_names() -> None:
     assert list(registered((), entries)) == ["isolation", "throttle"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "said"),
     [
         ("no_such_package:KIND", "it cannot be loaded (ModuleNotFoundError: No module named 'no_such_package')"),
@@ -140,7 +141,7 @@ def test_an_entry_point_that_gives_no_policy_is_named_with_what_it_gives(value: 
     assert f"entry point mine = {value} of headgate.policies: {said}" in refusal((), entry(value))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "said"),
     [
         (foreign(name="throttle"), "policy throttle: another policy has this name"),
@@ -161,7 +162,7 @@ def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> 
     assert said in refusal((THROTTLE, kind))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("flawed", "said"),
     [
         (
@@ -185,7 +186,6 @@ def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> 
         ({"name": "a/b"}, "a name has at least one character and no `/`"),
         ({"settings": THROTTLE.settings}, "its settings, ThrottleSettings, are policy throttle's: give it"),
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
 def test_a_flawed_registration_is_refused_in_one_sentence(flawed: dict[str, Any], said: str) -> None:
     kind = foreign(**flawed)

@@ -1,12 +1,11 @@
 """Batches and records put together again; what is missing is said."""
 
-import pytest
-
 from policies.batches import Batch, Range
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES
 from streaming.recording import make_recording, needed_offsets
 from streaming.records import KEPT_BYTES, ObservedRecord
+from tests.cases import for_each
 
 NAME, TOPIC = "observed.log-dirs", "h.observed.log-dirs"
 
@@ -49,7 +48,7 @@ def test_a_new_checkpoint_begins_a_run_that_takes_everything_again() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("told", "offsets", "flaw"),
     [
         ([batch(7, 2, 3)], (2,), "had taken 7 batches before"),

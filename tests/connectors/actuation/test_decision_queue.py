@@ -6,6 +6,7 @@ import pytest
 
 from connectors.actuation.decision_queue import DecisionQueue
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.connectors.actuation.toys import Toy, expired
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
@@ -32,7 +33,7 @@ class Door:
         self.queue.read()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "new", "enters", "is_told"),
     [
         pytest.param(None, Toy(5), True, False, id="the first"),

@@ -9,6 +9,7 @@ import pytest
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from policies.decisions import Mode
+from tests.cases import for_each
 from tests.connectors.actuation.toys import Published, Toy, ToyWorker, expired
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
@@ -180,7 +181,7 @@ def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
     assert bench.tried == ["a"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("decided_seconds_ago", "left_seconds"),
     [
         pytest.param(0, 5.0, id="just decided"),

@@ -18,6 +18,7 @@ from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.observations import Outcome
+from tests.cases import for_each
 
 LIST = "bk1/api/v1/bookie/list_bookies"
 CONFIG = {"bookiePort": "3181", "ledgerDirectories": "/a"}
@@ -96,7 +97,7 @@ def test_a_threshold_of_the_configuration_counts() -> None:
     assert (thresholds.read_only, thresholds.major_compaction) == (0.97, 0.8)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answers", "outcome", "said"),
     [
         pytest.param({"bk1/api/v1/config/server_config": 404}, "unsupported", "no such API", id="another server"),
@@ -147,7 +148,7 @@ def test_a_bad_answer_of_one_bookie_is_an_outcome_with_a_sentence(
     assert readings["bk2:3181"].outcome is Outcome.OK
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed", "outcome", "said"),
     [
         (404, "unsupported", "no such API"),
@@ -166,7 +167,7 @@ def test_bookies_that_cannot_be_listed_are_one_outcome_of_the_cluster(listed: An
 NO_ENTRY: Mapping[str, Any] = {path: 404 for path in ONE_DIR if path.startswith("bk1/")}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("listed_by_bk2", "outcomes"),
     [
         ({"bk1:3181": "bk1", "bk2:3181": "bk2", "bk3:3181": "bk3"}, ["unsupported", "ok", "unsupported"]),
@@ -219,7 +220,7 @@ def test_the_doctor_names_the_setting_that_a_bookie_without_http_lacks() -> None
     assert [*CONNECTORS.remedies(cluster, poll(ONE_DIR)["bk1:3181"])] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "asked"),
     [
         ({}, ["hard limit above the bookies' thresholds"]),
@@ -238,7 +239,7 @@ def test_the_doctor_asks_for_the_rights_that_publish_limits_need(more: Mapping[s
         assert [probe.asks for probe in CONNECTORS.probes(context)] == asked
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("hard", "outcome", "said"),
     [
         (0.12, Outcome.OK, "2 bookies compared"),

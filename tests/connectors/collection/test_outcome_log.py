@@ -7,6 +7,7 @@ from structlog.typing import EventDict
 from connectors.collection.outcome_log import OutcomeLog
 from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome
+from tests.cases import for_each
 
 OK, TIMEOUT = Outcome.OK, Outcome.TIMEOUT
 
@@ -19,7 +20,7 @@ def logged(*readings: tuple[Outcome, str | None]) -> list[EventDict]:
     return lines
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("readings", "levels"),
     [
         pytest.param([(OK, None), (OK, None)], ["debug"], id="good from the start"),

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from connectors.http.access import HttpAccess, has_access, is_own_host
 from policies.errors import UserError
+from tests.cases import for_each
 
 TOKEN = "a-long-t0ken"
 
@@ -16,7 +17,7 @@ def basic(text: str) -> str:
     return f"Basic {b64encode(text.encode()).decode()}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "header",
     [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"anybody:{TOKEN}"), basic(f":{TOKEN}")],
     ids=["bearer", "in other letters", "a browser's password", "without a name"],
@@ -25,7 +26,7 @@ def test_the_token_lets_in(header: str) -> None:
     assert has_access(header, TOKEN)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "header",
     [
         None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Digest {TOKEN}",
@@ -49,7 +50,7 @@ def test_a_token_comes_from_the_settings_or_from_a_file_that_may_change(tmp_path
     assert HttpAccess().bearer_token() is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "says"),
     [
         ({"token": "abcdef", "token_file": __file__}, "either token or token_file"),
@@ -70,7 +71,7 @@ def test_a_certificate_that_is_none_is_said_at_the_start() -> None:
         HttpAccess(cert_file=Path(__file__), key_file=Path(__file__)).tls()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("header", "is_own"),
     [
         (None, True),

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from connectors.kafka.connection import KafkaConnection
 from policies.errors import UserError
+from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 SERVERS = "kafka-1:9092, kafka-2:9092"
@@ -276,7 +277,7 @@ class Application(BaseModel):
     kafka: KafkaConnection
 
 
-@pytest.mark.parametrize("case", MISTAKES)
+@for_each("case", MISTAKES)
 def test_a_mistake_is_told_with_its_place_and_without_the_input(case: str, files: dict[str, str]) -> None:
     blocks, place, message = MISTAKES[case]
     with pytest.raises(ValidationError) as raised:

@@ -17,6 +17,7 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
+from tests.cases import for_each
 
 HEALTHY = httpx.codes.OK
 PATIENCE_SECONDS = 120.0
@@ -172,7 +173,7 @@ def test_configured_brokers_are_asked_though_nobody_ever_listed_them(cluster: Cl
     watch.collector.close()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "asked"),
     [("http://{member}", "http://b1:8080/"), ("https://{host}:8443", "https://b1:8443/")],
 )
@@ -261,7 +262,7 @@ def test_polling_outlives_errors_and_ends_at_once(cluster: Cluster, monkeypatch:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings",
     [
         {"member_url": "http://b1:8080"},
@@ -272,7 +273,6 @@ def test_polling_outlives_errors_and_ends_at_once(cluster: Cluster, monkeypatch:
         {"members": ("b1",)},
         {"poll_interval": "0s"},
     ],
-    ids=str,
 )
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

@@ -1,6 +1,5 @@
 """What nodes say of their owners, and how readings of many nodes travel."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from policies.observations import Outcome
 from policies.sessions.readings import NodeKind, OwnedNode
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
+from tests.cases import for_each
 
 # As Pulsar 4.2 writes them.
 BUNDLE = (
@@ -18,7 +18,7 @@ BUNDLE = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "member"),
     [
         (BUNDLE, "b1.example.org:8080"),
@@ -41,7 +41,6 @@ BUNDLE = (
         (b"\xff\xfe", None),
         (b"[" * 100_000, None),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_the_owner_is_whom_the_value_names(value: bytes, member: str | None) -> None:
     assert owner_member(value) == member
@@ -96,7 +95,7 @@ def test_a_tenant_that_is_too_large_is_told_and_leaves_the_others_readable() -> 
     assert len(of_small.nodes) == 1
 
 
-@pytest.mark.parametrize("owner", ["b:1", "b" * 1000, "ü" * 500], ids=["short", "long", "not ASCII"])
+@for_each("owner", ["b:1", "b" * 1000, "ü" * 500], ids=["short", "long", "not ASCII"])
 def test_what_is_said_to_fit_fits(owner: str) -> None:
     count = 1
     while len(list(split_reading("p", "/namespace", nodes(2 * count, owner=owner), []))) == 1:

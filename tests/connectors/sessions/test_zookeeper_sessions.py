@@ -21,6 +21,7 @@ from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import Connection, KeepPath, ServerRole, SessionTable, StatusError, StatusSource
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
+from tests.cases import for_each
 
 B1, B2, NEW = 0xB1, 0xB2, 0xB11
 PATIENCE_SECONDS = 120.0
@@ -381,7 +382,7 @@ class TestSettings:
         assert list(sources) == ["http://zk-1:8080", "http://[::1]:8080"]
         assert all(isinstance(source, AdminServer) for source in sources.values())
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("settings", "says"),
         [
             ({"servers": ("zk-1",)}, "not host:port"),
@@ -394,7 +395,6 @@ class TestSettings:
             ({"poll_interval": "0s"}, "longer than 0s"),
             ({"surprise": 1}, "not permitted"),
         ],
-        ids=lambda value: str(value)[:40],
     )
     def test_what_makes_no_sense_is_refused(self, settings: dict[str, Any], says: str) -> None:
         with pytest.raises(ValidationError, match=says):

@@ -27,6 +27,7 @@ from connectors.zookeeper.server_status import (
     session_name,
 )
 from policies.observations import Outcome
+from tests.cases import for_each
 
 CAPTURED = Path(__file__).parent / "captured"
 
@@ -57,7 +58,7 @@ def brokers_only(path: str) -> bool:
 
 
 class TestFourLetterWords:
-    @pytest.mark.parametrize(
+    @for_each(
         ("name", "mode", "zxid", "lists"),
         [
             ("standalone", "standalone", 0x10, True),
@@ -90,19 +91,19 @@ class TestFourLetterWords:
         with pytest.raises(StatusError, match="does not lead"):
             parse_dump(lines(text("follower.dump.txt")), every)
 
-    @pytest.mark.parametrize("end", range(1, lines(text("standalone.dump.txt")).index("Connections dump:")))
+    @for_each("end", range(1, lines(text("standalone.dump.txt")).index("Connections dump:")))
     def test_a_dump_cut_short_is_an_error_and_never_a_shorter_list(self, end: int) -> None:
         with pytest.raises(StatusError, match="cut short"):
             parse_dump(lines(text("standalone.dump.txt"))[:end], every)
 
-    @pytest.mark.parametrize(
+    @for_each(
         "date", ["Son Nov 21 13:27:31 CET 2026", "Sat Nov 21 13:27:31 GMT+02:00 2026", "Sat Nov 21 13:27:31 UTC 2026"]
     )
     def test_the_zone_of_a_date_does_not_matter(self, date: str) -> None:
         dump = text("standalone.dump.txt").replace("Sat Nov 21 13:29:28 UTC 2026", date)
         assert set(parse_dump(lines(dump), every).expiries_ms) == {ONE, TWO}
 
-    @pytest.mark.parametrize("date", ["2026-11-21T13:27:31Z", "Sat Nix 21 13:27:31 UTC 2026", "soon"])
+    @for_each("date", ["2026-11-21T13:27:31Z", "Sat Nix 21 13:27:31 UTC 2026", "soon"])
     def test_a_date_in_another_form_is_an_error_that_quotes_it(self, date: str) -> None:
         with pytest.raises(StatusError, match="date that is none"):
             parse_dump(["SessionTracker dump:", "Session Sets (1)/(1):", f"1 expire at {date}:", "\t0x1"], every)
@@ -120,7 +121,7 @@ class TestFourLetterWords:
         with pytest.raises(StatusError, match="cut short"):
             parse_cons(lines(text("standalone.cons.txt"))[:-1])
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("answer", "outcome", "says"),
         [
             (lines(text("not-allowed.txt")), Outcome.UNSUPPORTED, "4lw.commands.whitelist"),
@@ -248,7 +249,7 @@ def admin(name: str) -> AdminServer:
 
 
 class TestAdminServer:
-    @pytest.mark.parametrize(
+    @for_each(
         ("name", "mode", "zxid"),
         [("standalone", "standalone", 16), ("leader", "leader", 0x10000000E), ("follower", "follower", 0x10000000E)],
     )
@@ -275,7 +276,7 @@ class TestAdminServer:
         source = AdminServer("http://a", 1.0, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
         assert source.connections() == (Connection(0xFFFFFFFFFFFFFFFE, 9, 3),)
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("response", "outcome", "says"),
         [
             (httpx.Response(200, text=text("no-quorum.dump.json")), Outcome.UNREACHABLE, "no quorum"),
@@ -293,7 +294,7 @@ class TestAdminServer:
             source.sessions(every)
         assert caught.value.outcome is outcome
 
-    @pytest.mark.parametrize(
+    @for_each(
         ("error", "outcome"),
         [
             (httpx.ConnectError("refused"), Outcome.UNREACHABLE),
@@ -369,9 +370,7 @@ def test_an_authority_that_is_trusted_no_longer_counts_no_longer(
         server.close()
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")], ids=str
-)
+@for_each(("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")])
 def test_a_session_is_named_as_zookeeper_names_it(number: int, name: str) -> None:
     assert session_name(number) == name
 

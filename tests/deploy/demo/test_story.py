@@ -1,8 +1,7 @@
 """The demo's story goes on by what is decided, carried out and measured, and by nothing else."""
 
-import pytest
-
 from deploy.demo.story import DemoSample, Phase, Story
+from tests.cases import for_each
 
 LOAD = 8_000_000
 
@@ -22,7 +21,7 @@ FREED = [*STOPPED, sample(30, 0.0, 65_536, produced=0)]
 BACK = [*FREED, sample(40), sample(45.1)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "last"),
     [
         (FILLED, Phase.THROTTLE),
@@ -38,7 +37,7 @@ def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phas
     assert phases == list(Phase)[1 : len(phases) + 1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "stays"),
     [
         ([sample(0), sample(10, 0.9)], []),

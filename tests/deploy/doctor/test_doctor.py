@@ -28,6 +28,7 @@ from deploy.doctor.view import doctor_view, remedies
 from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.registry import AUDIT
+from tests.cases import for_each
 
 SECRET = "hunter2-and-more"
 
@@ -45,7 +46,7 @@ def probe(name: str, answer: ProbeResult | Exception, after_seconds: float = 0.0
 OK = ProbeResult(Outcome.OK, "fine")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("outcome", "verdict"),
     [
         (Outcome.OK, Verdict.WORKS),
@@ -143,7 +144,7 @@ def test_a_part_that_shares_work_needs_its_groups() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("connection", "principal"),
     [
         ({}, "User:ANONYMOUS"),
@@ -170,7 +171,7 @@ def test_a_line_names_the_user_of_the_settings_and_no_secret(connection: dict[st
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("token", "role"),
     [
         (None, None),

@@ -12,6 +12,7 @@ from policies.maintenance import PauseCommand, Quiet
 from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from tests.cases import for_each
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
@@ -30,7 +31,7 @@ def command(at: datetime, until: datetime | None) -> Record:
     return Record("commands", b"", observation_event(reading, id="c", source="cli", time=at), to_millis(at))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("quiet", "commands", "now", "found"),
     [
         pytest.param(PAUSED, [], NOON + DAY, True, id="its command is no longer kept"),
@@ -51,10 +52,9 @@ def test_a_pause_goes_on_without_the_checkpoint(
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "forged",
     [{"paused_by": "x" * 5000}, {"pause_reason": "x" * 5000}, {"policy": ""}, {"policy": "x" * 500}, {"cluster": ""}],
-    ids=lambda forged: next(iter(forged)),
 )
 def test_a_forged_heartbeat_keeps_no_query_from_starting(forged: dict[str, str]) -> None:
     record = heartbeat(PAUSED)

@@ -10,6 +10,7 @@ from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.free_space.orders import FactorOrder, WantedFactor
 from policies.throttle.quota_plan import QuotaReason
+from tests.cases import for_each
 from tests.policies.scenario import HARD, throttle
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -22,7 +23,7 @@ def order(*, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> FactorOrder:
 
 
 @EACH_ACTUATOR
-@pytest.mark.parametrize(
+@for_each(
     ("given", "factor", "reason", "slows"),
     [
         pytest.param(order(), 0.5, "decided", True, id="decided"),
@@ -43,7 +44,7 @@ PAUSED = replace(order(mode=Mode.SHADOW), frozen_until=NOW + timedelta(seconds=3
 
 
 @EACH_ACTUATOR
-@pytest.mark.parametrize(
+@for_each(
     ("after_seconds", "is_frozen"),
     [
         pytest.param(0, True, id="while paused"),

@@ -10,6 +10,7 @@ from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership
 from policies.isolation.placement import Exclusion, classify, place
 from policies.isolation.settings import RuleSet, Unaffine
+from tests.cases import for_each
 
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}
 
@@ -23,7 +24,7 @@ def affinity(primary: str, secondary: str = "") -> AffinityGroups:
     return AffinityGroups(frozenset(primary.split()), frozenset(secondary.split()))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "writable", "groups", "own", "n", "candidates", "tier", "headroom"),
     [
         pytest.param("legacy", "a b c e u", TWO_GROUPS, ("p", "s"), 2, "a b u", "primary", 1, id="legacy: U always"),
@@ -86,7 +87,7 @@ every_rules = pytest.mark.parametrize("rules", list(RuleSet))
 
 
 @every_rules
-@pytest.mark.parametrize(
+@for_each(
     ("groups", "own", "unaffine", "reason"),
     [
         pytest.param(None, affinity("p"), Unaffine.ANY, PlacementReason.NO_GROUPS, id="no racks known"),
@@ -109,7 +110,7 @@ def test_where_nothing_is_excluded(
     assert (placed.reason, placed.feasible, placed.headroom) == (reason, True, 2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "writable", "candidates", "tier"),
     [
         ("legacy", "a x y u", "xyu", Tier.SECONDARY),
@@ -119,7 +120,7 @@ def test_where_nothing_is_excluded(
         ("strict", "a u v", "", Tier.NONE),
     ],
 )
-@pytest.mark.parametrize("unaffine", list(Unaffine))
+@for_each("unaffine", list(Unaffine))
 def test_secondary_groups_alone_are_an_affinity_whose_primary_groups_are_always_short(
     rules: str, writable: str, candidates: str, tier: Tier, unaffine: Unaffine
 ) -> None:
@@ -155,7 +156,7 @@ def test_a_bookie_in_the_quarantine_group_is_never_used_as_ungrouped() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "writable", "expected"),
     [
         (

@@ -8,6 +8,7 @@ import pytest
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.readings import NamespacePromise
 from policies.wire import BadRecordError, EventReader
+from tests.cases import for_each
 
 READER: EventReader[Any] = EventReader((Bookies, BookieRacks, BookieAffinity, NamespacePromise))
 LONG = "x" * 5_000
@@ -22,7 +23,7 @@ def registered(count: int, **more: Any) -> list[dict[str, Any]]:
     return [{"bookie": f"b{n}", **more} for n in range(count)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "record",
     [
         event(Bookies, writable=[{"bookie": LONG}]),
@@ -47,14 +48,13 @@ def registered(count: int, **more: Any) -> list[dict[str, Any]]:
         event(NamespacePromise, namespace="t/n", promise="strict", reason=LONG),
         event(NamespacePromise, namespace="t/n", promise="never"),
     ],
-    ids=range(21),
 )
 def test_what_is_beyond_any_real_cluster_is_no_reading(record: str) -> None:
     with pytest.raises(BadRecordError):
         READER.read(record)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "record",
     [
         event(Bookies, writable=registered(10_000), known=[f"b{n}" for n in range(20_000)]),
@@ -63,7 +63,6 @@ def test_what_is_beyond_any_real_cluster_is_no_reading(record: str) -> None:
         event(BookieAffinity, namespaces={f"t/n{n}": {"primary": ["g"]} for n in range(20_000)}),
         event(NamespacePromise, namespace="t/n", promise=None),
     ],
-    ids=range(5),
 )
 def test_a_large_one_is_read(record: str) -> None:
     READER.read(record)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import for_each
 from tests.policies.sessions.course import Run, health, node, owned, session, tree
 from tests.policies.sessions.world import World
 
@@ -24,7 +25,7 @@ def _collectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("_collectors")
-@pytest.mark.parametrize(
+@for_each(
     ("fails_s", "works_s", "expected"),
     [(17.5, 22.5, "reconnect fleet_wide"), (12.5, 17.5, "shutdown session_lost")],
     ids=["in the instant of its last connection", "in the instant before"],
@@ -117,7 +118,7 @@ def test_a_process_that_stays_dead_after_that_is_gone_once_it_is_settled() -> No
 FLEET = tuple(f"b{n:02}" for n in range(40))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("left", "summary"),
     [
         (3, "session-lost of messaging ends: the few that are left have alerts of their own"),
@@ -140,7 +141,7 @@ def waits_to_restart(world: World) -> None:
     world.until(100)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("happen", "block", "expected"),
     [
         (waits_for_the_budget, SHUTDOWN, {"recover", "shutdown"}),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
+from tests.cases import for_each
 from tests.policies.scenario import GB, HARD, MB, NO_PATIENCE, SOFT_AND_HARD, Run, log_dirs, members, throttle
 
 SOFT = {"soft": {"available_bytes_below": "5GB"}}
@@ -15,7 +16,7 @@ def said(run: Run) -> dict[str, str]:
     return {each.verdict: each.when for each in run.last.otherwise}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "course", "reason", "expected"),
     [
         pytest.param(
@@ -89,8 +90,8 @@ def test_before_any_reading_one_is_awaited() -> None:
     assert said(run)["raise"] == "a broker's volumes are read"
 
 
-@pytest.mark.parametrize("free", [9 * GB, 4 * GB, 3 * GB, 2 * GB])
-@pytest.mark.parametrize("min_change", [0.05, 0.1])
+@for_each("free", [9 * GB, 4 * GB, 3 * GB, 2 * GB])
+@for_each("min_change", [0.05, 0.1])
 def test_at_the_threshold_that_is_said_the_factor_falls_and_above_it_does_not(free: int, min_change: float) -> None:
     def after(next_free: int) -> str:
         run = Run(throttle(SOFT_AND_HARD, **{**NO_PATIENCE, "min_change": min_change}))

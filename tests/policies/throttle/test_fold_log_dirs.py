@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation, Outcome
+from tests.cases import for_each
 from tests.policies.scenario import GB, at, failed, log_dirs
 from tests.policies.throttle.known import A, B, counting, folded, freshness
 
@@ -14,7 +15,7 @@ def test_the_last_good_reading_counts() -> None:
     assert counting(known, 10)[1, A].factor == 0.75
 
 
-@pytest.mark.parametrize(
+@for_each(
     "late",
     [
         pytest.param(log_dirs(5, 1, 0), id="an older reading"),
@@ -46,7 +47,7 @@ def test_an_unreadable_volume_ages_while_its_broker_is_read() -> None:
     assert freshness(known, 300) == {(1, A): "stale", (1, B): "fresh"}
 
 
-@pytest.mark.parametrize("sizes", [(-1, 5), (5, -1), (-1, -1)], ids=["no total", "no usable", "neither"])
+@for_each("sizes", [(-1, 5), (5, -1), (-1, -1)], ids=["no total", "no usable", "neither"])
 def test_a_volume_without_sizes_is_unreadable(sizes: tuple[int, int]) -> None:
     observation = log_dirs(0, 1, {A: 0})
     volume = observation.reading.volumes[0]  # type: ignore[attr-defined]
@@ -63,7 +64,7 @@ def test_a_dir_named_twice_counts_as_the_fuller() -> None:
         assert counting(folded([Observation("x", at(0), both)]), 0)[1, A].state.usable_bytes == 2 * GB
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("free", "counted"),
     [
         pytest.param(4 * GB, {(1, A): "departed", (1, B): "fresh"}, id="limiting: held"),

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
 
 HARD, SOFT, MARGIN, MIN_HOLD, MIN_CHANGE = GB, 5 * GB, 0.1, 30.0, 0.05
@@ -67,7 +68,7 @@ def course(draw: Random) -> list[tuple[float, list[int]]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_it_does_what_the_rules_say(seed: int) -> None:
     run, model = Run(throttle(SOFT_AND_HARD)), Model()
     run.see(members(0, 1))

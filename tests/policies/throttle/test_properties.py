@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, audit_event, decision_event
+from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.scenario import (
     CLUSTER,
@@ -287,7 +287,7 @@ AROUND: dict[str, tuple[Mapping[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize(("around", "poll"), combined(AROUND, [1, 5, 10, 15, 29, 30, 31, 60]))
+@for_each(("around", "poll"), combined(AROUND, [1, 5, 10, 15, 29, 30, 31, 60]))
 def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(around: str, poll: int) -> None:
     minutes, (block, limit) = 15, AROUND[around]
     run = Run(throttle(block)).feed(saw_tooth(limit, poll=poll, minutes=minutes))
@@ -296,7 +296,7 @@ def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(ar
     assert len(run.changes()) - 1 <= 1
 
 
-@pytest.mark.parametrize("poll", [1, 7, 10, 30])
+@for_each("poll", [1, 7, 10, 30])
 def test_without_margins_a_saw_tooth_gives_two_transitions_per_min_hold_at_most(poll: int) -> None:
     """`min_hold` alone delays a rise, never the fall after it: so pairs, each at least `min_hold` apart."""
     minutes = 15

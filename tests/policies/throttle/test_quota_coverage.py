@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from policies.throttle.quota_coverage import Coverage, find_coverage, takes_precedence
 from policies.throttle.quota_originals import parse_entity, record_entity, recorded_entity
 from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaEntity, QuotaSettings
+from tests.cases import for_each
 
 BY_PRECEDENCE = [
     Entity("alice", "app"), Entity("alice", DEFAULT), Entity("alice"), Entity(DEFAULT, "app"), Entity(DEFAULT, DEFAULT),
@@ -28,7 +29,7 @@ def test_kafkas_order_of_precedence() -> None:
         assert not takes_precedence(general, specific)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entity", "other", "expected"),
     [
         pytest.param(Entity("bob"), Entity("alice", "app"), False, id="more general"),
@@ -45,7 +46,7 @@ def test_which_quota_is_applied_in_place_of_which(entity: Entity, other: Entity,
 RATES = {ANY: 1, Entity("alice"): 50_000_000, Entity("bob"): 10_000, Entity("carol"): 50_000_000}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given_settings", "expected"),
     [
         pytest.param(settings(ANY), Coverage((Entity("alice"), Entity("bob"), Entity("carol"))), id="all"),
@@ -71,6 +72,6 @@ def test_each_entity_has_a_record_of_its_own(entity: Entity) -> None:
     assert recorded_entity(entity) is None
 
 
-@pytest.mark.parametrize("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "user=a,"])
+@for_each("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "user=a,"])
 def test_text_that_names_no_entity_is_refused(text: str) -> None:
     assert parse_entity(text) is None

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings, catches
+from tests.cases import for_each
 
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 
@@ -23,13 +24,13 @@ def test_defaults_are_pinned() -> None:
     }
 
 
-@pytest.mark.parametrize(("given", "seconds"), [("none", None), (None, None), ("45s", 45.0)])
+@for_each(("given", "seconds"), [("none", None), (None, None), ("45s", 45.0)])
 def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) -> None:
     wait = QuotaSettings.model_validate({"entities": [ANY_CLIENT], "max_told_wait": given}).max_told_wait
     assert (wait and wait.total_seconds()) == seconds
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "said"),
     [
         ({"entities": []}, "needs at least one"),
@@ -47,7 +48,6 @@ def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) 
         ({"entities": [ANY_CLIENT], "floor_bytes_per_second": 0}, "greater than 0"),
         ({"entities": [ANY_CLIENT], "flor": 1}, "Extra inputs"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mistake_is_named(block: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as error:
@@ -55,7 +55,7 @@ def test_a_mistake_is_named(block: dict[str, Any], said: str) -> None:
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entity", "name"),
     [
         (Entity(user=DEFAULT), "user=<default>"),
@@ -67,7 +67,7 @@ def test_an_entity_is_named_as_kafkas_tools_do(entity: Entity, name: str) -> Non
     assert str(entity) == name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entity", "own", "expected"),
     [
         pytest.param(Entity(DEFAULT), [], True, id="the default user"),

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from kazoo.protocol.states import KazooState
 
 from connectors.sessions.agent.session_tracker import ConfigurationStore
+from tests.cases import for_each
 
 
 class Client:
@@ -30,7 +30,7 @@ class Client:
 UP, CUT_OFF, LOST = KazooState.CONNECTED, KazooState.SUSPENDED, KazooState.LOST
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("states", "returns"),
     [
         ((), 0),
@@ -41,7 +41,6 @@ UP, CUT_OFF, LOST = KazooState.CONNECTED, KazooState.SUSPENDED, KazooState.LOST
         ((UP, CUT_OFF, UP, CUT_OFF, LOST, UP), 2),
         ((UP, CUT_OFF, UP, UP), 1),
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, tuple) else str(value),
 )
 def test_a_return_is_told_once(states: tuple[str, ...], returns: int) -> None:
     client = Client()

@@ -3,14 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from connectors.sessions.agent.decisions import MemberDecisions
 from policies.sessions.decisions import OwnershipVerdict
 from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import RecoveryStep
 from policies.units import to_millis
 from policies.wire import decision_event
+from tests.cases import for_each
 from tests.connectors.sessions.agent.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision
 
 PATH = "/namespace/t/ns/0x00000000_0xffffffff"
@@ -38,7 +37,7 @@ def test_a_decision_for_the_session_and_the_node_as_it_is_holds() -> None:
     assert (ruling.delete_first, ruling.expected_version) == (True, 3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"session": "0xa"},
@@ -129,14 +128,14 @@ def test_a_plan_is_of_a_recovery_of_this_session() -> None:
     assert decisions(session_decision("hold", "connection_lost")).plan(SESSION, NOON) is None
 
 
-@pytest.mark.parametrize(("told", "goes"), [("shutdown", True), ("restart", True), ("hold", False), ("gone", False)])
+@for_each(("told", "goes"), [("shutdown", True), ("restart", True), ("hold", False), ("gone", False)])
 def test_it_goes_down_by_decision_and_once(told: str, goes: bool) -> None:
     taken = decisions(session_decision(told, "zombie"))
     assert (taken.shutdown(SESSION, NOON) is not None) is goes
     assert taken.shutdown(SESSION, NOON) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("session", "fields"),
     [("0xa", {}), (None, {}), (SESSION, {"mode": "shadow"}), (SESSION, {"valid_until": NOON - timedelta(seconds=1)})],
     ids=["another session", "no session yet", "shadow", "past"],

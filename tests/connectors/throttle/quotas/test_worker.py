@@ -24,6 +24,7 @@ from policies.throttle.quota_originals import Original, owner_number
 from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.throttle.quota_state import MOST_NAMED, QuotaState
 from policies.units import format_instant
+from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.connectors.throttle.quotas.memory import ALICE, ANY, CLUSTER, KAFKA, NOTES, Kafka, order
 from tests.examples import combined, examples
@@ -250,7 +251,7 @@ def test_an_operators_value_decides_too(bench: Bench) -> None:
 # --- brokers that are late
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("late_seconds", "late_brokers", "step_seconds"),
     combined([0.3, 2.5, 7.0, 30.0], [(1,), (1, 2, 3)], [0.4, 1.0, 6.0]),
 )
@@ -271,8 +272,8 @@ def test_a_broker_that_is_late_takes_no_original_away(
     assert "changed_by_hand" not in {event["reason"] for event in bench.events}
 
 
-@pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
-@pytest.mark.parametrize("steps", ["none", "30s"])
+@for_each("late_seconds", [0.0, 2.5, 8.0, 30.0])
+@for_each("steps", ["none", "30s"])
 def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker_is(
     late_seconds: float, steps: str
 ) -> None:
@@ -331,7 +332,7 @@ def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
 # --- others that set quotas
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("again", "steps", "jitter"),
     combined([(12.0, 0.0), (24.0, 0.0), (24.0, 1.0), (120.0, 0.0)], ["none", "30s"], [0.0, 0.3]),
 )
@@ -753,7 +754,7 @@ def descent(bench: Bench, *, seconds: float) -> list[tuple[float, int | None]]:
     return seen
 
 
-@pytest.mark.parametrize("before", [10_000_000, None], ids=["a quota in force", "only a base"])
+@for_each("before", [10_000_000, None], ids=["a quota in force", "only a base"])
 def test_a_sudden_stop_goes_down_in_steps_that_tell_nobody_to_wait_too_long(before: int | None) -> None:
     bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
     if before is not None:

@@ -15,6 +15,7 @@ from policies.switching.progress import make_progress
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -88,7 +89,7 @@ S = SwitchStage
 LIVE = [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD]
 
 
-@pytest.mark.parametrize("stage", LIVE)
+@for_each("stage", LIVE)
 def test_a_switch_goes_on_to_hold_and_can_still_be_taken_back(stage: SwitchStage) -> None:
     world = after_loss(stage)
     ordered = {order.verdict for order in world.orders}
@@ -158,7 +159,7 @@ def test_a_rollback_goes_on_although_the_progress_is_older_than_its_directive() 
     assert {ref.attribution for ref in world.refs.values() if ref.ledger_id >= 0} == {"old"}
 
 
-@pytest.mark.parametrize("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
+@for_each("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
 def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
     world = after_loss(stage)
     assert world.is_at(stage)
@@ -215,7 +216,7 @@ def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_
     assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), LedgerStage.PROMOTED)
 
 
-@pytest.mark.parametrize("with_brokers", [False, True])
+@for_each("with_brokers", [False, True])
 def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: bool) -> None:
     """Old readings of the registry come first, and may be young enough to be adopted."""
     world = Journalled().to(S.TRIGGERED)

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import typer.main
 from msgspec import structs
 
@@ -20,6 +19,7 @@ from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.registration import KIND
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 
@@ -46,12 +46,12 @@ def flaws(kind: HoldKind) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", HOLDS, ids=lambda kind: f"{kind.alert}/{kind.name}")
+@for_each("kind", HOLDS)
 def test_each_hold_has_a_bound_an_alert_and_a_command(kind: HoldKind) -> None:
     assert flaws(kind) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "value", "flaw"),
     [("bound", "1 week", "bound"), ("alert", "gone", "alert"), ("ends_with", "", "command"), ("when", "?", "runbook")],
 )
@@ -101,9 +101,9 @@ def is_accepted(world: WireWorld, words: str) -> bool:
     return "would be rejected" not in said.sentence or "precheck" in said.sentence
 
 
-@pytest.mark.parametrize("before", [(), (command("pause", "p"),)], ids=["", "paused"])
-@pytest.mark.parametrize("days", [0, 2, 16])
-@pytest.mark.parametrize("stage", STAGES)
+@for_each("before", [(), (command("pause", "p"),)], ids=["", "paused"])
+@for_each("days", [0, 2, 16])
+@for_each("stage", STAGES)
 def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
     stage: SwitchStage, days: int, before: tuple[SwitchCommand, ...]
 ) -> None:
@@ -114,7 +114,7 @@ def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
         assert is_accepted(world, words), words
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stage", "days", "commands"),
     [
         (S.REGISTERED, 0, set()), (S.TRIGGERED, 0, {"abort"}), (S.LIVE_DUAL_READ, 0, {"abort"}),
@@ -139,7 +139,7 @@ def test_a_cleanup_is_named_only_where_it_is_accepted() -> None:
     assert refused.sentence.endswith("b2 writes to old; to go on: restart or stop it, or `end`")
 
 
-@pytest.mark.parametrize(("theirs", "way"), [(True, "`resume`"), (False, "undo that in the registry")])
+@for_each(("theirs", "way"), [(True, "`resume`"), (False, "undo that in the registry")])
 def test_a_contested_switch_is_resumed_only_over_a_directive(theirs: bool, way: str) -> None:
     world = reached(S.HOLD)
     entries = tuple(structs.replace(e, status=ClusterStatus.ACTIVE) for e in world.state.entries)

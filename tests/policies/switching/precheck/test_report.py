@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from policies.switching.precheck.findings import FindingReason, find_remedy
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
+from tests.cases import for_each
 from tests.policies.switching.snapshots import (
     DEDICATED,
     NEW,
@@ -49,7 +49,7 @@ def test_a_dedicated_target_beyond_the_source_is_ready() -> None:
 changed = msgspec.structs.replace
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "reasons"),
     [
         ({"source": changed(OLD, instance_id=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
@@ -79,7 +79,6 @@ changed = msgspec.structs.replace
         ({"existing": found(ledger(7))}, {FindingReason.FOREIGN_ID}),
         ({"existing": found(ledger(3))}, {FindingReason.FOREIGN_ID}),
     ],
-    ids=lambda each: ", ".join(sorted(each)) or "ready" if isinstance(each, set) else str(each),
 )  # fmt: skip
 def test_what_is_unknown_or_in_the_way_makes_it_not_ready(changes: dict[str, Any], reasons: set[FindingReason]) -> None:
     report = check(**changes)
@@ -105,10 +104,8 @@ def test_ids_in_the_same_hob_are_not_beyond_each_other() -> None:
     assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)]
-)
-@pytest.mark.parametrize("old", ["source", "target", "references", "existing"])
+@for_each(("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)])
+@for_each("old", ["source", "target", "references", "existing"])
 def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: bool) -> None:
     changes: dict[str, Any] = {
         "source": {"source": changed(OLD, read_ms=NOW_MS - age_ms)},
@@ -121,7 +118,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
     assert report.expires_ms == NOW_MS + VALIDITY_MS - max(age_ms, 1000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("target", "hit"),
     [
         (ledger(7), HitClass.FOREIGN),
@@ -140,7 +137,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
         "fewer bytes", "other metadata", "other entries", "unread entries",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
+@for_each("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
 def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rules: PrecheckRules) -> None:
     report = check(rules, existing=found(target), source_facts={7: ledger(7)})
     assert {h for h, hits in report.hits.items() if hits.count} == {hit}
@@ -194,7 +191,7 @@ def test_the_digest_depends_on_what_was_found_alone(order: list[int], later_ms: 
     assert check(references=shuffled, now_ms=NOW_MS + later_ms).digest == check().digest
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changes",
     [
         {"references": (cursor(5),)},
@@ -203,7 +200,6 @@ def test_the_digest_depends_on_what_was_found_alone(order: list[int], later_ms: 
         {"existing": found(ledger(3))},
         {"target": changed(NEW, layout=None)},
     ],
-    ids=str,
 )
 def test_another_finding_has_another_digest(changes: dict[str, Any]) -> None:
     assert check(**changes).digest != check().digest
@@ -262,7 +258,7 @@ ATTRIBUTIONS = {
 }
 
 
-@pytest.mark.parametrize(("references", "existing", "reason", "ids"), ATTRIBUTIONS.values(), ids=ATTRIBUTIONS)
+@for_each(("references", "existing", "reason", "ids"), ATTRIBUTIONS.values(), ids=ATTRIBUTIONS)
 def test_an_attribution_is_refused(
     references: tuple[Reference, ...], existing: TargetLedgers, reason: FindingReason, ids: tuple[int, ...]
 ) -> None:
@@ -282,8 +278,8 @@ def test_what_the_target_has_by_attribution_must_have_been_looked_up() -> None:
     assert check(SHARED, references=(cursor(5, "new"),), existing=found(ledger(5), listed=False)).ready
 
 
-@pytest.mark.parametrize("ahead_ms", [0, 1, 60_000])
-@pytest.mark.parametrize("part", ["references_ms", "source", "target", "existing"])
+@for_each("ahead_ms", [0, 1, 60_000])
+@for_each("part", ["references_ms", "source", "target", "existing"])
 def test_a_reading_of_the_future_is_no_reading(part: str, ahead_ms: int) -> None:
     at = NOW_MS + ahead_ms
     later: dict[str, Any] = {
@@ -309,7 +305,7 @@ def test_a_source_that_is_open_is_no_complete_copy() -> None:
     assert report.hits[HitClass.OURS_COMPLETE].count == 0
 
 
-@pytest.mark.parametrize(("digest", "hit"), [("abc", HitClass.OURS_COMPLETE), (None, HitClass.OURS_PARTIAL)])
+@for_each(("digest", "hit"), [("abc", HitClass.OURS_COMPLETE), (None, HitClass.OURS_PARTIAL)])
 def test_a_copy_that_was_promoted_is_complete_by_the_digest_that_proved_it(digest: str | None, hit: HitClass) -> None:
     """Its source is not read again: its reference names the target."""
     copy = found(copied(7, entries_digest=digest))
