@@ -96,10 +96,13 @@ def judge_group(
     """
     ranked = rank_bookies(group, bookies)
     decisive = _find_decisive(ranked, group.ensemble, before.last.limiting if before else None)
+    is_early = to_millis(now) < (cluster.begun_ms or 0) + millis_of(settings.validity)
     if decisive is None and cluster.ever_read and settings.limited:
-        factor, reason, decisive = _judge_unread(ranked, group.ensemble, settings, before)
+        is_premature = is_early and before is not None and _lacks_bookies(before)
+        known_before = None if is_premature else before
+        factor, reason, decisive = _judge_unread(ranked, group.ensemble, settings, known_before)
     else:
-        factor, reason = _judge_raw(ranked, decisive, cluster, settings, now)
+        factor, reason = _judge_raw(ranked, decisive, cluster, settings, is_early=is_early)
     moved = _move(ranked, decisive, group.ensemble, (factor, reason), settings, now, before)
     held = BookieThrottleReason(moved.hold.value) if moved.hold else reason
     return GroupVerdict(group, ranked, factor, reason, decisive, moved, held, now, settings)
@@ -138,6 +141,10 @@ def _judge_unread(
 
     Never read is not absent: an unread bookie counts as the fallback. But silence opens no gate, so the factor in force
     is not exceeded, and a stop for too few bookies ends only when enough are known.
+
+    Args:
+        before: None before the first decision, and at the start after a stop for too few bookies, because one bookie
+            may be read before the registrations and the other bookies.
     """
     unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
     last = before.last.reason if before else BookieThrottleReason.INITIAL.value
@@ -154,17 +161,22 @@ def _judge_unread(
     return most, BookieThrottleReason.INITIAL if is_start else BookieThrottleReason.STALE_VOLUME, None
 
 
+def _lacks_bookies(group: GroupState) -> bool:
+    """Whether too few known bookies stopped a group, and no disk."""
+    return group.last.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and not group.gate.stopped_by
+
+
 def _judge_raw(
     ranked: RankedBookies,
     decisive: BookieVerdict | None,
     cluster: BookieDisksCluster,
     settings: BookieDisksSettings,
-    now: datetime,
+    *,
+    is_early: bool,
 ) -> tuple[float, BookieThrottleReason]:
     if not settings.limited:
         return 1.0, BookieThrottleReason.UNLIMITED
     if not cluster.ever_read:
-        is_early = to_millis(now) < (cluster.begun_ms or 0) + millis_of(settings.validity)
         return settings.fallback, BookieThrottleReason.INITIAL if is_early else BookieThrottleReason.NO_DATA
     if decisive is None:
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES
@@ -201,9 +213,8 @@ def _move(
         if reason is BookieThrottleReason.INITIAL:
             return GateMove(Gate(factor), FactorVerdict.INITIAL)
         return first_move(Gate(settings.fallback), factor, stopping, now)
-    is_disk = bool(before.gate.stopped_by)
-    if before.last.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and decisive is not None and not is_disk:
-        # It was stopped because too little was known, and not by a disk: there is nothing to recover from.
+    if reason is not BookieThrottleReason.TOO_FEW_BOOKIES and _lacks_bookies(before):
+        # There is nothing to recover from.
         return first_move(before.gate, factor, stopping, now)
     is_clear = sum(bookie.is_clear for bookie in ranked.known) >= ensemble
     recovered = set(before.gate.stopped_by) if is_clear else set[DirKey]()

@@ -48,10 +48,14 @@ class Model:
         self._placed: dict[tuple[str, ...], _Placed] = {}
         self._doubtful_placed: dict[tuple[str, ...], _Placed] = {}
         self.factors: dict[str, float] = {}
-        self._too_few: set[str] = set()
+        self._too_few: dict[str, bool] = {}
+        """The groups that too few bookies stop, and whether disks had stopped them before."""
+        self._begun: float | None = None
 
     def read(self, seen: Observation) -> None:
         second = (seen.at - START).total_seconds()
+        if isinstance(seen.reading, BookieDisks):
+            self._begun = second if self._begun is None else min(self._begun, second)
         match seen.reading:
             case BookieRacks() as reading:
                 read = {(name, bookie) for name, members in (reading.groups or {}).items() for bookie in members}
@@ -71,7 +75,8 @@ class Model:
         for each in reading.namespaces.values():
             primary = () if "*" in each.primary else tuple(sorted(each.primary))
             ensemble, secondary = read.get(primary, (0, frozenset()))
-            read[primary] = (max(ensemble, each.ensemble_size or 0), secondary.union(each.secondary if primary else ()))
+            others = {*each.secondary} - {*primary} if primary else set()
+            read[primary] = (max(ensemble, each.ensemble_size or 0), secondary | others)
         self._doubtful_placed = {
             primary: (ensemble, secondary)
             for primary, (ensemble, secondary) in self._placed.items()
@@ -112,7 +117,9 @@ class Model:
     def judge(self, second: float) -> dict[str, float]:
         """Return the factor of each group at some second."""
         known = {name: self._judge_bookie(bookie, second) for name, bookie in self._bookies.items()}
-        self.factors = {name: self._judge_group(name, group, known) for name, group in self._place().items()}
+        is_early = self._begun is None or second < self._begun + self._validity
+        groups = self._place().items()
+        self.factors = {name: self._judge_group(name, group, known, is_early=is_early) for name, group in groups}
         return self.factors
 
     def _judge_bookie(self, bookie: _Bookie, second: float) -> float | None:
@@ -155,7 +162,7 @@ class Model:
         return found
 
     def _judge_group(
-        self, name: str, group: tuple[int, set[str], set[str]], known: Mapping[str, float | None]
+        self, name: str, group: tuple[int, set[str], set[str]], known: Mapping[str, float | None], *, is_early: bool
     ) -> float:
         ensemble, first, second = group
         chosen = {bookie: known[bookie] for bookie in first if bookie in known}
@@ -163,13 +170,15 @@ class Model:
             chosen |= {bookie: known[bookie] for bookie in second if bookie in known}
         ranked = sorted((factor for factor in chosen.values() if factor is not None), reverse=True)
         if len(ranked) >= ensemble:
-            self._too_few.discard(name)
+            self._too_few.pop(name, None)
             return ranked[ensemble - 1]
         unread = sum(factor is None and not self._bookies[bookie].is_read_only for bookie, factor in chosen.items())
-        if len(ranked) + unread < ensemble or name in self._too_few:
-            self._too_few.add(name)
+        is_premature = is_early and self._too_few.get(name) is False
+        if len(ranked) + unread < ensemble or (name in self._too_few and not is_premature):
+            self._too_few.setdefault(name, self.factors.get(name) == 0.0)
             return 0.0
-        return min(self._settings.fallback_factor, self.factors.get(name, 1.0), *ranked)
+        self._too_few.pop(name, None)
+        return min(self._settings.fallback_factor, 1.0 if is_premature else self.factors.get(name, 1.0), *ranked)
 
 
 def _in_bytes(limit: Limit | None) -> float:

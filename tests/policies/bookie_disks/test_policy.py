@@ -8,7 +8,7 @@ import pytest
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.state import BookieDisksState
 from policies.maintenance import Quiet
-from policies.observations import Outcome
+from policies.observations import Observation, Outcome
 from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, disks, failed, settings
@@ -186,8 +186,21 @@ def test_a_bookie_whose_only_dir_left_does_not_count_as_one_with_room() -> None:
 
 
 def test_an_awaited_bookie_lifts_no_stop() -> None:
-    run = Run(settings(QUIET)).see(registered(0, "b1"), disks(0, "b1", 50))
-    assert run.see(registered(1, "b1 b2")).verdict() == (0.0, "too_few_bookies")
+    run = Run(settings(heartbeat="1d")).see(registered(0, "b1"), disks(0, "b1", 50)).see(disks(299, "b1", 50))
+    assert run.see(registered(300, "b1 b2")).verdict() == (0.0, "too_few_bookies")
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[registered(1, "b1 b2")], [failed(1, "b2")], [registered(1, "b1 b2"), failed(1, "b2")]],
+    ids=["it is registered", "it was tried", "both"],
+)
+def test_a_bookie_that_is_read_before_others_are_known_stops_nothing_for_long(others: list[Observation]) -> None:
+    run = Run(settings(heartbeat="1d", fallback_factor=0.5)).see(disks(0, "b1", 50))
+    assert run.verdict() == (0.0, "too_few_bookies")
+    assert run.see(*others).verdict() == (0.5, "initial")
+    run.see(disks(290, "b1", 50)).until(301)
+    assert run.verdict() == (0.5, "stale_volume")
 
 
 def test_silence_opens_no_gate() -> None:
