@@ -15,7 +15,7 @@ from connectors.views.policy_view import FoldingView
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
-from policies.sessions.effects import is_forgotten, is_long_absent
+from policies.sessions.effects import find_forgotten, is_long_absent
 from policies.sessions.fleet import is_ownership_hidden
 from policies.sessions.fold import session_machine
 from policies.sessions.fold.claims import Claims
@@ -88,12 +88,9 @@ class _SessionsCluster:
         # Only the policy's rules end a claim, and they are not applied here.
         cluster.claims = Claims()
         sessions = cluster.sources.get(SESSIONS_SOURCE, SourceRecord(SESSIONS_SOURCE))
-        cluster.members = {
-            name: member
-            for name, member in cluster.members.items()
-            # The policy keeps members that were shut down for longer; that is not known here.
-            if not is_forgotten(member, sessions, self.validity_ms, is_down=False)
-        }
+        # The policy keeps members that were shut down for longer; that is not known here.
+        forgotten = find_forgotten(cluster.members.values(), sessions, self.validity_ms)
+        cluster.members = {name: member for name, member in cluster.members.items() if name not in forgotten}
         nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n))
         cluster.nodes = OwnershipNodes(nodes, cluster.timeouts)
 

@@ -4,7 +4,7 @@ Nothing is decided here. The result is the input of alerts and timers, and the n
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from operator import is_
 
@@ -15,7 +15,7 @@ from policies.sessions.emit import Published
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import MemberVerdict, Verdicts
 from policies.sessions.readings import registration_path
-from policies.sessions.state import SESSIONS, Member, NodeRecord, SourceRecord
+from policies.sessions.state import NEVER, SESSIONS, Member, NodeRecord, SourceRecord
 
 FORGET_MS = 3_600_000
 """A node that has been absent for this long is forgotten, with the alerts about it."""
@@ -24,12 +24,9 @@ FORGET_MS = 3_600_000
 def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     """Return the facts after a step: with its publications, without members, nodes and claims that are over."""
     after = {v.member.name: _apply_verdict(v, published, facts.now_ms) for v in verdicts.members}
-    sessions, down = facts.sources.get(SESSIONS, SourceRecord(SESSIONS)), verdicts.budget.down()
-    members = {
-        name: after[name]
-        for name in facts.members
-        if not is_forgotten(after[name].member, sessions, facts.validity_ms, is_down=name in down)
-    }
+    sessions, known = facts.sources.get(SESSIONS, SourceRecord(SESSIONS)), (m.member for m in after.values())
+    forgotten = find_forgotten(known, sessions, facts.validity_ms, verdicts.budget.down())
+    members = {name: after[name] for name in facts.members if name not in forgotten}
     claimants = Counter(claim.claim.path for member in after.values() for claim in member.claims)
     members = {name: _drop_claims(member, claimants, facts) for name, member in members.items()}
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
@@ -50,17 +47,30 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
     )
 
 
-def is_forgotten(member: Member, sessions: SourceRecord, validity_ms: int, *, is_down: bool) -> bool:
-    """Whether no reading names a member any more, though the cluster's sessions are read.
+def find_forgotten(
+    members: Iterable[Member], sessions: SourceRecord, validity_ms: int, down: Container[str] = ()
+) -> frozenset[str]:
+    """Return the members that no reading names any more, though the cluster's sessions are read.
+
+    A member whose session was never read is forgotten if others were asked for their health since, and it was not.
 
     Args:
         sessions: the source of the cluster's sessions. A gap in which they were not read proves no absence.
-        is_down: whether it was ordered down and is not back.
+        down: the members that were ordered down and are not back.
     """
-    # A member without a session counts in the fleet for longer: if it is unread, the others are not more alone.
-    counts = is_down or (member.track is not None and member.track.is_lost)
-    patience_ms = max(validity_ms, FORGET_MS) if counts else validity_ms
-    return member.track is not None and sessions.read_ms - max(member.seen_ms, sessions.since_ms) > patience_ms
+    known = tuple(members)
+    asked_ms = max((m.health.before_ms for m in known if m.health is not None), default=NEVER)
+    patience_ms = max(validity_ms, FORGET_MS)
+
+    def is_forgotten(member: Member) -> bool:
+        if member.track is None:
+            return asked_ms - member.seen_ms > patience_ms
+        # A member without a session counts in the fleet for longer: if it is unread, the others are not more alone.
+        is_kept = member.member in down or member.track.is_lost
+        unseen_ms = sessions.read_ms - max(member.seen_ms, sessions.since_ms)
+        return unseen_ms > (patience_ms if is_kept else validity_ms)
+
+    return frozenset(m.member for m in known if is_forgotten(m))
 
 
 def is_long_absent(node: NodeRecord) -> bool:

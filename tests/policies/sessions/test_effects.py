@@ -1,9 +1,9 @@
 """What follows from verdicts for what is remembered, and what is forgotten."""
 
 from policies.observations import Observation
-from policies.sessions.effects import FORGET_MS, is_forgotten, is_long_absent
+from policies.sessions.effects import FORGET_MS, find_forgotten, is_long_absent
 from policies.sessions.readings import registration_path
-from policies.sessions.state import Member, NodeRecord, SourceRecord
+from policies.sessions.state import Health, Member, NodeRecord, SourceRecord
 from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
@@ -78,7 +78,17 @@ def test_who_is_listed_no_more_is_forgotten_and_later_when_without_a_session(
     member = Member(found.member, track=found.track, seen_ms=1000)
     read_ms = 1000 + unseen_ms
     sessions = SourceRecord("", read_ms, since_ms=read_ms if who == "not read for as long" else 1000)
-    assert is_forgotten(member, sessions, 300_000, is_down=who == "told to go down") is forgotten
+    down = {member.member} if who == "told to go down" else set()
+    assert bool(find_forgotten([member], sessions, 300_000, down)) is forgotten
+
+
+@for_each(("asked_ms", "forgotten"), [(FORGET_MS, set()), (FORGET_MS + 1, {"z"})])
+def test_a_member_of_which_only_its_health_was_read_is_forgotten_when_others_are_asked_and_it_is_not(
+    asked_ms: int, forgotten: set[str]
+) -> None:
+    other = Health(1000 + asked_ms + 10_000, "", "ok", healthy=True, listed=True, before_ms=1000 + asked_ms)
+    members = [Member("b1", health=other, seen_ms=other.at_ms), Member("z", seen_ms=1000)]
+    assert find_forgotten(members, SourceRecord(""), 300_000) == forgotten
 
 
 def test_a_node_is_forgotten_an_hour_after_it_went() -> None:
