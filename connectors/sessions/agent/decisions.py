@@ -11,6 +11,8 @@ from policies.succession import has_expired, succeeds
 from policies.wire import BadRecordError, EventReader
 
 _DOWN = (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
+_OVERDUE_MS = 1000
+"""When the node is read again once a wait is over, and the loop has not decided what follows."""
 
 
 class MemberDecisions:
@@ -64,7 +66,7 @@ class MemberDecisions:
         left_ms = None
         if decision.seconds_left is not None:
             passed_seconds = (now - decision.decided_at).total_seconds()
-            left_ms = max(0, round((decision.seconds_left - passed_seconds) * 1000))
+            left_ms = max(_OVERDUE_MS, round((decision.seconds_left - passed_seconds) * 1000))
         return BundleRuling(
             decision.verdict,
             decision.reason,

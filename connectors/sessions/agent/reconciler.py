@@ -145,7 +145,7 @@ class OwnershipReconciler:
         answers = self._nodes.read([bundle.path for bundle in loaded], self._on_watch) if loaded else {}
         for bundle in loaded:
             node = answers[bundle.path].node
-            taken = node is not None and node.exists and node.owner != self._member
+            taken = node is not None and node.exists and node.owner not in (None, self._member)
             self._bundles.suspect(bundle, session, taken=taken)
 
     def _count_unreadable(self, bundle: Bundle, answer: NodeRead) -> NodeNow | None:

@@ -90,8 +90,11 @@ class LocalStrategy:
         """Return a decision once for each loss, after enough failed attempts, if the settings allow it."""
         if outage is None or self._settings.on_session_lost is not OnSessionLost.SHUTDOWN:
             return None
+        if outage.attempts < self._settings.reconnect_limit:
+            self._shut_down = None  # the same session may be lost again
+            return None
         lost = outage.session or ""
-        if outage.attempts < self._settings.reconnect_limit or self._shut_down == lost:
+        if self._shut_down == lost:
             return None
         self._shut_down = lost
         return _decide_shutdown(outage, self._settings, self._clock())

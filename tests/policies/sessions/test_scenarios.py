@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, recovery, tree, unread
 from tests.policies.sessions.world import World
@@ -238,7 +236,7 @@ def test_a_zombie_s_restart_that_waits_for_the_budget_is_withdrawn_when_it_regis
     assert [name for _, name, _ in world.until(2000).went_down()] == ["b1"]
 
 
-@pytest.mark.parametrize(("well", "healthy", "last"), [("ok", False, "resume withdrawn"), ("timeout", None, None)])
+@for_each(("well", "healthy", "last"), [("ok", False, "resume withdrawn"), ("timeout", None, None)])
 def test_a_zombie_s_restart_that_waits_is_withdrawn_when_the_zombie_is_unwell(
     well: str, healthy: bool | None, last: str | None
 ) -> None:
@@ -565,7 +563,7 @@ def test_nobody_is_shut_down_while_zookeeper_cannot_be_read_nor_right_after_it_c
     assert world.back(*TEN).until(400).went_down() == []
 
 
-@pytest.mark.parametrize("unread", [set(), {"session", "brokers", "namespaces"}], ids=["network", "ZooKeeper"])
+@for_each("unread", [set(), {"session", "brokers", "namespaces"}], ids=["network", "ZooKeeper"])
 def test_who_comes_back_a_little_later_than_the_fleet_is_not_given_up(unread: set[str]) -> None:
     """The deadline has passed in an outage, in which nobody could reconnect."""
     world = World(*TEN, zombie_after=NO_ZOMBIES).until(20).lose(*TEN).until(30)
@@ -576,7 +574,7 @@ def test_who_comes_back_a_little_later_than_the_fleet_is_not_given_up(unread: se
     assert [what for _, _, what in world.until(650).went_down()] == ["shutdown reconnect_exhausted"]
 
 
-@pytest.mark.parametrize(("failing", "restarts"), [(True, []), (False, [205.0])])
+@for_each(("failing", "restarts"), [(True, []), (False, [205.0])])
 def test_a_zombie_has_its_time_while_zookeeper_can_be_read(failing: bool, restarts: list[float]) -> None:
     world = World(*TEN[:3]).until(20)
     world.brokers["b1"].registered = False

@@ -113,11 +113,14 @@ def test_what_is_no_decision_is_passed_over() -> None:
     assert not decisions().fold(b"\xff", NOON)
 
 
-def test_the_rest_of_a_wait_counts_from_when_it_was_decided() -> None:
+@for_each(("passed", "left_ms"), [(5, 15_000), (19.5, 1000), (60, 1000)])
+def test_the_rest_of_a_wait_counts_from_when_it_was_decided_and_one_that_is_over_is_no_busy_loop(
+    passed: float, left_ms: int
+) -> None:
     wait = ownership_decision(PATH, "wait", "old_session", **{**REPLACE, "delete_first": False}, seconds_left=20.0)
-    ruling = decisions(wait).ruling(PATH, SESSION, OLD, NOON + timedelta(seconds=5))
+    ruling = decisions(wait).ruling(PATH, SESSION, OLD, NOON + timedelta(seconds=passed))
     assert ruling is not None
-    assert ruling.left_ms == 15_000
+    assert ruling.left_ms == left_ms
 
 
 def test_a_plan_is_of_a_recovery_of_this_session() -> None:

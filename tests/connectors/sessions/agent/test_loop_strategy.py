@@ -61,6 +61,8 @@ def test_with_shutdown_the_local_guide_orders_one_after_enough_failed_attempts_o
     assert decision.valid_until == NOON + SHUTDOWN.validity
     assert guide.shutdown(SESSION, outage(4)) is None
     assert guide.shutdown(SESSION, outage(3, "0xc")) is not None
+    assert guide.shutdown("0xc", outage(0, "0xc")) is None
+    assert guide.shutdown("0xc", outage(3, "0xc")) is not None, "the same session is lost again"
 
 
 @for_each(("said", "goes"), [(None, True), ("reconnect", False), ("hold", False), ("shutdown", True)])

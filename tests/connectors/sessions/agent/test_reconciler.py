@@ -18,6 +18,7 @@ from connectors.sessions.agent.reporter import RecoveryReporter
 from policies.sessions.decisions import OwnershipReason
 from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import OwnershipRules, SessionsSettings
+from tests.cases import for_each
 from tests.examples import examples
 
 ME, OTHER = "b1:8080", "b2:8080"
@@ -333,6 +334,14 @@ def test_news_that_come_between_a_reading_and_its_ruling_are_not_lost() -> None:
     member.nodes.after_read[member.nodes.reads + 1] = taken_at_once
     member.a_pass([])
     assert not member.held.select((BundleStage.OWNED,))
+
+
+@for_each(("owner", "suspected"), [(OTHER, True), (None, False), (ME, False)])
+def test_only_a_node_that_names_another_is_suspected(owner: str | None, *, suspected: bool) -> None:
+    member = owner_of_a(OwnershipRules.CURRENT)
+    member.world.put(PATHS[0], NodeNow(exists=True, owner=owner, session="0x2", version=0))
+    member.reconciler.suspect_taken("0x2")
+    assert [bundle.suspected for bundle in member.held.select(LIVE)] == [suspected]
 
 
 def test_a_new_node_of_another_with_the_version_of_our_old_one_survives_a_long_preload() -> None:
