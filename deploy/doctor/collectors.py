@@ -80,8 +80,14 @@ def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContex
         if number >= len(parts):
             return
         name = parts[number].name.removesuffix(f" of {of.name}")
-        ask = partial(_run_once, parts[number], readings, polls, partial(registered.remedies, of.cluster))
+        ask = partial(_run_once, parts[number], readings, polls, partial(_remedies, registered, of))
         yield Probe(of.name, f"{policy} collector" if name == "collector" else name, ask)
+
+
+def _remedies(registered: PolicyConnectors, of: ProbeContext, reading: Reading) -> Iterator[str]:
+    yield from registered.remedies(of.cluster, reading)
+    if reading.outcome in (Outcome.UNREACHABLE, Outcome.TIMEOUT):
+        yield f"clusters.{of.name}: check its addresses, that the servers run, and that this machine can reach them"
 
 
 def _sink(readings: list[Reading], _kind: type[Reading], _source: str) -> Callable[[Reading], None]:

@@ -233,14 +233,16 @@ class EmbeddedKafka:
             self._release_lock()
 
     def watch(self, stop: threading.Event, tell: Callable[[str], None]) -> None:
-        """Tell the reason of each broker that ends by itself, until `stop` is set."""
+        """Tell the reason of each broker that ends by itself, until `stop` is set; raise that of the last one."""
         running = set(self.pids)
-        while running and not stop.wait(_WATCH_SECONDS):
+        while not stop.wait(_WATCH_SECONDS):
             for broker in sorted(running):
                 try:
                     self._check_alive((broker,))
                 except UserError as ended:
                     running.discard(broker)
+                    if not running:
+                        raise
                     tell(str(ended))
 
     # --- the data folder

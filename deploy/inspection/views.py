@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.decided import DecisionsInForce, Watched, is_stale, without_steps
+from deploy.commands.remedies import complete_commands
 from deploy.commands.terminal import ALERT_STYLES
 from deploy.inspection.explanation import Explanation
 from deploy.inspection.numbers import number_tables, summarize
@@ -118,7 +119,7 @@ def _runbook(decision: dict[str, Any]) -> Iterator[RenderableType]:
     kind = alert_kind(decision["policy"], decision.get("alert", ""))
     if kind is None or not kind.remedy or decision.get("status") != AlertStatus.FIRING:
         return
-    command = kind.command(decision["cluster"], decision["subject"])
+    command = complete_commands(kind.command(decision["cluster"], decision["subject"]))
     yield from (Text(f"means: {kind.meaning}"), Text(f"verify: {command}"))
     yield from (Text(f"do: {kind.remedy}"), Text(f"ends: {kind.ends}"))
 

@@ -24,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from deploy.commands.console import SafeConsole
 from deploy.java.jvm import run_java
+from deploy.settings.folders import user_folder
 from policies.errors import UserError
 
 SETTINGS_VARIABLE = "HEADGATE_IVY_SETTINGS"
@@ -56,7 +57,7 @@ def log_progress(line: str) -> None:
 
 def default_cache_dir() -> Path:
     """Return the default folder for jars: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate" / "jars"
+    return user_folder("XDG_CACHE_HOME", ".cache") / "jars"
 
 
 def groups() -> tuple[str, ...]:
@@ -181,7 +182,10 @@ def _read_manifest(manifest: Path) -> dict[str, dict[str, str]]:
 
 def _unusable_files(folder: Path, sums: Mapping[str, str]) -> tuple[str, ...]:
     """Return the files of the manifest that are missing in a folder or have another checksum."""
-    return tuple(file for file in sums if not (folder / file).exists() or _sha256(folder / file) != sums[file])
+    try:
+        return tuple(file for file in sums if not (folder / file).exists() or _sha256(folder / file) != sums[file])
+    except OSError as error:
+        raise UserError(f"jars_dir: {folder} cannot be read ({error.strerror}): name another folder") from None
 
 
 def _sha256(file: Path) -> str:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -70,21 +71,20 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         sessions = stack.enter_context(started_ahead(settings))
         kafka.start()
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
-        stopping = threading.Event()
-        stack.callback(stopping.set)
-        threading.Thread(target=kafka.watch, args=(stopping, terminal.step), name="brokers", daemon=True).start()
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
         first = with_embedded(settings, kafka.bootstrap_servers)
 
         def run(given: Settings) -> None:
             with nullcontext(sessions) if given is first else started_ahead(given) as own:
-                _run(given, terminal, own, reload)
+                _run(given, terminal, own, reload, Component("brokers", partial(kafka.watch, tell=terminal.step)))
 
         reload.run_each(first, run)
     terminal.step("stopped")
 
 
-def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> None:
+def _run(
+    settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload, *others: Component
+) -> None:
     """Run until a signal, or until the settings are reloaded."""
 
     def on_ready() -> None:
@@ -105,6 +105,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
             *export.components,
             *notifier_components(settings, registry),
             Component("settings reload", reload.watch(registry, stop)),
+            *others,
         ]
         watched = ", ".join(settings.clusters)
         with serving(settings, registry, components, export.site) as server:

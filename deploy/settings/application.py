@@ -23,6 +23,7 @@ from deploy.checking.environment import with_names_of_clusters
 from deploy.checking.suggestions import suggest
 from deploy.java.jars import default_cache_dir
 from deploy.settings.blocks import SettingsBlock
+from deploy.settings.folders import user_folder
 from deploy.settings.http import HttpSettings
 from deploy.settings.watched_cluster import WatchedCluster
 from policies.canary import CANARY
@@ -67,7 +68,7 @@ EMBEDDED_CLUSTER = "embedded"
 
 def default_data_dir() -> Path:
     """Return ``$XDG_DATA_HOME/headgate``, by default in the user's home."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "headgate"
+    return user_folder("XDG_DATA_HOME", ".local/share")
 
 
 def _policies_block() -> Any:

@@ -1,6 +1,7 @@
 """What the embedded Kafka writes, remembers and refuses before it starts anything; real brokers are in system tests."""
 
 import json
+import re
 import socket
 import threading
 from pathlib import Path
@@ -178,13 +179,16 @@ class Ended:
         return ["java.io.IOException: No space left on device"]
 
 
-def test_a_broker_that_ends_by_itself_is_told_once_with_the_reason(
+def test_a_broker_that_ends_by_itself_is_told_once_with_the_reason_and_the_last_one_ends_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "_WATCH_SECONDS", 0)
-    kafka = prepared(EmbeddedKafka(tmp_path, ()))
+    kafka = prepared(EmbeddedKafka(tmp_path, (), brokers=2))
     kafka._processes[1] = Ended()  # type: ignore[assignment]
+    kafka._processes[2] = Ended()  # type: ignore[assignment]
     told: list[str] = []
-    kafka.watch(threading.Event(), told.append)
+    reason = r"ended \(exit code 1\): java.io.IOException: No space left on device \(log: "
+    with pytest.raises(UserError, match=f"Kafka broker 2 {reason}"):
+        kafka.watch(threading.Event(), told.append)
     assert len(told) == 1
-    assert told[0].startswith("Kafka broker 1 ended (exit code 1): java.io.IOException: No space left on device (log: ")
+    assert re.match(f"Kafka broker 1 {reason}", told[0])
