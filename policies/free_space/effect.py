@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.free_space.gate import Key
 from policies.free_space.volumes import NEVER, Freshness, VolumeState
-from policies.observations import Observation, Reading
+from policies.observations import Observation, Outcome, Reading
 from policies.units import InstantMs
 
 Key_co = TypeVar("Key_co", bound=tuple[Any, ...], covariant=True)
@@ -25,7 +25,7 @@ _MOST_FOLLOWED = 20
 
 
 class EffectState(Struct, array_like=True, frozen=True):
-    """The actuator's last reading."""
+    """The actuator's last good reading."""
 
     at_ms: InstantMs = NEVER
     id: str = ""
@@ -76,9 +76,10 @@ class GrowingVolume(Protocol[Key_co]):
 def follow_actuator(
     state: EffectState, observations: Sequence[Observation], kind: type[ReadingT], now_ms: int, validity_ms: int
 ) -> tuple[EffectState, ReadingT | None]:
-    """Return the next state, and the actuator's last reading if it is valid at `now_ms`."""
+    """Return the next state, and the actuator's last good reading if it is valid at `now_ms`."""
     for seen in observations:
-        if isinstance(seen.reading, kind) and (seen.at_ms, seen.id) > (state.at_ms, state.id):
+        is_good = isinstance(seen.reading, kind) and seen.reading.outcome is Outcome.OK
+        if is_good and (seen.at_ms, seen.id) > (state.at_ms, state.id):
             state = EffectState(seen.at_ms, seen.id, seen.reading.model_dump_json())
     if state.at_ms == NEVER or now_ms >= state.at_ms + validity_ms:
         return EffectState(), None

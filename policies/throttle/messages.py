@@ -27,19 +27,23 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
 def _explain_details(decision: ThrottleFactor, about: VolumeVerdict | None) -> Iterator[str]:
     """Yield which volume is full first, which topics fill it, and whether it is cordoned.
 
-    A volume is not named again if the sentence is about it already.
+    A volume is not named again if the sentence has named it already.
     """
     full, filling, limiting = decision.soonest_full, decision.filled_by, decision.limiting
+    has_named = decision.reason in _ABOUT_THE_FULLEST or (
+        limiting is not None and decision.reason is not ThrottleReason.MIN_HOLD
+    )
+    named = about.key if about is not None and has_named else None
     if full is not None:
         key = (full.broker, full.log_dir)
-        is_about_a_volume = limiting is not None or decision.reason in _ABOUT_THE_FULLEST
-        which = "" if is_about_a_volume and about and about.key == key else f"{name_volume(key)} is "
+        which = "" if named == key else f"{name_volume(key)} is "
         yield f"{which}full in {human_seconds(full.seconds)} at the present rate"
     if filling is not None and (growth := describe_growth(filling)):
         key = (filling.broker, filling.log_dir)
-        yield growth if about is not None and about.key == key else f"{name_volume(key)} is {growth}"
+        yield growth if named == key else f"{name_volume(key)} is {growth}"
     if limiting is not None and limiting.cordoned:
-        yield "it is cordoned, so it gets no new partitions"
+        key = (limiting.broker, limiting.log_dir)
+        yield f"{'it' if named == key else name_volume(key)} is cordoned, so it gets no new partitions"
 
 
 def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:

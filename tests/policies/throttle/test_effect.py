@@ -69,6 +69,11 @@ def test_it_ends_when_the_quotas_are_raised_beyond_the_growth(let_through: int, 
     assert (WITHOUT_EFFECT not in found) is is_over
 
 
+def test_a_failed_reading_of_the_actuator_ends_no_alert() -> None:
+    failed = Observation("q-failed", at(60), QuotaState(cluster=CLUSTER, outcome=Outcome.TIMEOUT))
+    assert WITHOUT_EFFECT in firing(quotas(0), *fill(6.0), failed)
+
+
 def test_growth_without_a_known_cause_names_none() -> None:
     topic = TopicUsage(topic="orders", size_bytes=1, bytes_per_second=-3.0, share=0.4)
     summary = firing(quotas(0), usage(topics=(topic,)), *fill(6.0))[WITHOUT_EFFECT].summary

@@ -49,6 +49,14 @@ def test_a_decision_names_the_volume_that_is_full_first_where_it_speaks_of_anoth
     assert (run.last.soonest_full.broker, run.last.soonest_full.seconds) == (1, run.last.seconds_to_full)
 
 
+def test_a_decision_that_is_held_names_the_volume_that_is_full_first() -> None:
+    run = Run(throttle(SOFT_AND_HARD, min_change=0.0, min_hold="1h"))
+    for t in range(0, 160, 10):
+        run.see(log_dirs(t, 3, 4 * GB - t * 10**6), log_dirs(t, 1, 2 * GB if t < 100 else 50 * GB))
+    assert run.last.reason.value == "min_hold"
+    assert "held for 1h; broker 3 /data/a is full in 65 min at the present rate" in run.last.explanation
+
+
 @pytest.mark.parametrize(
     ("block", "course", "reason", "factor", "sentence"),
     [
