@@ -151,7 +151,8 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
     }
     not_done = "; no actuator is set for this cluster" if settings.has_actuator is False else ""
     if order.mode is Mode.SHADOW:
-        not_done = "; this is shadow mode, nothing is carried out"
+        why = "the policy is paused" if settings.frozen_until is not None else "this is shadow mode"
+        not_done = f"; {why}, nothing is carried out"
     what = {
         QuarantineVerdict.QUARANTINE: f"it should be put into {QUARANTINE_GROUP}{not_done}",
         QuarantineVerdict.WITHHOLD: "an operator must decide",

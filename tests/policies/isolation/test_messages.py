@@ -2,11 +2,17 @@
 
 from typing import Any
 
+from policies.isolation.policy import IsolationPolicy
+from policies.maintenance import Quiet
+from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.isolation.scenario import (
     BASE,
+    CLUSTER,
     GROUPS,
     LONG,
+    NAMESPACES,
+    ON,
     Run,
     bookies,
     everything,
@@ -15,6 +21,7 @@ from tests.policies.isolation.scenario import (
     racks,
     to,
 )
+from tests.policies.virtual_run import at
 
 
 @for_each(
@@ -44,6 +51,13 @@ def test_who_carries_nothing_out_is_not_said_to(settings: dict[str, Any], why: s
     assert joined(**settings).until(60).quarantines()[-1].explanation == (
         f"Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine{why}."
     )
+
+
+def test_a_pause_is_not_called_shadow_mode() -> None:
+    run = Run(LONG, ON)
+    run.policy = IsolationPolicy(CLUSTER, run.settings.while_quiet(Quiet(to_millis(at(9999)))))
+    run.see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
+    assert run.quarantines()[-1].explanation.endswith("; the policy is paused, nothing is carried out.")
 
 
 @for_each(
