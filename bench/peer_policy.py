@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.records import ObservedRecord, Output
 from policies.throttle import ThrottleSettings
 from streaming.host import PolicyHost
 from streaming.key_state import decode
-from streaming.records import ObservedRecord, Output
 from streaming.transition import reconcile
 from tests.eager import EAGER
 

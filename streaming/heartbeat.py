@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from policies.decisions import Issuer, Standing, StandingReason, StandingVerdict
 from policies.maintenance import Quiet, describe
+from policies.records import Output
 from policies.succession import next_sequence
 from policies.units import from_millis
 from policies.wire import decision_event
-from streaming.records import Output
 
 INTERVAL_MS = 60_000
 VALIDITY = timedelta(minutes=3)

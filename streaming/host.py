@@ -20,13 +20,13 @@ from policies.host_alerts import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 from policies.maintenance import MaintenanceWindow, PolicyPause, Quiet, next_edge_ms, quiet_at
 from policies.observations import Observation
 from policies.policy import Policy, PolicyKind, Step
+from policies.records import Output
 from policies.registry import AUDIT, POLICIES
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.key_state import FORMAT, NO_STATE, STATE_CACHE, KeyState, Refusal
-from streaming.records import Output
 
 REFUSED_MS = 600_000
 """An alert about refused readings is resolved after this long without another one."""

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
+from policies.records import ObservedRecord, Output
 from policies.registry import POLICIES, observed_topic, reading_types, topic_readers
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, too_large
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.host import PolicyHost
 from streaming.order import Order
-from streaming.records import ObservedRecord, Output
 
 MOST_RECORDS = 5000
 MOST_BYTES = 8 * 1024 * 1024

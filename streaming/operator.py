@@ -23,6 +23,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from policies.records import Cut, ObservedRecord, Output
 from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.timers import TICKS, TIMERS, timer_record
@@ -30,7 +31,6 @@ from policies.units import from_millis
 from streaming.clocks import BatchClock, next_timer_ms
 from streaming.host import PolicyHost
 from streaming.key_state import CACHE_BYTES, KeyState, decode, encode
-from streaming.records import Cut, ObservedRecord, Output
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used
 from streaming.spark_internals.arrow_rows import convert_rows_by_column

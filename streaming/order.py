@@ -15,11 +15,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from policies.records import ObservedRecord
 from policies.signatures import REPEATED_MS, Signatures
 from policies.units import InstantMs, format_second, from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS
-from streaming.records import ObservedRecord
 
 FARTHEST_MS = 60_000
 """Where thousands of times tie, an effective time may lie this far after its batch."""

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
+from policies.records import KEPT_BYTES
 from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics, topic_readers
 from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
@@ -21,7 +22,6 @@ from streaming.clocks import BatchClock
 from streaming.conf import SMALL_BATCH_TUNING
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator, StepMark
-from streaming.records import KEPT_BYTES
 from streaming.session import set_defaults
 from streaming.settings import StreamSettings
 

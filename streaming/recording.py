@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from policies.batches import Batch, Range
+from policies.records import KEPT_BYTES, Cut, ObservedRecord
 from policies.units import to_millis
 from policies.wire import MAX_RECORD_BYTES
-from streaming.records import KEPT_BYTES, Cut, ObservedRecord
 from streaming.replay import RecordedBatch
 
 Partition = tuple[str, int]

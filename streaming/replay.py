@@ -18,6 +18,7 @@ import msgspec
 from policies.decisions import Decision
 from policies.maintenance import PauseCommand, PolicyPause, commanded
 from policies.observations import Observation, Reading
+from policies.records import ObservedRecord
 from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, is_collected, topic_readers
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
@@ -26,7 +27,6 @@ from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost
 from streaming.intake import read_record, require_pausable, require_watched
 from streaming.key_state import KeyState
-from streaming.records import ObservedRecord
 from streaming.transition import KeyTransition, reconcile, step_apart
 
 _TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}

@@ -20,6 +20,7 @@ from policies.decisions import Decision
 from policies.host_alerts import POLICY_FAILED, READINGS_REFUSED
 from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
 from policies.observations import Observation
+from policies.records import ObservedRecord, Output
 from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.units import counted, from_millis
@@ -31,7 +32,6 @@ from streaming.host import PolicyHost, StepResult
 from streaming.intake import Intake
 from streaming.key_state import NEVER_STEPPED, KeyState
 from streaming.order import Order
-from streaming.records import ObservedRecord, Output
 
 MOST_STEPS = 40
 """Steps of one key in one batch: enough to find one culprit among 5,000 readings twice."""

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from bench.faults.records import Reader, StoredRecord
 from policies.batches import BATCHES, Batch
+from policies.records import ObservedRecord
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
 from policies.units import to_millis
 from policies.wire import AUDIT_TYPE, Event
 from streaming.host import PolicyHost
-from streaming.records import ObservedRecord
 from streaming.replay import BatchReplay, RecordedBatch
 
 _TOLERANCE = 2e-6

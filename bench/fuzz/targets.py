@@ -36,13 +36,13 @@ from deploy.checking.warnings import settings_warnings, text_warnings
 from deploy.reference.examples import examples
 from deploy.settings.file import read_file, settings_of
 from policies.errors import UserError
+from policies.records import ObservedRecord
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
 from policies.units import from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader, observation_event
 from streaming.host import PolicyHost
 from streaming.intake import reading_reader
 from streaming.key_state import KeyState
-from streaming.records import ObservedRecord
 from streaming.transition import reconcile
 
 _NOW_MS = 1_795_248_000_000

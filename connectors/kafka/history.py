@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Event
-from typing import NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.collection.history import Kind
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import refusal, signature_of
+from connectors.kafka.headers import encoded, refusal, signature_of
 from connectors.kafka.librdkafka import build_client, no_answer, root_error
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
 from policies.errors import UserError
+from policies.records import ObservedRecord
 from policies.signatures import Signatures
-from policies.units import from_millis, to_millis
+from policies.units import to_millis
 from policies.wire import BadRecordError, EventReader
 
 GIVE_UP_SECONDS = 15.0
@@ -33,21 +33,9 @@ _LATEST = -1
 _log = structlog.get_logger(__name__)
 
 
-class AppendedRecord(NamedTuple):
-    """One record. Tuples sort by append time."""
-
-    appended_at: datetime
-    place: str
-    offset: int
-    value: bytes
-    key: bytes | None = None
-    signature: str | None = None
-    """The signature header, if there is one."""
-
-
 def read_history(
     connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime
-) -> Iterator[AppendedRecord]:
+) -> Iterator[ObservedRecord]:
     """Yield the records appended from `since` up to `to`, by append time, without those with a bad signature.
 
     Raises:
@@ -61,12 +49,13 @@ def read_history(
         ]
         signatures = connection.signatures()
         # Each partition is read completely, one after the other; then the partitions are merged by time.
-        yield from heapq.merge(*(list(_read(consumer, *each, signatures)) for each in ranges))
+        parts = (list(_read(consumer, *each, signatures)) for each in ranges)
+        yield from heapq.merge(*parts, key=lambda each: (each.appended_ms, each.topic, each.partition))
 
 
 def read_ranges(
     connection: KafkaConnection, ranges: Mapping[tuple[str, int], tuple[int | None, int]]
-) -> Iterator[AppendedRecord]:
+) -> Iterator[ObservedRecord]:
     """Yield the records of these offsets that still exist, one partition after the other, signed or not.
 
     `ranges` has for each (topic, partition) the first offset, None for the oldest, and the one after the last.
@@ -137,7 +126,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
 
 def _read(
     consumer: Consumer, partition: TopicPartition, start: int, end: int, signatures: Signatures | None
-) -> Iterator[AppendedRecord]:
+) -> Iterator[ObservedRecord]:
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
     position = start
     while position < end:
@@ -148,9 +137,10 @@ def _read(
         for message in messages:
             position = (message.offset() or 0) + 1
             if position <= end and message.error() is None and refusal(signatures, message) is None:
-                place = f"{partition.topic}/{partition.partition}/{position - 1}"
-                appended_at, value = from_millis(message.timestamp()[1]), message.value() or b""
-                yield AppendedRecord(appended_at, place, position - 1, value, message.key(), signature_of(message))
+                place = (partition.topic, partition.partition, position - 1, message.timestamp()[1])
+                yield ObservedRecord(
+                    *place, encoded(message.value()), None, encoded(message.key()), signature_of(message)
+                )
 
 
 def _offset_at(consumer: Consumer, partition: TopicPartition, instant: datetime) -> int:

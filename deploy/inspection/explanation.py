@@ -173,7 +173,7 @@ class Audit:
         names = [f"{self._prefix}.{topic}" for topic in topics]
         for record in read_history(self._connection, names, since, to):
             try:
-                event = read_json(record.value, Any)
+                event = read_json(record.value or b"", Any)
             except UnreadableJsonError:
                 continue
             if isinstance(event, dict) and isinstance(event.get("data"), dict):

@@ -11,6 +11,7 @@ from policies.examples import START, Examples
 from policies.maintenance import PauseCommand
 from policies.observations import Observation
 from policies.policy import PolicyKind
+from policies.records import ObservedRecord
 from policies.registry import AUDIT, COMMANDS, POLICIES, observed_topic
 from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_record
 from policies.units import to_millis
@@ -19,7 +20,6 @@ from streaming.dead_letters import LETTERS_A_WINDOW, WINDOW_MS, DeadLetterCounts
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
 from streaming.intake import reading_reader
-from streaming.records import ObservedRecord
 
 
 class Example(NamedTuple):

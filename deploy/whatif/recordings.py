@@ -16,12 +16,12 @@ from deploy.settings.application import Settings
 from policies.batches import BATCHES, Batch
 from policies.canary import CANARY
 from policies.errors import UserError
+from policies.records import ObservedRecord
 from policies.registry import observed_topics
 from policies.signatures import HEADER
 from policies.units import from_millis, to_millis
 from policies.wire import Event
 from streaming.recording import Recording, make_recording, needed_offsets
-from streaming.records import ObservedRecord
 from streaming.replay import Recorded
 
 
@@ -44,19 +44,20 @@ def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorde
         if record is None:
             yield Recorded(place, text)
         elif record.topic in observed:
-            appended_at = from_millis(record.appended_ms)
-            yield Recorded(place, record.value or b"", appended_at, record.topic.removeprefix(f"{prefix}."))
+            yield _make_recorded(place, record, prefix)
 
 
 def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
     """Yield the events of the observed topics in a time range, without the canary's; raises as `read_history` does."""
-    prefix = settings.topics.prefix
     topics = [settings.topics.topic(name) for name in observed_topics()]
     for record in read_history(settings.loop_kafka(), topics, since, to):
-        if record.key == CANARY.encode():
-            continue  # decisions about the canary are of no interest
-        name = record.place.split("/")[0].removeprefix(f"{prefix}.")
-        yield Recorded(record.place, record.value, record.appended_at, name)
+        if record.key != CANARY.encode():  # decisions about the canary are of no interest
+            yield _make_recorded(record.position(), record, settings.topics.prefix)
+
+
+def _make_recorded(place: str, record: ObservedRecord, prefix: str) -> Recorded:
+    topic = record.topic.removeprefix(f"{prefix}.")
+    return Recorded(place, record.value or b"", from_millis(record.appended_ms), topic)
 
 
 def read_run_of_files(files: Sequence[Path], prefix: str) -> Recording:
@@ -67,38 +68,30 @@ def read_run_of_files(files: Sequence[Path], prefix: str) -> Recording:
     """
     records = [line.record for line in _read_lines(files) if line.record is not None]
     told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
-    batches = list(_parse_batches((f"{r.topic}/{r.partition}/{r.offset}", r.value or b"") for r in told))
     where = ", ".join(map(str, files))
-    return make_recording(
-        _require_batches(batches, where, f"record {prefix}.{BATCHES} too, with `kcat -J`"), records, prefix
-    )
+    batches = _parse_batches(told, where, f"record {prefix}.{BATCHES} too, with `kcat -J`")
+    return make_recording(batches, records, prefix)
 
 
 def read_run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
     """Read the live run of a time range from the topics; raises as `read_history` does, and if there is no batch."""
     prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
     told = read_history(settings.loop_kafka(), [topic], since, to)
-    batches = _require_batches(list(_parse_batches((r.place, r.value) for r in told)), topic, "name another --from")
-    records = []
-    for read in read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix)):
-        name, partition, offset = read.place.split("/")
-        place = (name, int(partition), int(offset), to_millis(read.appended_at))
-        records.append(ObservedRecord(*place, read.value, None, read.key, read.signature))
+    batches = _parse_batches(told, topic, "name another --from")
+    records = read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix))
     return make_recording(batches, records, prefix)
 
 
-def _require_batches(batches: list[Batch], where: str, remedy: str) -> list[Batch]:
+def _parse_batches(records: Iterable[ObservedRecord], where: str, remedy: str) -> list[Batch]:
+    batches = []
+    for record in records:
+        try:
+            batches.append(Event[Batch].model_validate_json(record.value or b"").data)
+        except ValidationError:
+            raise UserError(f"{record.position()}: is no batch of the query") from None
     if not batches:
         raise UserError(f"{where}: it contains no batch of the query: {remedy}, or replay without --batches")
     return batches
-
-
-def _parse_batches(values: Iterable[tuple[str, bytes]]) -> Iterator[Batch]:
-    for place, value in values:
-        try:
-            yield Event[Batch].model_validate_json(value).data
-        except ValidationError:
-            raise UserError(f"{place}: is no batch of the query") from None
 
 
 def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:

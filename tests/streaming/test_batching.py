@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.examples import ExampleReading
 from policies.observations import Observation
+from policies.records import ObservedRecord
 from policies.registry import POLICIES, observed_topic
 from policies.throttle import LogDirs, ThrottlePolicy
 from policies.throttle.decisions import ThrottleFactor
@@ -17,7 +18,6 @@ from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
-from streaming.records import ObservedRecord
 from streaming.replay import RecordedBatch, replay_batches
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle

@@ -13,13 +13,13 @@ from deploy.query.clock import ClockWatch
 from policies.decisions import Alert, Decision
 from policies.examples import ExampleReading
 from policies.policy import PolicyKind
+from policies.records import ObservedRecord
 from policies.registry import POLICIES, observed_topic
 from policies.succession import succeeds
 from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
-from streaming.records import ObservedRecord
 from streaming.transition import KeyTransition
 from tests.cases import for_each
 from tests.examples import combined

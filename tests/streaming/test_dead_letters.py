@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from policies.records import KEPT_BYTES, ObservedRecord
 from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason
 from streaming.dead_letters import DeadLetter, dead_letter
-from streaming.records import KEPT_BYTES, ObservedRecord
 from tests.cases import for_each
 from tests.policies.scenario import at
 

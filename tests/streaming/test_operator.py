@@ -22,6 +22,7 @@ import streaming.operator
 from policies.bookie_readings import Bookies
 from policies.observations import Observation, Outcome
 from policies.policy import Step
+from policies.records import KEPT_BYTES
 from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
 from policies.throttle.state import ThrottleState
@@ -32,7 +33,6 @@ from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, StateCache, decode
 from streaming.operator import PolicyOperator
-from streaming.records import KEPT_BYTES
 from streaming.transition import KeyTransition, reconcile
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.records import ObservedRecord
 from policies.signatures import REPEATED_MS, Author, Serial, Signatures
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS
 from streaming.order import FARTHEST_MS, Order, ReadPosition
-from streaming.records import ObservedRecord
 from tests.cases import for_each
 
 NOW = 1_800_000_000_000

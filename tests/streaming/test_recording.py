@@ -1,10 +1,10 @@
 """Batches and records put together again; what is missing is said."""
 
 from policies.batches import Batch, Range
+from policies.records import KEPT_BYTES, ObservedRecord
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES
 from streaming.recording import make_recording, needed_offsets
-from streaming.records import KEPT_BYTES, ObservedRecord
 from tests.cases import for_each
 
 NAME, TOPIC = "observed.log-dirs", "h.observed.log-dirs"

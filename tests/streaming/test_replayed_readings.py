@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
+from policies.records import ObservedRecord
 from policies.signatures import Author, Serial, Signatures
 from policies.units import to_millis
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState
-from streaming.records import ObservedRecord
 from streaming.transition import KeyTransition, reconcile
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle

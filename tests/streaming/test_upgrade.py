@@ -14,12 +14,12 @@ import pytest
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from policies.decisions import Decision
+from policies.records import ObservedRecord
 from policies.registry import POLICIES, decision_types
 from policies.wire import EventReader
 from streaming.host import PolicyHost
 from streaming.intake import read_record
 from streaming.key_state import decode, encode
-from streaming.records import ObservedRecord
 from streaming.transition import reconcile
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "upgrade").glob("*.json"))

@@ -10,9 +10,9 @@ from bench.faults.kinds import KINDS
 from bench.faults.matrix import plan
 from bench.faults.records import StoredRecord
 from policies.batches import BATCHES, Batch, Range, batch_event
+from policies.records import ObservedRecord
 from policies.units import from_millis
 from streaming.host import PolicyHost
-from streaming.records import ObservedRecord
 from streaming.replay import RecordedBatch, replay_batches
 from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle

@@ -12,9 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka import history
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import AppendedRecord, read_history, read_ranges
+from connectors.kafka.history import read_history, read_ranges
 from policies.errors import UserError
-from policies.units import from_millis, to_millis
+from policies.records import ObservedRecord
+from policies.units import to_millis
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 START_MS = to_millis(NOON)
@@ -116,7 +117,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Consumer]]:
     assert made.closed == 1
 
 
-def read(topics: list[str], since: float, to: float) -> list[AppendedRecord]:
+def read(topics: list[str], since: float, to: float) -> list[ObservedRecord]:
     return list(read_history(KafkaConnection(bootstrap_servers="k:9092"), topics, at(since), at(to)))
 
 
@@ -137,8 +138,8 @@ def test_the_range_begins_with_its_first_instant_and_ends_before_its_last(consum
 
 def test_a_record_tells_where_it_lies_and_when_it_was_appended(consumer: type[Consumer]) -> None:
     consumer.topics = {"a": [[], [(1.5, None)]]}
-    appended_at, signed = from_millis(START_MS + 1500), (b"payments", "v1;a;b;c")
-    assert read(["a"], 0, 10) == [AppendedRecord(appended_at, "a/1/0", 0, b"", *signed)]
+    signed = (b"payments", "v1;a;b;c")
+    assert read(["a"], 0, 10) == [ObservedRecord("a", 1, 0, START_MS + 1500, None, None, *signed)]
 
 
 @pytest.mark.parametrize(("since", "to"), [(5, 9), (0, 0)], ids=["after the last record", "no time at all"])
@@ -177,7 +178,7 @@ def test_a_range_of_offsets_is_read_as_far_as_it_is_there_with_what_signs_it(con
     connection = KafkaConnection(bootstrap_servers="k:9092")
     found = list(read_ranges(connection, {("t", 0): (1, 9)}))
     assert [(r.offset, r.value, r.key, r.signature) for r in found] == [
-        (n, value, b"payments", "v1;a;b;c") for n, value in ((1, b"b"), (2, b""), (3, b"d"))
+        (n, value, b"payments", "v1;a;b;c") for n, value in ((1, b"b"), (2, None), (3, b"d"))
     ]
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import AppendedRecord
 from deploy.inspection import commands, explanation
 from deploy.inspection.explanation import Audit
 from deploy.settings.application import Settings
 from policies.errors import UserError
+from policies.records import ObservedRecord
+from policies.units import to_millis
 from policies.wire import AUDIT_TYPE
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -32,9 +33,9 @@ def report(number: int, outcome: str) -> dict[str, Any]:
 
 
 def audit(monkeypatch: pytest.MonkeyPatch, events: Sequence[dict[str, Any]], subject: str) -> Audit:
-    def read(*_: Any) -> Iterator[AppendedRecord]:
+    def read(*_: Any) -> Iterator[ObservedRecord]:
         for number, event in enumerate(events):
-            yield AppendedRecord(NOON, "headgate.audit/0", number, json.dumps(event).encode())
+            yield ObservedRecord("headgate.audit", 0, number, to_millis(NOON), json.dumps(event).encode())
 
     monkeypatch.setattr(explanation, "read_history", read)
     return Audit(KAFKA, "headgate", subject, NOON)

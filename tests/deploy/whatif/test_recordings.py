@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.history import AppendedRecord
 from deploy.settings.application import Settings
 from deploy.whatif import recordings
 from policies.canary import CANARY
+from policies.records import ObservedRecord
+from policies.units import to_millis
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_the_canarys_readings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: Any) -> Iterator[AppendedRecord]:
+    def read(*_: Any) -> Iterator[ObservedRecord]:
         for number, key in enumerate((b"payments", CANARY.encode(), b"payments")):
-            yield AppendedRecord(NOON, f"headgate.observed.log-dirs/0/{number}", number, b"{}", key)
+            yield ObservedRecord("headgate.observed.log-dirs", 0, number, to_millis(NOON), b"{}", None, key)
 
     monkeypatch.setattr(recordings, "read_history", read)
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:9092"}})

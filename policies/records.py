@@ -1,4 +1,4 @@
-"""The records that the query reads and writes."""
+"""Kafka's records: those that the query reads, and those that it writes."""
 
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class Cut(NamedTuple):
 
 
 class ObservedRecord(NamedTuple):
-    """A record of an observed topic, as Kafka stores it."""
+    """A record of an observed topic or another one of the loop, as Kafka stores it."""
 
     topic: str
     """The full name, with the prefix."""
