@@ -32,7 +32,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import QuotaClient
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas.worker import QuotaWorker
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
@@ -167,9 +167,8 @@ class Loop:
         throttle = ThrottleSettings.model_validate(
             {"hard": hard, "recovery_margin": MARGIN, "stop_time": f"{seconds:.1f}s", "anticipate": not plain}
         )
-        watched = WatchedQuotas(CLUSTER, WatchedKafka(bootstrap_servers=servers), quotas, throttle)
-        metrics = QuotaMetrics(CollectorRegistry())
-        self._worker = QuotaWorker(watched, QuotaOutlets(_ignore, _ignore, _ignore), metrics)
+        kafka, outlets = WatchedKafka(bootstrap_servers=servers), QuotaOutlets(_ignore, _ignore, _ignore)
+        self._worker = QuotaWorker(CLUSTER, kafka, quotas, throttle, outlets, QuotaMetrics(CollectorRegistry()))
         self._policy, self._disk = ThrottlePolicy(CLUSTER, throttle), disk
         self._stop = threading.Event()
         self._threads = [

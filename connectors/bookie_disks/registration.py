@@ -17,7 +17,7 @@ from connectors.bookie_disks.publishing.limits import (
     ResourceGroupLimits,
 )
 from connectors.bookie_disks.publishing.reports import PublishMetrics
-from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
+from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.bookie_disks.view import BookieDisksView
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.collection.probe import Probe, ProbeResult
@@ -154,8 +154,7 @@ def _make_worker(
     limits = kinds.pop(settings.by)
     publish = context.loop_topics(BookieThrottle).reporter(context.publish)
     observe = context.sink(PublishState, PublishApplication.source)
-    watched, others = WatchedPublishing(name, settings, policy), tuple(kinds.values())
-    return PublishWorker(watched, limits, publish, observe, metrics, others)
+    return PublishWorker(name, settings, policy, limits, publish, observe, metrics, tuple(kinds.values()))
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:

@@ -4,7 +4,6 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
 
@@ -49,34 +48,24 @@ class CordonMetrics(FailingMetric):
         )
 
 
-@dataclass(frozen=True)
-class WatchedCordons:
-    """A cluster whose volumes are cordoned."""
-
-    cluster: str
-    kafka: WatchedKafka
-    throttle: ThrottleSettings
-
-    @property
-    def alert(self) -> str:
-        """The alert during which a volume is cordoned: that of the soft limit, or without one of the hard limit."""
-        return BELOW_SOFT if self.throttle.soft is not None else BELOW_HARD
-
-
 class CordonWorker(Worker[Alert]):
     """Follows the alerts of one cluster. An alert that has expired changes nothing: a dead loop opens no volume."""
 
     def __init__(
         self,
-        watched: WatchedCordons,
+        cluster: str,
+        kafka: WatchedKafka,
+        throttle: ThrottleSettings,
         publish: PublishAudit,
         metrics: CordonMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
         connect: Callable[[WatchedKafka], CordonClient] = connect,
     ) -> None:
-        super().__init__(watched.cluster, clock)
-        self.watched = watched
+        super().__init__(cluster, clock)
+        self.alert = BELOW_SOFT if throttle.soft is not None else BELOW_HARD
+        """The alert during which a volume is cordoned: that of the soft limit, or without one of the hard limit."""
+        self._kafka = kafka
         self._publish = publish
         self._metrics = metrics
         self._connect = connect
@@ -115,7 +104,7 @@ class CordonWorker(Worker[Alert]):
         if stop.is_set() or self._look_at is None or self._look_at > self._clock.monotonic():
             return
         try:
-            with closing(self._connect(self.watched.kafka)) as client:
+            with closing(self._connect(self._kafka)) as client:
                 left = [step for step in self._plan(client) if not self._carry_out(client, step)]
         except FAILURES as error:
             _log.warning("cordons cannot be read", cluster=self._cluster, detail=detail_of(error))
@@ -136,7 +125,7 @@ class CordonWorker(Worker[Alert]):
         Raises:
             KafkaError: no usable answer; the volumes before it are open.
         """
-        with closing(self._connect(self.watched.kafka)) as client:
+        with closing(self._connect(self._kafka)) as client:
             cordoned = client.read_cordons(self._cluster)
             for volume in sorted(client.read_records()):
                 if cordoned.get(volume):
@@ -204,7 +193,7 @@ class CordonActuator(Actuator[Alert]):
 
     def __init__(self, topics: LoopTopics, workers: Mapping[str, CordonWorker]) -> None:
         super().__init__("cordon actuator", "headgate-actuator", topics, workers, Alert)
-        self._followed = {cluster: worker.watched.alert for cluster, worker in workers.items()}
+        self._followed = {cluster: worker.alert for cluster, worker in workers.items()}
 
     def _read_decision(self, record: Record) -> Alert | None:
         alert = super()._read_decision(record)

@@ -26,13 +26,13 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
-from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
+from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas.actuator import QuotaActuator
 from connectors.throttle.quotas.found import find_obstacles
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas.worker import QuotaWorker
 from connectors.throttle.view import ThrottleView
 from policies.decisions import Alert
 from policies.errors import UserError
@@ -212,15 +212,28 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    watched = [each for each in _list_watched(context) if each.settings is not None]
-    if watched:
+    if quotas := _make_quota_workers(context, only_set=True):
         topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
-        metrics = QuotaMetrics(context.registry)
-        actuator = QuotaActuator(topics, applied, watched, _outlets(context), metrics, elsewhere=context.elsewhere)
+        actuator = QuotaActuator(topics, applied, quotas, context.elsewhere)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
     if workers := _make_cordon_workers(context, only_set=True):
         cordons = CordonActuator(context.loop_topics(Alert), workers)
         yield Component("cordon actuator", cordons.run, None, cordons.caught_up)
+
+
+def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, QuotaWorker]:
+    """Make a worker for each watched cluster; `only_set`: for each with `quotas`."""
+    throttle: ThrottleSettings = context.settings
+    report = context.loop_topics(ThrottleFactor).reporter(context.publish)
+    applied = partial(context.publish, context.topic(APPLIED_QUOTAS))
+    outlets = QuotaOutlets(report, applied, context.sink(QuotaState, QuotaApplication.source))
+    metrics = QuotaMetrics(context.registry)
+    found = {}
+    for name, cluster in context.clusters.items():
+        quotas = cluster.setting(QuotaSettings)
+        if cluster.kafka is not None and (not only_set or quotas is not None):
+            found[name] = QuotaWorker(name, cluster.kafka, quotas, throttle.for_cluster(name), outlets, metrics)
+    return found
 
 
 def _make_cordon_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, CordonWorker]:
@@ -232,15 +245,8 @@ def _make_cordon_workers(context: ActuatorContext, *, only_set: bool) -> dict[st
     for name, cluster in context.clusters.items():
         quotas = cluster.setting(QuotaSettings)
         if cluster.kafka is not None and (not only_set or (quotas is not None and quotas.cordon)):
-            watched = WatchedCordons(name, cluster.kafka, throttle.for_cluster(name))
-            found[name] = CordonWorker(watched, publish, metrics)
+            found[name] = CordonWorker(name, cluster.kafka, throttle.for_cluster(name), publish, metrics)
     return found
-
-
-def _outlets(context: ActuatorContext) -> QuotaOutlets:
-    report = context.loop_topics(ThrottleFactor).reporter(context.publish)
-    applied = partial(context.publish, context.topic(APPLIED_QUOTAS))
-    return QuotaOutlets(report, applied, context.sink(QuotaState, QuotaApplication.source))
 
 
 def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
@@ -264,14 +270,14 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
     entity = None if forget is None else parse_entity(forget)
     if forget is not None and entity is None:
         raise UserError(f"--forget {forget}: not an entity such as user=alice,client-id=<default>")
-    outlets, metrics, left = _outlets(context), QuotaMetrics(context.registry), list[str]()
-    for watched in _list_watched(context):
-        result = QuotaWorker(watched, outlets, metrics).release(Event(), entity)
-        left += (f"Not put back on {watched.cluster}: {name}: {why}" for name, why in result.left.items())
+    left: list[str] = []
+    for cluster, quotas in _make_quota_workers(context, only_set=False).items():
+        result = quotas.release(Event(), entity)
+        left += (f"Not put back on {cluster}: {name}: {why}" for name, why in result.left.items())
         for name, rate in result.restored.items():
-            yield f"{watched.cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
+            yield f"{cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
         if not result.restored and not result.left:
-            yield f"{watched.cluster}: no record of Headgate is there, so no quota was changed."
+            yield f"{cluster}: no record of Headgate is there, so no quota was changed."
     for name, worker in _make_cordon_workers(context, only_set=False).items():
         try:
             yield from worker.release()
@@ -279,15 +285,6 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
             left.append(f"Cordons were not put back on {name}: {detail_of(error)}")
     if left:
         raise UserError("\n".join(left))
-
-
-def _list_watched(context: ActuatorContext) -> list[WatchedQuotas]:
-    throttle: ThrottleSettings = context.settings
-    return [
-        WatchedQuotas(name, cluster.kafka, cluster.setting(QuotaSettings), throttle.for_cluster(name))
-        for name, cluster in context.clusters.items()
-        if cluster.kafka is not None
-    ]
 
 
 CONNECTORS = PolicyConnectors(

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishAdmin, ResourceGroupLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics
-from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
+from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.pulsar.connection import PulsarAdmin
 from policies.bookie_disks.publish_settings import PublishSettings
 from policies.bookie_disks.publish_state import PublishState
@@ -36,11 +36,10 @@ def publish_worker(
 ) -> Iterator[PublishWorker]:
     """A worker of one kind of limits; its reports go nowhere, and its connections are closed at the end."""
     block = PublishSettings.model_validate({"by": by, "base": base, "floor_bytes_per_second": floor})
-    watched = WatchedPublishing("messaging", block, settings())
     with ExitStack() as stack:
         kinds = {name: make(PublishAdmin(pulsar)) for name, make in KINDS.items()}
         for each in kinds.values():
             stack.callback(each.close)
         limits = kinds.pop(by)
         metrics, others = PublishMetrics(CollectorRegistry()), tuple(kinds.values())
-        yield PublishWorker(watched, limits, _ignore, observe, metrics, others)
+        yield PublishWorker("messaging", block, settings(), limits, _ignore, observe, metrics, others)

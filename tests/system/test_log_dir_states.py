@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.kafka.cordons import CordonClient
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.throttle.cordon_actuator import CordonMetrics, CordonWorker, WatchedCordons
+from connectors.throttle.cordon_actuator import CordonMetrics, CordonWorker
 from connectors.throttle.cordons import check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.decisions import AlertStatus
@@ -46,9 +46,7 @@ def test_a_filling_volume_is_cordoned_and_opened_again(kafka: EmbeddedKafka, dir
     full = str(dirs[0])
     watched = WatchedKafka(bootstrap_servers=kafka.bootstrap_servers)
     settings = throttle({"soft": {"available_ratio_below": 1.0}})
-    worker = CordonWorker(
-        WatchedCordons("payments", watched, settings), lambda *_: None, CordonMetrics(CollectorRegistry())
-    )
+    worker = CordonWorker("payments", watched, settings, lambda *_: None, CordonMetrics(CollectorRegistry()))
 
     def cordoned() -> set[str]:
         with closing(CordonClient(watched, 5.0)) as client:

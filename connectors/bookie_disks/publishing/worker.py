@@ -6,7 +6,6 @@ cluster itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
 
@@ -44,15 +43,6 @@ _LEAST_REST = 10
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class WatchedPublishing:
-    """A cluster whose decisions are carried out."""
-
-    cluster: str
-    settings: PublishSettings
-    policy: BookieDisksSettings
-
-
 class PublishWorker(Worker[FactorOrder]):
     """Carries out one cluster's decisions.
 
@@ -62,7 +52,9 @@ class PublishWorker(Worker[FactorOrder]):
 
     def __init__(
         self,
-        watched: WatchedPublishing,
+        cluster: str,
+        settings: PublishSettings,
+        policy: BookieDisksSettings,
         limits: PublishLimits,
         publish: PublishAudit,
         observe: Callable[[PublishState], None],
@@ -70,11 +62,11 @@ class PublishWorker(Worker[FactorOrder]):
         others: Sequence[PublishLimits] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(watched.cluster, clock)
-        self._watched = watched
+        super().__init__(cluster, clock)
+        self._settings, self._policy = settings, policy
         self._limits = limits
         self._others = others
-        self._reports = PublishReports(watched.cluster, publish, metrics)
+        self._reports = PublishReports(cluster, publish, metrics)
         self._state = ChangeFilter(observe, STATE_REPEATED_SECONDS, clock.monotonic)
         self._subjects: dict[str, str] = {}
         """The group of each subject that has had a decision."""
@@ -128,7 +120,7 @@ class PublishWorker(Worker[FactorOrder]):
         """Return the factor of each group, without the groups that a pause keeps as they are set."""
         now = self._clock.now()
         orders = {group: each for group, each in self._orders().items() if not each.is_frozen(now)}
-        return {group: order.choose_factor(now, self._watched.policy, PublishReason) for group, order in orders.items()}
+        return {group: order.choose_factor(now, self._policy, PublishReason) for group, order in orders.items()}
 
     def _is_due(self) -> bool:
         if not self._subjects:
@@ -169,7 +161,7 @@ class PublishWorker(Worker[FactorOrder]):
 
     def _choose_pause(self, *, is_settled: bool, since: float) -> float:
         """Return the time until the next look: short after a change, and while somebody else may open the gate."""
-        verify_seconds = self._watched.settings.verify_interval.total_seconds()
+        verify_seconds = self._settings.verify_interval.total_seconds()
         took_seconds = self._clock.monotonic() - since
         return verify_seconds if is_settled else min(verify_seconds, max(_AGAIN_SECONDS, _LEAST_REST * took_seconds))
 
@@ -221,7 +213,7 @@ class PublishWorker(Worker[FactorOrder]):
         if len(done) < len(plans):
             self._records = None  # somebody may have repaired a record, or deleted a namespace
             return False
-        by, now = self._watched.settings.by.value, self._clock.now()
+        by, now = self._settings.by.value, self._clock.now()
         self._reports.report_gone(by, records.known.keys(), now)
         self._reports.report_success(by, now)
         return not any(plan.verdict.acts for plan in done.values())
@@ -232,7 +224,7 @@ class PublishWorker(Worker[FactorOrder]):
         Raises:
             AdminError: there is no reading, so the namespaces of a group are not known.
         """
-        if self._groups is None and orders - {everywhere} and self._watched.settings.by is not PublishBy.BROKER:
+        if self._groups is None and orders - {everywhere} and self._settings.by is not PublishBy.BROKER:
             raise AdminError(Outcome.ABSENT, "the groups of namespaces are not known: they were not read for an hour")
         return {name: group if group in orders else everywhere for name, group in (self._groups or {}).items()}
 
@@ -240,7 +232,7 @@ class PublishWorker(Worker[FactorOrder]):
         self, limits: PublishLimits, records: FoundRecords, target: str, group: str, share: WantedShare
     ) -> PublishPlan | None:
         """Bring one limit to its value. Returns the plan that was carried out; None if that failed."""
-        settings, plan = self._watched.settings, None
+        settings, plan = self._settings, None
         if target in records.damaged:
             self._fail(target, records.damaged[target], None, share.factor)
             return None
@@ -274,7 +266,7 @@ class PublishWorker(Worker[FactorOrder]):
         if not isinstance(error, READ_ERRORS.expected):
             _log.exception("carrying out a decision failed", cluster=self._cluster)
         detail = READ_ERRORS.detail_of(error)
-        by, now = self._watched.settings.by.value, self._clock.now()
+        by, now = self._settings.by.value, self._clock.now()
         self._reports.report_failure(by, target, detail, now, plan, factor)
 
 

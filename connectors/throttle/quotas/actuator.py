@@ -1,7 +1,7 @@
 """Follows the throttle decisions, and has those of each cluster carried out on a thread of its own."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event
@@ -10,8 +10,7 @@ import structlog
 
 from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.kafka.tail import Record
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas.worker import QuotaWorker
 from policies.errors import UserError
 from policies.free_space.orders import FactorOrder
 from policies.throttle.decisions import ThrottleFactor
@@ -38,14 +37,11 @@ class QuotaActuator(Actuator[FactorOrder]):
         self,
         topics: LoopTopics,
         applied: str,
-        clusters: Sequence[WatchedQuotas],
-        outlets: QuotaOutlets,
-        metrics: QuotaMetrics,
-        worker: Callable[[WatchedQuotas, QuotaOutlets, QuotaMetrics], QuotaWorker] = QuotaWorker,
+        workers: Mapping[str, QuotaWorker],
         elsewhere: frozenset[str] = frozenset(),
     ) -> None:
-        self._own = {w.cluster: worker(w, outlets, metrics) for w in clusters}
-        super().__init__("quota actuator", "headgate-actuator", topics, self._own, ThrottleFactor)
+        super().__init__("quota actuator", "headgate-actuator", topics, workers, ThrottleFactor)
+        self._own = workers
         self._applied = applied
         self._applied_quotas = EventReader((AppliedQuota,))
         self._elsewhere = elsewhere

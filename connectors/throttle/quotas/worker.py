@@ -41,18 +41,6 @@ _RELEASED = WantedQuota(1.0, QuotaReason.RELEASED)
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class WatchedQuotas:
-    """A cluster whose decisions are carried out."""
-
-    cluster: str
-    kafka: WatchedKafka
-    settings: QuotaSettings | None
-    """None: no quota is set, and those that were set before are put back."""
-    throttle: ThrottleSettings
-    """The cluster's; it decides the factor after a decision has expired."""
-
-
 @dataclass(frozen=True, slots=True)
 class Released:
     """The result of a release."""
@@ -80,24 +68,31 @@ _RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
 class QuotaWorker(Worker[FactorOrder]):
-    """Carries out one cluster's decisions."""
+    """Carries out one cluster's decisions.
+
+    Args:
+        settings: None: no quota is set, and those that were set before are put back.
+        throttle: the cluster's; it decides the factor after a decision has expired.
+    """
 
     def __init__(
         self,
-        watched: WatchedQuotas,
+        cluster: str,
+        kafka: WatchedKafka,
+        settings: QuotaSettings | None,
+        throttle: ThrottleSettings,
         outlets: QuotaOutlets,
         metrics: QuotaMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
         connect: Callable[[WatchedKafka], QuotaClient] = connect,
     ) -> None:
-        super().__init__(watched.cluster, clock)
-        self._watched = watched
-        self._reports, self._metrics = QuotaReports(watched.cluster, outlets, metrics), metrics
+        super().__init__(cluster, clock)
+        self._settings, self._throttle = settings, throttle
+        self._reports, self._metrics = QuotaReports(cluster, outlets, metrics), metrics
         self._state = ChangeFilter(outlets.observe, STATE_REPEATED_SECONDS, clock.monotonic)
-        self._connection = QuotaConnection(watched.kafka, connect)
-        settings = watched.settings
-        self._own = OwnQuotas(watched.cluster, settings)
+        self._connection = QuotaConnection(kafka, connect)
+        self._own = OwnQuotas(cluster, settings)
         self._series = stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE)
         self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
         self._releasing = False
@@ -128,7 +123,7 @@ class QuotaWorker(Worker[FactorOrder]):
         Raises:
             UserError: they do not fit; all problems, one per line.
         """
-        if self._watched.settings is None:
+        if self._settings is None:
             return
         try:
             problems = list(self._find_problems(self._connection.client()))
@@ -196,7 +191,7 @@ class QuotaWorker(Worker[FactorOrder]):
 
     def _remember_factor(self, decision: FactorOrder) -> None:
         if len(self._factors) < _MOST_FACTORS:
-            self._factors |= {decision.factor, self._watched.throttle.choose_expired(decision.factor)}
+            self._factors |= {decision.factor, self._throttle.choose_expired(decision.factor)}
 
     def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         self._reports.report_fenced(decision, in_force, self._clock.now())
@@ -212,7 +207,7 @@ class QuotaWorker(Worker[FactorOrder]):
         now = self._clock.now()
         if self._releasing or self._order is None or self._order.is_frozen(now):
             return None
-        return self._order.choose_factor(now, self._watched.throttle, QuotaReason)
+        return self._order.choose_factor(now, self._throttle, QuotaReason)
 
     def _is_due(self) -> bool:
         # A new factor does not wait for the pause after a series of failed attempts.
@@ -284,7 +279,7 @@ class QuotaWorker(Worker[FactorOrder]):
             self._own,
             brokers=self._connection.brokers,
             callback_brokers=obstacles.callbacks,
-            excluded_users=self._watched.settings.exclude if self._watched.settings is not None else (),
+            excluded_users=self._settings.exclude if self._settings is not None else (),
         )
         self._state.publish_if_due(self._cluster, state)
         self._conclude(wanted, acted=any(planned.verdict.acts for planned in plans.values()))
@@ -292,7 +287,7 @@ class QuotaWorker(Worker[FactorOrder]):
 
     def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
-        if self._watched.settings is None or self._releasing or wanted != self._carried_out:
+        if self._settings is None or self._releasing or wanted != self._carried_out:
             return self._brokers is None and not self._releasing
         pause = _BROKERS_AGAIN_SECONDS if _throttles(wanted) else self._verify_seconds
         return self._brokers is None or self._clock.monotonic() - self._brokers_read_at >= pause
@@ -311,7 +306,7 @@ class QuotaWorker(Worker[FactorOrder]):
 
     def _judge_settings(self, seen: BrokerQuotas) -> tuple[Obstacles, Coverage]:
         """Compare the settings with all quotas; while quotas are only put back, nothing is in the way."""
-        settings = self._watched.settings
+        settings = self._settings
         if settings is None or self._releasing:
             return Obstacles(), Coverage()
         obstacles = find_obstacles(settings, seen.rates.keys(), self._brokers or {})
@@ -357,7 +352,7 @@ class QuotaWorker(Worker[FactorOrder]):
     def _situation(
         self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, obstacles: Obstacles
     ) -> QuotaSituation:
-        settings, now = self._watched.settings, self._clock.monotonic()
+        settings, now = self._settings, self._clock.monotonic()
         quota = self._own.interpret(entity, seen, now)
         step = self._own.find_step(entity, quota.found, quota.record, now)
         floor, base = int(settings.floor_bytes_per_second) if settings else 0, self._own.bases.get(entity)

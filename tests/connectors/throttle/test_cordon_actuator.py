@@ -1,6 +1,7 @@
 """The cordons of one cluster follow its alerts: through crashes, failures and other hands; in virtual time."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.cordons import CordonClient
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker, WatchedCordons
+from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker
 from policies.decisions import Alert, AlertStatus, Mode
 from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT
 from policies.units import to_millis
@@ -72,10 +73,11 @@ class Bench:
         self.metrics = CordonMetrics(self.registry)
         self.worker = self.made()
 
-    def made(self) -> CordonWorker:
-        watched = WatchedCordons("payments", WatchedKafka(bootstrap_servers="kafka:9092"), throttle(SOFT_AND_HARD))
+    def made(self, limits: Mapping[str, Any] = SOFT_AND_HARD) -> CordonWorker:
         return CordonWorker(
-            watched,
+            "payments",
+            WatchedKafka(bootstrap_servers="kafka:9092"),
+            throttle(limits),
             lambda _, event: self.events.append(json.loads(event)["data"]),
             self.metrics,
             clock=self.clock,
@@ -206,7 +208,6 @@ def test_a_forged_end_opens_a_volume_until_the_next_repeat_of_its_alert_only(ben
     assert bench.reconcile(repeat, after=60) == CORDON
 
 
-def test_without_a_soft_limit_the_hard_one_is_followed() -> None:
-    kafka = WatchedKafka(bootstrap_servers="kafka:9092")
-    assert WatchedCordons("c", kafka, throttle(SOFT_AND_HARD)).alert == BELOW_SOFT
-    assert WatchedCordons("c", kafka, throttle(HARD)).alert == BELOW_HARD
+def test_without_a_soft_limit_the_hard_one_is_followed(bench: Bench) -> None:
+    assert bench.made().alert == BELOW_SOFT
+    assert bench.made(HARD).alert == BELOW_HARD

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from connectors.bookie_disks import registration
 from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishLimits, ResourceGroupLimits
 from connectors.bookie_disks.publishing.reports import PublishMetrics
-from connectors.bookie_disks.publishing.worker import PublishWorker, WatchedPublishing
+from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
 from connectors.pulsar.connection import PulsarAdmin
@@ -58,11 +58,12 @@ class Bench:
         """A worker that knows nothing yet but, perhaps, the groups of namespaces."""
         kinds = {by: make(self.pulsar.admin()) for by, make in KINDS.items()}
         limits = kinds.pop(self.by)
-        watched = WatchedPublishing("c1", self.block, settings(fallback_factor=0.5))
         self.registry = CollectorRegistry()
         metrics = PublishMetrics(self.registry)
-        others = tuple(kinds.values())
-        self.worker = PublishWorker(watched, limits, self._publish, self.states.append, metrics, others, self.clock)
+        policy, others = settings(fallback_factor=0.5), tuple(kinds.values())
+        self.worker = PublishWorker(
+            "c1", self.block, policy, limits, self._publish, self.states.append, metrics, others, self.clock
+        )
         if is_placed:
             self.place()
 

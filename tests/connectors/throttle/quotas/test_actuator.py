@@ -15,7 +15,7 @@ from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.kafka.tail import Record
 from connectors.throttle.quotas.actuator import QuotaActuator
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, WatchedQuotas
+from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.throttle import ThrottleFactor, ThrottleSettings
@@ -65,15 +65,10 @@ class MemoryActuator(QuotaActuator):
         self._kafka, self._until = kafka, until
         self.tail = FakeTail([history], live, self._end)
         topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
-        watched = [WatchedQuotas(CLUSTER, KAFKA, SETTINGS, ThrottleSettings())]
-        metrics = QuotaMetrics(CollectorRegistry())
-
         outlets = QuotaOutlets(partial(self._hear, AUDIT), partial(self._hear, APPLIED), lambda _: None)
-
-        def worker(watched: WatchedQuotas, outlets: QuotaOutlets, metrics: QuotaMetrics) -> QuotaWorker:
-            return QuotaWorker(watched, outlets, metrics, connect=kafka.connect)
-
-        super().__init__(topics, APPLIED, watched, outlets, metrics, worker)
+        metrics = QuotaMetrics(CollectorRegistry())
+        worker = QuotaWorker(CLUSTER, KAFKA, SETTINGS, ThrottleSettings(), outlets, metrics, connect=kafka.connect)
+        super().__init__(topics, APPLIED, {CLUSTER: worker})
 
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         assert histories == {DECIDED: None, APPLIED: None}

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, Released, WatchedQuotas
+from connectors.throttle.quotas.worker import QuotaWorker, Released
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.free_space.orders import FactorOrder
@@ -55,9 +55,11 @@ class Bench:
 
     def made(self) -> QuotaWorker:
         """A worker that knows nothing yet."""
-        watched = WatchedQuotas(CLUSTER, KAFKA, self.settings, self.throttle)
         outlets = QuotaOutlets(self._publish, self._note, self.states.append)
-        return QuotaWorker(watched, outlets, self.metrics, clock=self.clock, connect=self.kafka.connect)
+        return QuotaWorker(
+            CLUSTER, KAFKA, self.settings, self.throttle, outlets, self.metrics,
+            clock=self.clock, connect=self.kafka.connect,
+        )  # fmt: skip
 
     def _note(self, key: str, value: bytes) -> None:
         event = NOTES.read(value)
