@@ -19,6 +19,7 @@ from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES
 from connectors.kafka.tail import Record
 from policies.decisions import Alert, AlertStatus, Mode
+from policies.succession import has_expired
 from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT
 from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonStep, CordonVerdict, plan_cordons
 from policies.throttle.policy import NAME
@@ -134,7 +135,8 @@ class CordonWorker(Worker[Alert]):
                 yield f"{self._cluster}: {name_volume(volume)} is not cordoned any more."
 
     def _plan(self, client: CordonClient) -> list[CordonStep]:
-        wanted = {volume: _is_wanted(alert) for volume, alert in self._alerts.items()}
+        now = self._clock.now()
+        wanted = {volume: _is_wanted(alert) for volume, alert in self._alerts.items() if not has_expired(alert, now)}
         cordoned, recorded = client.read_cordons(self._cluster), client.read_records()
         steps = list(plan_cordons(wanted, recorded, cordoned, self._confirmed, self._opened_by_hand))
         self._confirmed = {volume for volume in recorded if cordoned.get(volume)}

@@ -154,10 +154,17 @@ def test_in_shadow_mode_nothing_is_cordoned_and_what_was_is_opened(bench: Bench)
     assert bench.reconcile(soft_limit_alert(FIRING, 3, mode=Mode.SHADOW)) == OPEN
 
 
-def test_a_silent_loop_opens_nothing(bench: Bench) -> None:
-    bench.reconcile(soft_limit_alert(FIRING, 1))
+def test_a_silent_loop_opens_and_cordons_nothing(bench: Bench) -> None:
+    until = {"valid_until": NOON + timedelta(hours=8)}
+    bench.reconcile(soft_limit_alert(FIRING, 1).model_copy(update=until))
+    bench.kafka.obstacle = "the broker is older than Kafka 4.3, which has no cordons"
+    bench.reconcile(soft_limit_alert(FIRING, 1, "/b").model_copy(update=until))
+    bench.kafka.obstacle = None
     assert bench.reconcile(after=10 * 86_400) == []
     assert bench.kafka.cordoned == {V}
+    bench.kafka.cordoned.clear()
+    assert bench.reconcile(after=60) == []
+    assert bench.reconcile(soft_limit_alert(RESOLVED, 2)) == OPEN
 
 
 def test_an_unexpected_error_is_shown_and_somebody_stays_at_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
