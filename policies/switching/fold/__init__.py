@@ -42,10 +42,11 @@ def read(
     """Return the state with the inventory parts kept so far, the events in order, and their observations' ids."""
     events: list[Event] = []
     ids: list[str] = []
-    assembly, commanded_ms = state.assembly, state.commanded_ms
+    assembly, commanded_ms, commands = state.assembly, state.commanded_ms, state.commands
     for seen in sort_observations(tuple(observations)):
         if isinstance(seen.reading, SwitchCommand):
             if seen.at_ms <= state.judged_ms:
+                commands = _remember(commands, seen.reading.idempotency_key)
                 continue
             commanded_ms = max(commanded_ms, seen.at_ms)
         assembly, inventory = assemble(assembly, seen)
@@ -53,7 +54,12 @@ def read(
         if event is not None:
             events.append(event)
             ids.append(seen.id)
-    return replace(state, assembly=assembly, commanded_ms=commanded_ms), tuple(events), tuple(ids)
+    after = replace(state, assembly=assembly, commanded_ms=commanded_ms, commands=commands)
+    return after, tuple(events), tuple(ids)
+
+
+def _remember(commands: tuple[str, ...], key: str) -> tuple[str, ...]:
+    return commands if key in commands else (*commands, key)[-REMEMBERED_COMMANDS:]
 
 
 def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, FoldedEvent | None]:
@@ -64,8 +70,8 @@ def fold(state: SwitchingState, event: Event) -> tuple[SwitchingState | None, Fo
     """
     match event:
         case SwitchCommand(idempotency_key=key):
-            commands = (*state.commands, key)[-REMEMBERED_COMMANDS:]
-            return (None if key in state.commands else replace(state, commands=commands)), event
+            is_new = key not in state.commands
+            return replace(state, commands=_remember(state.commands, key)) if is_new else None, event
         case RegistrySeen():
             return fold_registry(state, event)
         case MembersSeen():

@@ -45,7 +45,7 @@ def fold_registry(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingS
     if not state.entries or is_first or _shows_lost_progress(state, seen):
         return _adopt(state, seen)
     versions = {e.name: e.version for e in seen.entries}
-    contested, by = _find_two_active(state, seen) or state.leaderless(), None
+    contested, by = _find_other_active(state, seen) or state.leaderless(), None
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
     state = mark_writes(state, {by.target} - {""} if by is not None else ())  # brokers were sent there
@@ -85,7 +85,7 @@ def _adopt(state: SwitchingState, seen: RegistrySeen) -> tuple[SwitchingState, R
         removed=tuple(n for n in state.removed if n in versions),
     )
     after = _take_up(after, seen)
-    after = replace(after, contested=_find_two_active(state, seen) or after.leaderless())
+    after = replace(after, contested=_find_other_active(after, seen) or after.leaderless())
     return after, RegistryChecked(versions) if state.entries else None
 
 
@@ -118,11 +118,16 @@ def _shows_lost_progress(state: SwitchingState, seen: RegistrySeen) -> bool:
     return kept.epoch > ours.epoch or (kept.epoch == ours.epoch and is_later)
 
 
-def _find_two_active(state: SwitchingState, seen: RegistrySeen) -> str:
+def _find_other_active(state: SwitchingState, seen: RegistrySeen) -> str:
+    """Return why the active cluster is not the one that we know; empty if it is, or if a commit may explain it."""
     entries = seen.entries or state.entries  # our first entry may still be unwritten because another one is active
-    ours = {e.name for e in entries if e.status is ClusterStatus.ACTIVE}
+    ours, known = {e.name for e in entries if e.status is ClusterStatus.ACTIVE}, state.committed()
     active = sorted(ours.union(seen.also_active)) if ours else []
-    return f"{' and '.join(active)} are active in the registry at once" if len(active) > 1 else ""
+    if len(active) > 1:
+        return f"{' and '.join(active)} are active in the registry at once"
+    is_shown = seen.committed_epoch == state.committed_epoch and known in {e.name for e in seen.entries}
+    is_other = is_shown and active != [known]
+    return f"{active[0] if active else 'no cluster'} is active in the registry, not {known}" if is_other else ""
 
 
 def _find_foreign_directive(state: SwitchingState, seen: RegistrySeen) -> Directive | None:

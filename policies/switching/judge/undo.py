@@ -128,7 +128,7 @@ def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchComman
         yield from _reset_tasks(left)
     elif left:
         sentence = f"{counted_with(len(left), 'ledger', 'is', 'are')} tried again"
-        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, {"confirm_ms": -1})
+        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, {"confirm_ms": -1, "paused": False})
         yield from _reset_tasks(left)
     else:
         back = f"; with brokers, it brings them back to {home}" if away else ""

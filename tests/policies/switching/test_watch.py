@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from policies.decisions import Alert, AlertStatus
 from policies.switching.alert_kinds import (
     ASTRAY,
@@ -202,11 +204,24 @@ def active_as_proposed(world: World) -> RegistrySeen:
     return RegistrySeen(world.state.entries, "old", world.state.directive, 0, at_ms, ("old", "third"))
 
 
+def other_active(active: str) -> Callable[[World], RegistrySeen]:
+    def seen(world: World) -> RegistrySeen:
+        entries = tuple(
+            replace(e, status=ClusterStatus.ACTIVE if e.name == active else ClusterStatus.DEPRECATED)
+            for e in world.state.entries
+        )
+        return RegistrySeen(entries, "old", world.state.directive, 0, world.later().now_ms)
+
+    return seen
+
+
 CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
     "a later directive": lambda w: theirs(w, w.state.epoch + 3, "new"),
     "another directive of our epoch": lambda w: theirs(w, w.state.epoch, "third"),
     "two active clusters": two_active,
     "an active cluster in the proposal's place": active_as_proposed,
+    "another active cluster": other_active("third"),
+    "no active cluster": other_active(""),
 }
 
 
