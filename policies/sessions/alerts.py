@@ -251,8 +251,9 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
         return
     is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
     is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
-    is_sure = member.certainty is Certainty.SURE or _is_open(context, EXHAUSTED, member.name)
-    if track.is_lost and member.is_exhausted and is_sure and not is_ordered and not is_fleet_wide:
+    is_exhausted = member.is_exhausted and member.certainty is Certainty.SURE
+    is_exhausted = is_exhausted or (member.has_failed and _is_open(context, EXHAUSTED, member.name))
+    if track.is_lost and is_exhausted and not is_ordered and not is_fleet_wide:
         begun = _describe_instant(member.begun_ms)
         what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
         yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)

@@ -71,8 +71,10 @@ class MemberFacts(Struct, frozen=True, gc=False):
     """Since when its present process has been without a session; without meaning while it has one."""
     deadline_ms: int
     """When it counts as exhausted if it has no session by then."""
-    is_exhausted: bool
+    has_failed: bool
     """Whether its process has been without a session for too long, or has failed to reconnect too often."""
+    is_exhausted: bool
+    """The same, unless it has time left after an outage."""
     certainty: Certainty
     """How certain it is that it is without a session; without meaning while it has one."""
     loss_evidence: tuple[str, ...]
@@ -308,8 +310,8 @@ def _join_member(
     has_reported = now_ms - member.attempted[0] <= validity_ms
     certainty, loss_evidence = judge_loss(member, now_ms)
     begun_ms = process_begun_ms(member)
-    deadline_ms = max(begun_ms + millis_of(settings.reconnect_deadline), grace_ms)
-    has_tried = now_ms >= grace_ms and has_reported and member.attempts >= settings.reconnect_limit
+    deadline_ms = begun_ms + millis_of(settings.reconnect_deadline)
+    has_failed = now_ms >= deadline_ms or (has_reported and member.attempts >= settings.reconnect_limit)
     is_valid = node is not None and now_ms - node.read_ms <= validity_ms
     return MemberFacts(
         member,
@@ -319,8 +321,9 @@ def _join_member(
         is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
         has_reported=has_reported,
         begun_ms=begun_ms,
-        deadline_ms=deadline_ms,
-        is_exhausted=now_ms >= deadline_ms or has_tried,
+        deadline_ms=max(deadline_ms, grace_ms),
+        has_failed=has_failed,
+        is_exhausted=has_failed and now_ms >= grace_ms,
         certainty=certainty,
         loss_evidence=loss_evidence,
         liveness=judge_liveness(member, node, now_ms, settings),

@@ -574,6 +574,13 @@ def test_who_comes_back_a_little_later_than_the_fleet_is_not_given_up(unread: se
     assert [what for _, _, what in world.until(650).went_down()] == ["shutdown reconnect_exhausted"]
 
 
+def test_an_alert_that_a_member_cannot_reconnect_outlasts_a_short_outage() -> None:
+    world = World(*TEN, zombie_after=NO_ZOMBIES, shutdown_budget=0).until(20).lose("b1").until(400)
+    world.failing = {"session"}
+    world.until(410).failing = set()
+    assert [status for _, _, status in world.until(600).run.said("reconnect-exhausted")] == ["firing"]
+
+
 @for_each(("failing", "restarts"), [(True, []), (False, [205.0])])
 def test_a_zombie_has_its_time_while_zookeeper_can_be_read(failing: bool, restarts: list[float]) -> None:
     world = World(*TEN[:3]).until(20)
