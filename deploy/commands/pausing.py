@@ -1,6 +1,7 @@
 """The commands `headgate pause` and `resume`: send the command to the running loop and wait for its answer."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -53,7 +54,8 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
         if request.length is not None and not request.keep:
             request.confirm(list(_describe_lifted(in_force, request.policy, clusters)))
         before = {said.cluster: said.sequence for said in in_force.heartbeats() if said.policy == request.policy}
-        send(connection, settings.topics.topic(COMMANDS), commands, what="the command", client_id=_CLIENT_ID)
+        readings = {str(uuid.uuid4()): command for command in commands}
+        send(connection, settings.topics.topic(COMMANDS), readings, what="the command", client_id=_CLIENT_ID)
         # A policy that has never published a heartbeat for a cluster has nothing to do there and does not answer. Wait
         # for it only if the user names that cluster.
         speak = [name for name in clusters if name in before] if request.cluster is None else []

@@ -1,6 +1,7 @@
 """The command `headgate promise`: sends a namespace's promise to the running loop and waits for its decision."""
 
 import time
+import uuid
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -56,7 +57,7 @@ def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
     with InForceReader(connection, settings.topics.prefix, in_force) as reader:
         reader.now()
         observed = settings.topics.topic(observed_topic(NamespacePromise))
-        send(connection, observed, [reading], what="the promise", client_id=_CLIENT_ID)
+        send(connection, observed, {str(uuid.uuid4()): reading}, what="the promise", client_id=_CLIENT_ID)
         return _await_placement(reader, request, wanted)
 
 

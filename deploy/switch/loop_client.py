@@ -5,15 +5,13 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 
-from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.kafka.tail import Record, Tail
-from deploy.commands.sending import actor, option_error
+from deploy.commands.sending import actor, option_error, send
 from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, event_id, find_result
 from policies.errors import UserError
@@ -21,18 +19,15 @@ from policies.observations import Outcome
 from policies.registry import observed_topic
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
-from policies.wire import BadRecordError, EventReader, observation_event
+from policies.wire import BadRecordError, EventReader
 
 CLIENT_ID = "headgate-switch"
-SOURCE = "headgate/cli"
 
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 15.0
 _AFTERMATH_SECONDS = 0.5
 """A command may lead to several decisions of one batch, which may come in several fetches."""
 _LONGEST_AFTERMATH_SECONDS = 2.0
-_GRACE_SECONDS = 2.0
-"""The time that the Kafka client needs to report why it gave up a record."""
 _LEDGERS = "/ledgers/"
 _ALL: timedelta | None = None
 _NOTHING = timedelta(0)
@@ -129,7 +124,6 @@ class LoopClient:
             settings.topics.topic(SwitchDecision.topic): _ALL if with_past else _NOTHING,
             settings.topics.topic(observed_topic(SwitchPrecheck)): _NOTHING,
         }
-        self._registry = CollectorRegistry()
         self._received: list[Received] = []
         self._asked = b""
         self._wanted = ledgers
@@ -140,8 +134,6 @@ class LoopClient:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._tail = stack.enter_context(Tail(self._connection, self._histories, CLIENT_ID))
-            metrics = PublisherMetrics(self._registry)
-            self._publisher = stack.enter_context(Publisher(self._connection, metrics, client_id=CLIENT_ID))
             self._catch_up()
             self._stack = stack.pop_all()
         return self
@@ -183,8 +175,9 @@ class LoopClient:
         earlier = find_result(command, self._decisions(), earlier=True)
         if earlier is not None:
             return earlier
-        self._asked = event_id(command).encode()
-        self._send(command)
+        asked = event_id(command)
+        self._asked = asked.encode()
+        send(self._connection, self._commands, {asked: command}, what="the command", client_id=CLIENT_ID)
         self.wait_for(lambda: find_result(command, self._decisions()), self._no_decision(command), command)
         until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
         while self.poll(_AFTERMATH_SECONDS) and time.monotonic() < until:
@@ -230,23 +223,6 @@ class LoopClient:
                 self.ledgers[key] = event.data
             else:
                 self.ledgers.pop(key, None)
-
-    def _send(self, command: SwitchCommand) -> None:
-        event = observation_event(command, id=event_id(command), source=SOURCE, time=datetime.now(UTC))
-        before = self._published()
-        self._publisher.publish(self._commands, command.cluster, event)
-        self._publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
-        if self._published() == before:
-            samples = (s for family in self._registry.collect() for s in family.samples)
-            errors = [s.labels["error"] for s in samples if s.name == "headgate_records_unpublished_total" and s.value]
-            raise UserError(
-                f"the command could not be sent to {self._commands} ({', '.join(errors) or 'no answer'}): check that "
-                f"Kafka at {','.join(self._connection.servers())} is up, and that the topic exists "
-                "(`headgate topics create`)."
-            )
-
-    def _published(self) -> float:
-        return self._registry.get_sample_value("headgate_records_published_total", {"topic": self._commands}) or 0.0
 
     def _no_decision(self, command: SwitchCommand) -> str:
         again = f"--idempotency-key {command.idempotency_key}"

@@ -106,7 +106,7 @@ def test_who_names_no_cluster_waits_for_those_alone_of_which_the_policy_spoke(
 ) -> None:
     sent: list[PauseCommand] = []
     monkeypatch.setattr(pausing, "InForceReader", Reader)
-    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands))
+    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands.values()))
     settings = Settings.model_validate({**WATCHED, "clusters": {"messaging": {}, "moving": {}, "payments": {}}})
     request = PauseRequest("isolation", cluster, HOUR, timeout_seconds=0.5)
     assert [each.cluster for each in command_pause(settings, request)] == ["messaging"]
@@ -133,7 +133,7 @@ def test_a_pause_that_takes_back_what_is_set_names_it_and_needs_consent(
 
     sent: list[PauseCommand] = []
     monkeypatch.setattr(pausing, "InForceReader", Holding)
-    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands))
+    monkeypatch.setattr(pausing, "send", lambda _, __, commands, **___: sent.extend(commands.values()))
     file = tmp_path / "hg.yaml"
     file.write_text(json.dumps(WATCHED))
     line = ["pause", "throttle", "payments", "--release", "--timeout", "1", "-s", str(file)]

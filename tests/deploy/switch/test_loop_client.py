@@ -6,6 +6,7 @@ import pytest
 
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.tail import Record
+from deploy.commands import sending
 from deploy.settings.application import Settings
 from deploy.switch import loop_client
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError
@@ -33,7 +34,7 @@ class FakeKafka:
         self._unread: list[Record] = []
         monkeypatch.setattr(loop_client, "time", self)
         monkeypatch.setattr(loop_client, "Tail", lambda *_: FakeTail(self))
-        monkeypatch.setattr(loop_client, "Publisher", lambda _, metrics, **__: FakePublisher(self, metrics))
+        monkeypatch.setattr(sending, "Publisher", lambda _, metrics, **__: FakePublisher(self, metrics))
 
     def take(self, event: bytes) -> None:
         sent: SwitchCommand = COMMANDS.read(event).data
