@@ -1,8 +1,10 @@
 """The Java runtime: finds it, runs tools and servers in it, and leaves no process behind."""
 
+import fcntl
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -11,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from policies.environment import without_settings
 from policies.errors import UserError
@@ -24,7 +26,6 @@ MINIMUM_JAVA = 17
 _NO_PERF_DATA = "-XX:-UsePerfData"  # a file in /tmp that a killed JVM leaves behind
 _ON_LINUX = platform.system() == "Linux"
 _END_SECONDS = 10.0
-_PF_EXITING = 0x4  # Linux: include/linux/sched.h
 
 _INSTALL = (
     f"install Java {MINIMUM_JAVA} or newer (Debian/Ubuntu: apt-get install openjdk-17-jre-headless; "
@@ -110,9 +111,9 @@ class JvmProcess:
     """A running server in a JVM of its own, started by the constructor.
 
     It has a session of its own, so a terminal's Ctrl-C reaches only this process, which ends the server in order.
-    `run_dir` belongs to this one server: working directory, temporary files (`tmp/`), `jvm.pid`, and `console.log` with
-    its output since its start. On Linux the server is killed when this process dies. Elsewhere, and as a second
-    safeguard, `end_orphan(run_dir)` finds it by its pid file. Raises UserError if there is no suitable Java.
+    `run_dir` belongs to this one server: working directory, temporary files (`tmp/`), `jvm.pid`, which it locks, and
+    `console.log` with its output since its start. On Linux the server is killed when this process dies. Elsewhere, and
+    as a second safeguard, `end_orphan(run_dir)` finds it by that lock. Raises UserError if there is no suitable Java.
     """
 
     def __init__(self, command: JvmCommand, run_dir: Path) -> None:
@@ -127,7 +128,6 @@ class JvmProcess:
             target=self._run, args=(self._command_line(command), started), name=f"jvm {run_dir.name}", daemon=True
         ).start()
         self._process = started.result()
-        (self.run_dir / "jvm.pid").write_text(f"{self._process.pid}\n")
 
     @property
     def pid(self) -> int:
@@ -175,7 +175,7 @@ class JvmProcess:
     def _command_line(self, command: JvmCommand) -> list[str]:
         java = [
             str(find_java()),
-            _mark(self.run_dir),
+            f"-Djava.io.tmpdir={self.run_dir / 'tmp'}",
             _NO_PERF_DATA,
             *command.flags,
             "-cp",
@@ -187,7 +187,10 @@ class JvmProcess:
 
     def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
-            with self.console_log.open("wb") as console:
+            with self.console_log.open("wb") as console, (self.run_dir / "jvm.pid").open("w") as file:
+                # Linux closes descriptors in their order: with a high one, the lock outlasts the JVM's sockets.
+                inherited = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _highest_descriptor())
+                _lock(file)
                 process = subprocess.Popen(
                     command_line,
                     cwd=self.run_dir,
@@ -195,8 +198,11 @@ class JvmProcess:
                     stdout=console,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=(inherited,),
                     env=without_settings(os.environ),
                 )
+                os.close(inherited)
+                file.write(f"{process.pid}\n")
         except BaseException as error:
             started.set_exception(error)
             return
@@ -212,20 +218,44 @@ class JvmProcess:
 def end_orphan(run_dir: Path) -> int | None:
     """End the JVM that an earlier process left behind in `run_dir`; return its pid, or None if there is none.
 
-    Only a process whose command line contains this `run_dir` is ended, because another process may have the same pid by
-    now. Raises UserError if it cannot be ended.
+    The JVM holds the lock on `jvm.pid` until its end, so the pid there cannot be another process's. This also waits for
+    a JVM that was killed with its parent a moment ago. Raises UserError if it cannot be ended.
     """
-    run_dir = run_dir.resolve()
-    pid = _read_pid(run_dir / "jvm.pid")
-    if pid is None:
+    try:
+        file = (run_dir / "jvm.pid").open()
+    except FileNotFoundError:
         return None
-    if _mark(run_dir) in _command_line_of(pid):
-        _kill_orphan(pid, run_dir)
-    elif _has_ended(pid) or not _is_exiting(pid):
-        return None
-    # Also wait for a JVM that was killed with its parent a moment ago: it may still hold its ports and locks.
-    _await_end(pid, run_dir)
+    with file:
+        if _lock(file):
+            return None
+        pid = int(file.read())
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it is ending
+        except PermissionError:
+            raise UserError(
+                f"process {pid} uses {run_dir} and belongs to another user: end it and start again."
+            ) from None
+        deadline = time.monotonic() + _END_SECONDS
+        while not _lock(file):
+            if time.monotonic() > deadline:
+                raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")
+            time.sleep(0.02)
     return pid
+
+
+def _highest_descriptor() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (min(limit, 1024) if limit > 0 else 1024) - 1
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def tail(file: Path, lines: int = 20) -> list[str]:
@@ -269,70 +299,3 @@ def _major_version(said: str) -> int | None:
     """Return 17 for "17.0.15", 8 for "1.8.0_402"; None without a version (macOS has a launcher without a Java)."""
     match = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(match[1]) if match else None
-
-
-def _mark(run_dir: Path) -> str:
-    """Return the argument that sets a JVM's temporary directory, and that identifies the JVM."""
-    return f"-Djava.io.tmpdir={run_dir / 'tmp'}"
-
-
-def _read_pid(file: Path) -> int | None:
-    with suppress(FileNotFoundError, ValueError):
-        return int(file.read_text())
-    return None
-
-
-def _kill_orphan(pid: int, run_dir: Path) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    except PermissionError:
-        raise UserError(f"process {pid} uses {run_dir} and belongs to another user: end it and start again.") from None
-
-
-def _await_end(pid: int, run_dir: Path) -> None:
-    deadline = time.monotonic() + _END_SECONDS
-    while not _has_ended(pid):
-        if time.monotonic() > deadline:
-            raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")
-        time.sleep(0.02)
-
-
-def _has_ended(pid: int) -> bool:
-    """Return whether a process has released its resources; a zombie without further threads has."""
-    if not _ON_LINUX:
-        return not _command_line_of(pid)
-    try:
-        return _proc_stat(pid)[0] in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def _is_exiting(pid: int) -> bool:
-    """Return whether a process is exiting: then it has no command line any more to identify it by."""
-    if not _ON_LINUX:
-        return False
-    try:
-        return bool(int(_proc_stat(pid)[6]) & _PF_EXITING)
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def _proc_stat(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat from the third on (state, parent, ...); the second may contain spaces."""
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-
-
-def _command_line_of(pid: int) -> str:
-    """Return a process's command line; empty if it has ended or is exiting."""
-    if _ON_LINUX:
-        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-        return ""
-    ps = shutil.which("ps") or "/bin/ps"
-    result = subprocess.run(
-        [ps, "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10,
-        env=without_settings(os.environ),
-    )  # fmt: skip
-    return result.stdout
