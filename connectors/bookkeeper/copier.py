@@ -10,13 +10,12 @@ a kill at any moment, the same call finds the existing copy and reports it.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 
 import structlog
 
-from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, java_settings
+from connectors.bookkeeper.copy_clusters import CopyReplication, LedgerCluster, java_settings
 from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, NewIdIntendedError, identify
 from connectors.bookkeeper.copy_journal import CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import (
@@ -74,7 +73,7 @@ class LedgerCopier:
         target: LedgerCluster,
         journal: CopyJournal,
         *,
-        replication: Replication | None = None,
+        replication: CopyReplication | None = None,
         concurrency: int = CONCURRENCY,
         timeout: timedelta = timedelta(seconds=30),
         window_bytes: int = WINDOW_BYTES,
@@ -83,7 +82,7 @@ class LedgerCopier:
             raise UserError(f"source and target are the same BookKeeper cluster ({source.instance_id}): name another.")
         self._jvm = jvm
         self._journal = journal
-        self._groups = CopyGroups(journal, self._tasks, asdict(replication) if replication else {})
+        self._groups = CopyGroups(journal, self._tasks, replication.model_dump() if replication else {})
         self._timeout_seconds = timeout.total_seconds()
         self._bytes_per_second = 0
         self._java_settings = partial(java_settings, source, target, concurrency, self._timeout_seconds, window_bytes)

@@ -3,8 +3,10 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from connectors.bookkeeper.copy_journal import PROVENANCE
 from connectors.zookeeper.connection import ZooKeeperConnection
@@ -34,13 +36,20 @@ class LedgerCluster:
     """Further properties of BookKeeper's client, such as those of TLS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replication:
-    """Ensemble size and quorums of a copy."""
+class CopyReplication(BaseModel):
+    """Replication of the copies in the target."""
 
-    ensemble_size: int
-    write_quorum: int
-    ack_quorum: int
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ensemble_size: int = Field(ge=1, le=1000, description="Bookies of a copy.")
+    write_quorum: int = Field(ge=1, le=1000, description="Bookies that store each entry.")
+    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must acknowledge each entry.")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:
+            raise ValueError("ensemble_size must be at least write_quorum, and that at least ack_quorum")
+        return self
 
 
 def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:

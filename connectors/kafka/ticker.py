@@ -1,6 +1,5 @@
 """Triggers a micro-batch when one of the query's timers is due (`policies/timers.py`)."""
 
-import heapq
 import threading
 import time
 import uuid
@@ -28,32 +27,24 @@ class Schedule:
     """The due ticks, in milliseconds since the epoch, rounded up to slots."""
 
     def __init__(self) -> None:
-        self._slots: list[int] = []
-        self._known: set[int] = set()
+        self._slots: set[int] = set()
 
     def add(self, due_ms: int) -> None:
         """Add a timer."""
-        slot = -(-due_ms // SLOT_MS) * SLOT_MS
-        if slot in self._known:
-            return
-        self._known.add(slot)
-        heapq.heappush(self._slots, slot)
+        self._slots.add(-(-due_ms // SLOT_MS) * SLOT_MS)
         if len(self._slots) > MOST_SLOTS:
-            self._slots = heapq.nsmallest(MOST_SLOTS // 2, self._slots)  # sorted, so a heap
-            self._known = set(self._slots)
+            self._slots = set(sorted(self._slots)[: MOST_SLOTS // 2])
 
     @property
     def next_ms(self) -> int | None:
         """The time of the next tick; None without a timer."""
-        return self._slots[0] if self._slots else None
+        return min(self._slots, default=None)
 
     def pop_due(self, now_ms: int) -> bool:
         """Remove all due slots, and return whether there was one."""
-        is_due = False
-        while self._slots and self._slots[0] <= now_ms:
-            self._known.discard(heapq.heappop(self._slots))
-            is_due = True
-        return is_due
+        due = {slot for slot in self._slots if slot <= now_ms}
+        self._slots -= due
+        return bool(due)
 
 
 class Ticker:

@@ -18,7 +18,7 @@ from connectors.switching.attribution import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.cluster_sessions import ClusterSessions
 from connectors.switching.lease import ZooKeeperLease
-from connectors.switching.ledger_copiers import CopySettings, LedgerCopiers
+from connectors.switching.ledger_copiers import LedgerCopiers
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.switching.metrics import SwitchExecutorMetrics
 from connectors.switching.observation_publisher import ObservationPublisher
@@ -178,8 +178,6 @@ def _make_reconciler(
 
 
 def _make_ledger_orders(watched: WatchedSwitch, jvm: Callable[[], BookKeeperJvm]) -> LedgerOrders:
-    settings, sessions = watched.settings, watched.sessions
-    replication = settings.replication.sizes() if settings.replication else None
-    copies = CopySettings(watched.concurrency, settings.copy_timeout, replication, settings.password)
-    copiers, references = LedgerCopiers(sessions, copies, jvm), ReferenceZnodes(sessions.brokers)
-    return LedgerOrders(sessions, copiers, references, sessions.find_owner)
+    sessions = watched.sessions
+    copiers = LedgerCopiers(sessions, watched.settings, jvm, watched.concurrency)
+    return LedgerOrders(sessions, copiers, ReferenceZnodes(sessions.brokers), sessions.find_owner)

@@ -3,25 +3,14 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication, metadata_service_uri
+from connectors.bookkeeper.copy_clusters import LedgerCluster, metadata_service_uri
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.cluster_sessions import ClusterSessions
+from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import UnreadError
-
-
-@dataclass(frozen=True)
-class CopySettings:
-    """The settings of all copies."""
-
-    concurrency: int
-    timeout: timedelta
-    replication: Replication | None
-    password: Callable[[], bytes]
-    """Returns the password of the ledgers as it is now; raises UserError if its file cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +24,17 @@ class JournaledCopier:
 class LedgerCopiers:
     """Makes each copier at its first use. Thread-safe; must be closed."""
 
-    def __init__(self, sessions: ClusterSessions, settings: CopySettings, jvm: Callable[[], BookKeeperJvm]) -> None:
+    def __init__(
+        self,
+        sessions: ClusterSessions,
+        settings: SwitchExecution,
+        jvm: Callable[[], BookKeeperJvm],
+        concurrency: int,
+    ) -> None:
         self._sessions = sessions
         self._settings = settings
         self._jvm = jvm
+        self._concurrency = concurrency
         self._lock = threading.Lock()
         self._bytes_per_second = 0
         self._copiers: dict[tuple[str, str], JournaledCopier] = {}
@@ -84,8 +80,8 @@ class LedgerCopiers:
             other,
             journal,
             replication=self._settings.replication,
-            concurrency=self._settings.concurrency,
-            timeout=self._settings.timeout,
+            concurrency=self._concurrency,
+            timeout=self._settings.copy_timeout,
         )
         copier.limit(self._bytes_per_second)
         return JournaledCopier(copier, journal)

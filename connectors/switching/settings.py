@@ -1,34 +1,13 @@
 """Settings of the executor of switches: ``clusters.<name>.switching``."""
 
 from pathlib import Path
-from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
-from connectors.bookkeeper.copy_clusters import Replication
+from connectors.bookkeeper.copy_clusters import CopyReplication
 from connectors.redaction import RedactedBlock, secret
 from connectors.zookeeper.connection import ZnodePath
 from policies.units import PositiveDuration, parse_duration
-
-
-class CopyReplication(BaseModel):
-    """Replication of the copies in the target."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    ensemble_size: int = Field(ge=1, le=1000, description="Bookies of a copy.")
-    write_quorum: int = Field(ge=1, le=1000, description="Bookies that store each entry.")
-    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must acknowledge each entry.")
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:
-            raise ValueError("ensemble_size must be at least write_quorum, and that at least ack_quorum")
-        return self
-
-    def sizes(self) -> Replication:
-        """Return them for the copier."""
-        return Replication(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
 
 class SwitchExecution(RedactedBlock):

@@ -20,7 +20,7 @@ import pytest
 from bench.copying import copy_all
 from connectors.bookkeeper import gateway
 from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
+from connectors.bookkeeper.copy_clusters import CopyReplication, LedgerCluster
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
@@ -459,7 +459,7 @@ def test_a_cluster_whose_zookeeper_does_not_answer_is_unreachable(
 
 def test_a_target_with_too_few_bookies_says_so(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
-    with two.copier(replication=Replication(ensemble_size=3, write_quorum=2, ack_quorum=2)) as copier:
+    with two.copier(replication=CopyReplication(ensemble_size=3, write_quorum=2, ack_quorum=2)) as copier:
         assert copier.copy(ledger_id).outcome is CopyOutcome.NOT_ENOUGH_BOOKIES
     assert not two.exists(two.new, ledger_id)
 

@@ -12,7 +12,7 @@ import pytest
 
 from connectors.bookkeeper import java_tasks
 from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_clusters import LedgerCluster, Replication
+from connectors.bookkeeper.copy_clusters import CopyReplication, LedgerCluster
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
@@ -170,7 +170,7 @@ def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> Non
 
 
 def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after() -> None:
-    world = World(replication=Replication(3, 2, 2))
+    world = World(replication=CopyReplication(ensemble_size=3, write_quorum=2, ack_quorum=2))
     result = world.copy({"status": "running", "entries": 1}, {"status": "copied", **EQUAL})
     assert result.outcome is CopyOutcome.COPIED
     assert result.target is not None

@@ -156,7 +156,7 @@ def test_a_flood_of_timers_takes_bounded_memory_and_loses_none_that_is_due_soon(
     schedule = Schedule()
     for number in range(10_000, 0, -1):
         schedule.add(number * SLOT_MS)
-    assert len(schedule._slots) == len(schedule._known) <= 100
+    assert len(schedule._slots) <= 100
     assert schedule.next_ms == SLOT_MS
     assert all(schedule.pop_due(number * SLOT_MS) for number in range(1, 51))
 

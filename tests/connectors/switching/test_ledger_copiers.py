@@ -2,14 +2,15 @@
 
 import json
 from base64 import b64encode
-from datetime import timedelta
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.gateway import BookKeeperJvm
-from connectors.switching.ledger_copiers import CopySettings, LedgerCopiers
+from connectors.switching.ledger_copiers import LedgerCopiers
+from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import UnreadError
 from policies.errors import UserError
 from tests.connectors.switching.memory_sessions import MemorySessions
@@ -44,11 +45,12 @@ class Jvm(BookKeeperJvm):
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, password_file: Path) -> None:
         self.sessions, self.jvm, self.jvms = MemorySessions(), Jvm(), 0
-        self.password = b"secret"
-        settings = CopySettings(4, timedelta(seconds=5), None, lambda: self.password)
-        self.copiers = LedgerCopiers(self.sessions, settings, self._start)
+        self.password_file = password_file
+        password_file.write_text("secret")
+        settings = SwitchExecution(ledger_password_file=password_file)
+        self.copiers = LedgerCopiers(self.sessions, settings, self._start, 4)
 
     def _start(self) -> BookKeeperJvm:
         self.jvms += 1
@@ -56,8 +58,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "password")
 
 
 def test_a_move_has_one_copier_and_the_way_back_another(world: World) -> None:
@@ -98,7 +100,7 @@ def test_closed_they_are_made_anew_when_needed(world: World) -> None:
 
 def test_a_password_that_is_changed_later_is_that_of_the_next_copy(world: World) -> None:
     for password in (b"secret", b"secret", b"rotated"):
-        world.password = password
+        world.password_file.write_bytes(password)
         world.copiers.get("old", "new").copier.copy(7)
     made = [settings["source"]["password"] for settings in world.jvm.made]  # type: ignore[index]
     assert made == [b64encode(each).decode() for each in (b"secret", b"rotated")]
