@@ -55,7 +55,7 @@ def _name_losses(judged: PlacementJudgement) -> Iterator[Otherwise]:
         return
     of = f"of the {placed.count} it may use"
     if placed.tier is Tier.PRIMARY:
-        of = f"of its {len(placed.primary)} primary ones"
+        of = f"of its {counted(len(placed.primary), 'primary one')}"
     elif placed.tier is Tier.SECONDARY:
         of = f"of the {len(placed.primary) + len(placed.secondary)} of its groups"
     lost = f"{counted(placed.headroom, 'more writable bookie')} {of} {agreeing(placed.headroom, 'is', 'are')} lost"

@@ -67,6 +67,10 @@ def said(decision: Any) -> dict[str, str]:
             {"isolated": "1 bookie without a group is given one"}, id="legacy rules, which leak after losses, too",
         ),
         pytest.param(
+            "bk1 bk6", to("default", ensemble_size=1), {}, "isolated",
+            {"infeasible": "1 more writable bookie of its 1 primary one is lost"}, id="one is one",
+        ),
+        pytest.param(
             "bk1", to("default", strict=True), {}, "infeasible",
             {"asked_for": "its primary groups have 2 writable bookies or more, now 1"}, id="strict is asked for",
         ),
