@@ -94,6 +94,9 @@ def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) ->
         return
     has, is_short = agreeing(writable, "has", "have"), writable < ensemble
     effect = "publishing should be slowed or stopped" if is_short else "one more full bookie slows or stops publishing"
+    if writable > ensemble:
+        margin = f"{context.settings.recovery_margin:.0%}"
+        effect = f"{roomy or 'none'} of them {agreeing(roomy, 'is', 'are')} above it by {margin}"
     summary = (
         f"of the bookies of group {name} of {context.cluster}, {writable or 'none'} {has} room above the soft limit, "
         f"and a ledger needs {counted(ensemble, 'bookie')}: {effect}"

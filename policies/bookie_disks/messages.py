@@ -53,7 +53,8 @@ def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
         case BookieThrottleReason.NO_DATA:
             return f"no bookie has ever been read, so the fallback factor {render_factor(settings.fallback)} applies"
         case BookieThrottleReason.TOO_FEW_BOOKIES:
-            return f"a ledger needs {counted(decision.ensemble, 'bookie')}, and {known or 'none'} can be used"
+            usable = known - decision.bookies.read_only
+            return f"a ledger needs {counted(decision.ensemble, 'bookie')}, and {usable or 'none'} can be used"
         case BookieThrottleReason.MIN_HOLD:
             allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
             return f"bookies would allow {allowed}, but a factor that changed is held for {held}"

@@ -104,6 +104,13 @@ def test_the_sentence_says_whether_publishing_is_slowed_already(free: tuple[int,
     assert summary.endswith("one more full bookie slows or stops publishing") is (free == (50, 50))
 
 
+def test_a_spare_bookie_within_the_margin_is_not_said_to_be_missing() -> None:
+    run = Run(settings(QUIET, alert_refresh="1s")).see(*all_disks(0, b1=50, b2=50, b3=20)).see(disks(10, "b3", 21))
+    assert run.alerts[-1].summary.endswith(
+        ", 3 have room above the soft limit, and a ledger needs 2 bookies: 2 of them are above it by 10%"
+    )
+
+
 def test_at_the_start_no_ensemble_is_at_risk_while_first_readings_are_awaited() -> None:
     """Which bookie is read first, and in which batch, is chance."""
     run = Run(settings({"heartbeat": "1d"})).see(registered(0, "b1 b2 b3"), disks(1, "b1", 50)).see(disks(2, "b2", 50))

@@ -164,6 +164,11 @@ def test_a_read_only_bookie_that_was_never_read_does_not_count() -> None:
     assert run.verdict() == (0.0, "too_few_bookies")
 
 
+def test_a_read_only_bookie_is_not_said_to_be_of_use() -> None:
+    run = Run(settings(QUIET, ensemble=3)).see(disks(0, "b1", 90), disks(0, "b2", 90, read_only=True))
+    assert run.last().explanation.endswith(": a ledger needs 3 bookies, and 1 can be used.")
+
+
 def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11)).see(registered(5, "b1")).see(registered(10, "b1"))
     assert run.verdict() == (0.0, "too_few_bookies")
