@@ -31,14 +31,19 @@ def take_up(progress: SwitchProgress | None, directive: Directive | None, read_m
 
     Args:
         progress: as read; None: there is none.
-        directive: as read with it. The executor writes it before the progress, so it may be later.
+        directive: as read with it. The executor writes it before the progress, so it may be later. It is earlier if its
+            order was lost, because the executor lost its lease: once brokers were directed to the target, another one
+            follows.
         read_ms: when both were read.
     """
     if progress is None or directive is None:
         return None
     switch = Switch(**{name: getattr(progress, name) for name in _FIELDS})
-    if directive.epoch != progress.epoch:
-        if directive.epoch < progress.epoch or switch.stage in ENDED or directive.target != switch.home:
+    if directive.epoch < progress.epoch:
+        if switch.stage is SwitchStage.TRIGGERED or directive.target != switch.target:
+            return None
+    elif directive.epoch > progress.epoch:
+        if switch.stage in ENDED or directive.target != switch.home:
             return None
         switch = replace(switch, stage=SwitchStage.ROLLBACK, attribution_only=False, epoch=directive.epoch)
     if switch.stage in _PLANNED_AGAIN:

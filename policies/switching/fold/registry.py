@@ -96,7 +96,7 @@ def _take_up(state: SwitchingState, seen: RegistrySeen) -> SwitchingState:
         state = mark_writes(state, {kept.source, kept.target, kept.brokers_from or kept.source})
     if switch is None or seen.progress is None or seen.directive is None:
         return state
-    epoch = max(state.epoch, seen.directive.epoch)
+    epoch = max(state.epoch, switch.epoch)
     judged_ms = seen.progress.commanded_ms
     return replace(state, switch=switch, judged_ms=judged_ms, directive=seen.directive, epoch=epoch)
 
@@ -108,11 +108,11 @@ def _shows_lost_progress(state: SwitchingState, seen: RegistrySeen) -> bool:
     early registry or progress may be adopted. The kept one otherwise never has a later epoch, nor a later stage, nor
     another time of going live.
     """
-    kept, ours = seen.progress, state.switch
-    if kept is None or take_up(kept, seen.directive, seen.at_ms) is None:
+    kept, shown, ours = seen.progress, seen.directive, state.switch
+    if kept is None or shown is None or take_up(kept, shown, seen.at_ms) is None:
         return False
     if ours is None:
-        return state.directive in (None, seen.directive)
+        return state.directive in (None, shown) or kept.epoch == shown.epoch
     is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)
     is_later = kept.target == ours.target and (is_other or kept.stage_ms > ours.stage_ms)
     return kept.epoch > ours.epoch or (kept.epoch == ours.epoch and is_later)

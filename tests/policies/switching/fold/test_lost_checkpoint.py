@@ -159,6 +159,23 @@ def test_a_rollback_goes_on_although_the_progress_is_older_than_its_directive() 
     assert {ref.attribution for ref in world.refs.values() if ref.ledger_id >= 0} == {"old"}
 
 
+def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> None:
+    """An executor that lost its lease drops the order, and the next one keeps the progress of the record."""
+    world = Journalled()
+    world.to(S.HOLD)
+    first = world.state.directive
+    world.tell(command("rollback", "r", attribution_only=False))
+    world.work(SwitchVerdict.ADVANCE_IDS)
+    progress, before, world.state = make_progress(world.switch), world.state, SwitchingState()
+    world.orders.clear()
+    seen = replace_event(_as_read(world.later(), before), directive=first, progress=progress)
+    world.tell(seen, world.lease_event(2))
+    assert (world.stage, world.state.epoch, progress.epoch) == (S.ROLLBACK, 2, 2)
+    world.later().refresh()
+    world.work().later().acks().work()
+    assert (world.stage, world.state.directive) == (S.ROLLED_BACK, Directive(3, "old"))
+
+
 @for_each("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
 def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
     world = after_loss(stage)
