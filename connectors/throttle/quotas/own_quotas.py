@@ -180,6 +180,8 @@ class OwnQuotas:
             return known, allowed
         if own is None or not is_put_back:
             return known.changed(PastRate(now, allowed), self.window_seconds), allowed
+        if own.rate is not None:  # it was in force until then
+            known = known.changed(PastRate(now, own.rate), self.window_seconds)
         return known.changed(PastRate(now, allowed, now - own.seen_at), self.window_seconds), own.rate
 
 

@@ -784,6 +784,19 @@ def test_a_step_down_is_not_begun_anew_after_a_restart_sooner_than_the_window_is
     assert descent(bench, seconds=90)[-1][1] == 65_536
 
 
+def test_a_quota_that_is_put_back_on_the_way_down_makes_no_step_sooner() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    bench.reconcile(order(0.0, valid_seconds=3600))
+    bench.look(10.9)
+    bench.kafka.set_by_hand(ANY, None)
+    bench.clock.advance(0.2)
+    before = bench.kafka.acts[0][ANY] or 0
+    ((_, after),) = descent(bench, seconds=10)
+    assert after is not None
+    assert before * 11 / after - 11 <= 30.0
+    assert descent(bench, seconds=90)[-1][1] == 65_536
+
+
 def test_a_longer_window_of_the_brokers_makes_smaller_steps() -> None:
     bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
     bench.kafka.brokers = {1: BrokerQuotaSettings(), 2: BrokerQuotaSettings(window_seconds=61.0)}
