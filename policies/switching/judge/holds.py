@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from policies.switching import alert_kinds as kinds
 from policies.switching.decisions import RejectCode
-from policies.switching.facts import SwitchFacts
+from policies.switching.facts import SwitchFacts, moved_ms
 from policies.switching.id_generators import remedy_beyond
 from policies.switching.judge import guards, judge
 from policies.switching.judge.changes import Reject
@@ -117,6 +117,15 @@ def _find_blocked(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
     if switch.blocked and switch.stage in _BLOCKED_AT and not _is_returning(facts):
         yield Hold(f"is blocked: {switch.blocked}", None, f"remove that reason{_or_way(facts)}")
+
+
+def _find_unread_ids(facts: SwitchFacts) -> Iterator[Hold]:
+    switch = facts.switch
+    if switch.stage is not SwitchStage.TRIGGERED or switch.blocked or switch.returning or facts.stands_still:
+        return
+    if guards.all_brokers_acked(facts) is None and (why := guards.read_since_acks(facts)):
+        since_ms = max((moved_ms(report) for report in facts.acked), default=switch.started_ms)
+        yield Hold(f"does not go live: {why}", since_ms, f"make its ZooKeeper answer{_or_way(facts)}")
 
 
 def _find_return(facts: SwitchFacts) -> Iterator[Hold]:
@@ -383,6 +392,10 @@ HOLDS = (
     HoldKind(
         "blocked", kinds.BLOCKED, "it cannot go live or clean up", _NONE, "remove that reason, or `abort`",
         _find_blocked,
+    ),
+    HoldKind(
+        "unread-ids", kinds.BLOCKED, "an id generator is not read since all brokers acked", _ACK_TIMEOUT,
+        "make that cluster's ZooKeeper answer, or `abort`", _find_unread_ids,
     ),
     HoldKind(
         "client_init_failed", kinds.DEGRADED, "a broker cannot reach the target, and others write there", _NONE,

@@ -175,7 +175,7 @@ def _name_leftovers(facts: SwitchFacts) -> str:
     """Name the references that a rollback did not take back, and the brokers that did not go back."""
     paths = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
     still = f"{name_some(paths)} not taken back" if paths else ""
-    astray = "" if facts.switch.attribution_only else guards.brokers_follow(facts) or ""
+    astray = "" if facts.switch.attribution_only else guards.brokers_are_home(facts) or ""
     return "; ".join(filter(None, (still, astray)))
 
 

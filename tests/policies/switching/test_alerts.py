@@ -37,3 +37,18 @@ def test_other_troubles_alarm_as_well() -> None:
     world.now_ms = world.state.lease.valid_until_ms
     world.step()
     assert ("switch-unattended", "firing") in world.alerts()
+
+
+def test_a_cluster_that_is_not_read_keeps_a_switch_from_going_live_and_is_an_alert_past_ack_timeout() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.TRIGGERED)
+    world.tell(world.members_event(), world.follow("b1"), world.follow("b2"))
+    for _ in range(6):
+        reports = (world.broker_event(name) for name in world.brokers)
+        world.later(10_000).tell(world.members_event(), *reports, world.cluster_event("old"))
+        assert world.is_at(SwitchStage.TRIGGERED)
+    assert world.alerts() == [("switch-blocked", "firing")]
+    [hold] = world.records()[-1].holds
+    assert (hold.name, hold.ends_with) == ("unread-ids", "make its ZooKeeper answer, or `abort`")
+    world.later().tell(world.cluster_event("new"))
+    assert world.alerts()[-1] == ("switch-blocked", "resolved")

@@ -252,6 +252,14 @@ def test_abort_ends_a_rollback_that_cannot_end_and_names_what_is_left() -> None:
     assert world.is_at(S.ROLLED_BACK)
 
 
+def test_abort_names_brokers_that_were_not_sent_back() -> None:
+    world = World().to(S.HOLD)
+    world.tell(command("rollback", "x", **BACK))
+    world.work(SwitchVerdict.REVERT)
+    [said] = world.tell(command("abort", "a"))
+    assert said.sentence == "the rollback is ended where it stands: brokers are not directed to old yet"
+
+
 def test_abort_lets_go_of_what_stays_behind() -> None:
     world = World().to(S.DONE_WITH_FAILURES)
     world.tell(command("abort", "a"))
