@@ -73,8 +73,11 @@ def judge_quarantines(
     """
     if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
         return
-    ordered = {b for b, order in standing.items() if order.verdict is QuarantineVerdict.QUARANTINE}
-    taken = facts.quarantined | {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
+    ordered = {b: order for b, order in standing.items() if order.verdict is QuarantineVerdict.QUARANTINE}
+    away = {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
+    # An order is not repeated while its bookie is read-only, so it expires, and then keeps no place.
+    valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
+    taken = facts.quarantined | {b for b in away if ordered[b].published_ms > valid_from_ms}
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
     doubtful = facts.doubtful_bookies()
     due = [

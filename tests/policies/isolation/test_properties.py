@@ -19,6 +19,7 @@ from policies.isolation.policy import IsolationPolicy
 from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
+from policies.units import millis_of
 from policies.wire import EventReader, decision_event
 from tests.cases import for_each
 from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, promise, racks
@@ -196,8 +197,9 @@ def test_no_more_are_on_their_way_into_quarantine_than_allowed(course: list[Batc
         run.see(*observations, seconds=second)
         assert run.state is not None
         facts = facts_of(run, second)
-        inside = facts.quarantined
-        coming = {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} - inside
+        inside, oldest_ms = facts.quarantined, facts.now_ms - millis_of(run.settings.validity)
+        valid = (order for order in run.state.orders if order.published_ms > oldest_ms)
+        coming = {o.bookie for o in valid if o.verdict is QuarantineVerdict.QUARANTINE} - inside
         if facts.is_fresh and coming & facts.membership.writable:
             assert len(coming | inside) <= block["max_quarantined"]
 

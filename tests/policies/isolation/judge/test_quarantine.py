@@ -81,6 +81,16 @@ def test_one_on_its_way_keeps_its_place_while_it_is_read_only() -> None:
     assert run.verdicts()[1:] == [(80, "bk12", "withhold", "max_quarantined")]
 
 
+def test_an_expired_order_on_a_read_only_bookie_keeps_no_place() -> None:
+    run = Run(ON, max_quarantined=1).see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
+    for second in (70, 170, 309, 310):
+        run.see(bookies(second, f"{BASE} bk12", "bk11"), racks(second, GROUPS), affinity(second, NAMESPACES))
+    assert run.verdicts()[1:] == [
+        (80, "bk12", "withhold", "max_quarantined"),
+        (310, "bk12", "quarantine", "unassigned"),
+    ]
+
+
 def test_a_bookie_that_a_namespace_needs_is_withheld() -> None:
     run = Run(LONG, ON).see(*everything(0, "bk1 bk6 bk7 bk11 bk12", GROUPS, NAMESPACES)).until(60)
     # acme/a has bk1 alone: one of the two must remain.
