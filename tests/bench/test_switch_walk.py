@@ -9,7 +9,7 @@ from tests.examples import seeds
 
 
 def test_no_walk_does_harm_and_each_finds_a_way_out() -> None:
-    count = len(seeds(2))
+    count = len(seeds(1))
     assert walks(count, 100) == (100 * count, {})
 
 

@@ -137,7 +137,7 @@ def undisturbed_course(policy: str, *, from_the_start: bool) -> dict[tuple[str, 
 
 @for_each(
     ("policy", "clock", "leap", "when"),
-    combined(POLICIES, ["kafka_ahead", "driver_ahead"], LEAPS, ["later", "from the start"], one_of=3),
+    combined(POLICIES, ["kafka_ahead", "driver_ahead"], LEAPS, ["later", "from the start"], one_of=7),
 )
 def test_a_minute_after_a_leap_everything_is_decided_as_if_it_had_not_been(
     policy: str, clock: str, leap: str, when: str

@@ -12,9 +12,9 @@ The last test leaves the disks full: no later test can use these servers.
 import multiprocessing
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -27,6 +27,8 @@ from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishAdmin, ResourceGroupLimits
+from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
@@ -34,17 +36,45 @@ from deploy import cli
 from deploy.demo.pulsar_load import PulsarLoad, pulsar_clients
 from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle, effect
 from policies.bookie_disks.alert_kinds import WITHOUT_EFFECT
+from policies.bookie_disks.publish_settings import PublishSettings
 from policies.bookie_disks.publish_state import PublishState
-from policies.decisions import Alert, AlertStatus, Severity
+from policies.decisions import Alert, AlertStatus, Mode, Severity
 from policies.free_space.orders import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
 from tests.system.disks import Intruder, small_disk, why_not_mountable
-from tests.system.publishing import KINDS, publish_worker, slow_order
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
+
+KINDS: Mapping[str, Any] = {"broker": BrokerLimits, "namespace": NamespaceLimits, "resource_group": ResourceGroupLimits}
+
+
+def slow_order(factor: float) -> FactorOrder:
+    """A decision about all bookies that holds for an hour."""
+    now = datetime.now(UTC)
+    return FactorOrder("messaging", "messaging/default", "d1", 1, factor, Mode.ACTIVE, now, now + timedelta(hours=1))
+
+
+def _ignore(*_: object) -> None:
+    """Nobody reads the reports and readings."""
+
+
+@contextmanager
+def publish_worker(
+    pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536, observe: Callable[[PublishState], None] = _ignore
+) -> Iterator[PublishWorker]:
+    """A worker of one kind of limits; its reports go nowhere, and its connections are closed at the end."""
+    block = PublishSettings.model_validate({"by": by, "base": base, "floor_bytes_per_second": floor})
+    with ExitStack() as stack:
+        kinds = {name: make(PublishAdmin(pulsar)) for name, make in KINDS.items()}
+        for each in kinds.values():
+            stack.callback(each.close)
+        limits = kinds.pop(by)
+        metrics, others = PublishMetrics(CollectorRegistry()), tuple(kinds.values())
+        yield PublishWorker("messaging", block, settings(), limits, _ignore, observe, metrics, others)
+
 
 MB = 1_000_000
 BASE = 6 * MB

@@ -22,8 +22,8 @@ from deploy.java.maven import ALONE, dependency, ensure_fetched, pom_of
 from policies.errors import UserError
 from tests.progress import tell
 from tests.system.loop import await_ready
-from tests.system.rounds import Run, decisions, has_decided
 from tests.system.server import JvmServer
+from tests.system.test_spark_cluster import Run, decisions, has_decided
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 

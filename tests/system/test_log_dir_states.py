@@ -19,7 +19,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from policies.decisions import AlertStatus
 from policies.observations import Observation, Outcome, Reading
 from tests.connectors.actuation.virtual_clock import NOON
-from tests.connectors.throttle.alerts import soft_limit_alert
+from tests.connectors.throttle.test_cordon_actuator import soft_limit_alert
 from tests.policies.scenario import Run, at, throttle
 from tests.system.brokers import kill_broker
 from tests.system.waiting import eventually

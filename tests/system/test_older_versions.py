@@ -43,8 +43,8 @@ from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.doctor import examined
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, write_settings
 from tests.system.older import OlderKafka, ensure_older_jars, of_today, older_cache
-from tests.system.publishing import publish_worker, slow_order
 from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
+from tests.system.test_bookie_disks import publish_worker, slow_order
 from tests.system.waiting import eventually, within
 from tests.system.zookeeper import ZooKeeper, free_port
 

@@ -31,7 +31,7 @@ def test_good_documents_are_read(name: str) -> None:
 
 @for_each("name", TARGETS)
 def test_changed_documents_are_read_or_refused(name: str) -> None:
-    @settings(examples(SHARES.get(name, 10)), suppress_health_check=list(HealthCheck))
+    @settings(examples(SHARES.get(name, 6)), suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(TARGETS[name].seeds), st.randoms(use_true_random=False))
     def read(seed: bytes, random: Random) -> None:
         TARGETS[name](mutated(random, seed))

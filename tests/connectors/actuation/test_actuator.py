@@ -13,7 +13,7 @@ from connectors.actuation.worker import Worker
 from connectors.kafka.tail import Record
 from policies.errors import UserError
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
-from tests.connectors.actuation.toys import CLUSTER, Toy
+from tests.connectors.actuation.test_decision_worker import CLUSTER, Toy
 from tests.connectors.actuation.virtual_clock import VirtualClock
 
 DECIDED = "headgate.decided.toys"

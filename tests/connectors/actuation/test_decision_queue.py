@@ -7,7 +7,7 @@ import pytest
 from connectors.actuation.decision_queue import DecisionQueue
 from policies.units import to_millis
 from tests.cases import for_each
-from tests.connectors.actuation.toys import Toy, expired
+from tests.connectors.actuation.test_decision_worker import Toy, expired
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
 NOW = NOON + timedelta(seconds=1)

@@ -13,7 +13,7 @@ from connectors.switching.ledger_copiers import LedgerCopiers
 from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.outcomes import UnreadError
 from policies.errors import UserError
-from tests.connectors.switching.memory_sessions import MemorySessions
+from tests.connectors.switching.test_cluster_reader import MemorySessions
 
 
 class Jvm(BookKeeperJvm):

@@ -15,14 +15,40 @@ from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.cordons import CordonClient
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker
-from policies.decisions import Alert, AlertStatus, Mode
+from policies.decisions import Alert, AlertStatus, Mode, Severity
 from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
-from tests.connectors.throttle.alerts import soft_limit_alert
 from tests.policies.scenario import HARD, SOFT_AND_HARD, throttle
+
+
+def soft_limit_alert(status: AlertStatus, sequence: int, log_dir: str = "/a", mode: Mode = Mode.ACTIVE) -> Alert:
+    """An alert about a volume of broker 1 of payments."""
+    return Alert(
+        decision_id=f"{log_dir}-{sequence}",
+        policy="throttle",
+        cluster="payments",
+        subject=f"payments/1{log_dir}",
+        sequence=sequence,
+        verdict=status.value,
+        reason="soft_limit",
+        explanation="",
+        decided_at=NOON,
+        mode=mode,
+        settings_hash="",
+        valid_until=None,
+        alert_id="a",
+        alert=BELOW_SOFT,
+        severity=Severity.WARNING,
+        status=status,
+        started_at=NOON,
+        ended_at=None,
+        summary="",
+        labels={"cluster": "payments", "broker": "1", "log_dir": log_dir},
+    )
+
 
 V, W = (1, "/a"), (1, "/b")
 

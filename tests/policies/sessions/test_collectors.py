@@ -171,7 +171,7 @@ MOST_RECORDS = 16
 """Of one subject within one validity: four losses, each with a few orders; then it flaps, and little follows."""
 
 
-@for_each(("odd", "collectors"), combined(ODD, [1, 2, 3]))
+@for_each(("odd", "collectors"), combined(ODD, [1, 2, 3], one_of=3))
 def test_contradicting_readings_are_few_records_and_bring_nobody_down(odd: str, collectors: int) -> None:
     """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
     rng = random.Random(f"{odd} {collectors}")

@@ -18,8 +18,8 @@ from policies.throttle.state import ThrottleState
 from tests.cases import for_each
 from tests.examples import examples
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
-from tests.policies.throttle.courses import Batch, courses, run_of, settings_blocks
 from tests.policies.throttle.known import counting
+from tests.policies.throttle.test_properties import Batch, courses, run_of, settings_blocks
 
 
 def stored(state: ThrottleState | None) -> ThrottleState:

@@ -4,7 +4,7 @@ import re
 
 from connectors.bookie_disks.publishing.limits import NamespaceLimits, ResourceGroupLimits, name_resource_group
 from policies.bookie_disks.publish_plan import FoundLimit, PublishRecord
-from tests.connectors.bookie_disks.publishing.memory import Pulsar
+from tests.connectors.bookie_disks.publishing.test_worker import Pulsar
 
 
 def test_a_record_is_read_as_it_was_written() -> None:

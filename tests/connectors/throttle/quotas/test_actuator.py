@@ -24,7 +24,7 @@ from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
-from tests.connectors.throttle.quotas.memory import ANY, CLUSTER, KAFKA, Kafka, applied
+from tests.connectors.throttle.quotas.test_worker import ANY, CLUSTER, KAFKA, Kafka, applied
 
 DECIDED, APPLIED, AUDIT = "headgate.decided.throttle", "headgate.applied.quotas", "headgate.audit"
 DEADLINE_SECONDS = 60.0

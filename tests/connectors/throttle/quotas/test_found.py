@@ -9,7 +9,7 @@ from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.throttle.quotas.found import Obstacles, find_obstacles, read_broker_settings
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.quota_settings import Entity, QuotaEntity, QuotaSettings
-from tests.connectors.throttle.quotas.memory import ALICE, ANY, Kafka, KafkaClient
+from tests.connectors.throttle.quotas.test_worker import ALICE, ANY, Kafka, KafkaClient
 
 EVERY_USER = Entity(user="default")
 CALLBACK = BrokerQuotaSettings("com.example.Own")

@@ -20,6 +20,7 @@ from policies.switching.registration import KIND
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.cases import for_each
+from tests.examples import combined
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 
@@ -101,9 +102,7 @@ def is_accepted(world: WireWorld, words: str) -> bool:
     return "would be rejected" not in said.sentence or "precheck" in said.sentence
 
 
-@for_each("before", [(), (command("pause", "p"),)], ids=["", "paused"])
-@for_each("days", [0, 2, 16])
-@for_each("stage", STAGES)
+@for_each(("stage", "days", "before"), combined(STAGES, [0, 2, 16], [(), (command("pause", "p"),)]))
 def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
     stage: SwitchStage, days: int, before: tuple[SwitchCommand, ...]
 ) -> None:
