@@ -206,7 +206,8 @@ def watched_loop(
         "http": {"port": port},
         "stream": dict(stream or {}),
         "clusters": {CLUSTER: {"zookeeper": {"servers": zookeeper, **_ZOOKEEPER}, "bookies": _BOOKIES}},
-        "policies": {"isolation": dict(isolation)},
+        # So no order is repeated before it is carried out, however slow the machine is.
+        "policies": {"isolation": {"validity": "2h", **isolation}},
     }
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:

@@ -161,7 +161,8 @@ def sessions_loop(
         "http": {"port": port},
         "stream": dict(stream or {}),
         "clusters": dict(clusters),
-        "policies": {"sessions": dict(sessions)},
+        # So no decision is repeated while a test counts them, however slow the machine is.
+        "policies": {"sessions": {"validity": "2h", **sessions}},
     }
     file = write_settings(folder / "headgate.yaml", **settings)
     with SessionsLoop(loop_kafka, prefix, port, file, data) as loop:

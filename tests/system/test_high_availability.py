@@ -152,7 +152,7 @@ def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
     throttle = {"hard": {"available_bytes_below": 100_000}, "soft": {"available_bytes_below": 900_000}}
     both = {
         **settings,
-        "policies": {"throttle": {**throttle, "min_hold": "0s"}},
+        "policies": {"throttle": {**throttle, "min_hold": "0s", "validity": "2h"}},
         "stream": {**UNHURRIED, "checkpoint_dir": str(tmp_path / "checkpoint")},
     }
     with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:

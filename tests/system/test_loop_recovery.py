@@ -130,7 +130,8 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "http": {"port": free_port()},
         "clusters": {FED: {}, SILENT: {}, ROBBED: {}},
         "policies": {
-            "throttle": {**EAGER, "clusters": {SILENT: {"heartbeat": f"{HEARTBEAT_SECONDS}s"}}},
+            # A reading counts for as long as a slow machine takes for a test.
+            "throttle": {**EAGER, "validity": "2h", "clusters": {SILENT: {"heartbeat": f"{HEARTBEAT_SECONDS}s"}}},
         },
         "stream": {**SOON, "stall_timeout": "40s"},  # longer than a batch of much garbage takes
     }
@@ -180,11 +181,11 @@ def test_a_timer_set_before_a_kill_fires_after_it_and_nothing_but_ticks_makes_ba
     """The heartbeat of a silent cluster: no record comes but ticks, and the tick of its timer names its reason."""
     with shared.decided() as decided, Topic(shared.servers, f"{shared.prefix}.ticks") as ticks:
         shared.observe(SILENT, 500_000)
-        eventually("a first decision", lambda: len(_distinct(decided, SILENT)) == 1)
+        eventually("a first decision", lambda: _distinct(decided, SILENT) != [])
         before = len(ticks.entries())
         shared.kill()
         shared.await_ready()
-        eventually("the heartbeat", lambda: len(_distinct(decided, SILENT)) == 2)
+        eventually("the heartbeat", lambda: len(_distinct(decided, SILENT)) >= 2)
         batches = shared.metric("headgate_query_batch_duration_seconds_count")
         first = next(entry for entry in decided.entries() if entry.key == SILENT)
         due_ms = first.appended_ms + (HEARTBEAT_SECONDS - 1) * 1000

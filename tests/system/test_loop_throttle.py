@@ -168,7 +168,7 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(loop: Loop) -> None:
         assert slowed["factor"] < 1.0
         kill_broker(watched.kafka, 2)
         stale = eventually("it alone is stale", lambda: _last_stale(decided, brokers=1))
-        assert stale["factor"] == slowed["factor"]
+        assert stale["factor"] <= slowed["factor"], "a poll may have seen the ballast half written"
         assert stale["limiting"]["broker"] == 2
         eventually("an alert", lambda: any(a["subject"] == "payments/2" for a in alerts.data()))
         unread = next(a for a in alerts.data() if a["subject"] == "payments/2")

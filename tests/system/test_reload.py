@@ -104,25 +104,26 @@ def test_a_cluster_that_leaves_the_settings_ends_and_its_readings_are_dead_lette
         loop.topic("decided.alerts") as alerts,
         loop.topic("dead-letters") as dead,
     ):
-        fires = [eventually("an alert of orders", lambda: _alert_of(alerts, "orders", "firing"))]
+        eventually("an alert of orders", lambda: _ids(alerts, "orders", "firing"))
         eventually("the exporter shows orders", lambda: 'cluster="orders"' in _metrics(loop.port) or None)
 
         del loop.settings["clusters"]["orders"]
         loop.reload()
         eventually(
-            "tombstones", lambda: ("orders" in decided.deleted() and len(alerts.deleted()) == len(fires[0])) or None
+            "tombstones",
+            lambda: "orders" in decided.deleted() and len(alerts.deleted()) == len(_ids(alerts, "orders", "firing")),
         )
         eventually("the exporter is up again", lambda: 'cluster="payments"' in _metrics(loop.port) or None)
         assert 'cluster="orders"' not in _metrics(loop.port)
-        resolved = _alert_of(alerts, "orders", "resolved") or []
-        assert [a["alert_id"] for a in resolved] == [a["alert_id"] for a in fires[0]]
+        resolved = [a["alert_id"] for a in alerts.data() if (a["cluster"], a["status"]) == ("orders", "resolved")]
+        assert sorted(resolved) == sorted(_ids(alerts, "orders", "firing")), "each once"
 
         observed = f"{loop.settings['topics']['prefix']}.observed.log-dirs"
         produce(loop.servers, observed, *[("orders", reading("orders", 1))] * 20)
         produce(loop.servers, observed, ("payments", b"garbage"))
         eventually("garbage is a dead letter", lambda: [d for d in dead.data() if d["reason"] == "malformed"] or None)
         unknown = [d for d in dead.data() if d["reason"] == "unknown-cluster"]
-        assert len(unknown) == LETTERS_A_WINDOW
+        assert LETTERS_A_WINDOW <= len(unknown) < 20, "a window may end between two records"
 
 
 def test_a_paused_policy_only_watches_and_what_is_outstanding_is_said_once_when_it_is_resumed(loop: Running) -> None:
@@ -171,8 +172,8 @@ def _headgate(folder: Path, *arguments: str) -> str:
         return command.output()
 
 
-def _alert_of(alerts: Topic, cluster: str, status: str) -> list[dict[str, Any]] | None:
-    return [a for a in alerts.data() if (a["cluster"], a["status"]) == (cluster, status)] or None
+def _ids(alerts: Topic, cluster: str, status: str) -> set[str]:
+    return {a["alert_id"] for a in alerts.data() if (a["cluster"], a["status"]) == (cluster, status)}
 
 
 def _metrics(port: int) -> str:
