@@ -19,10 +19,7 @@ import pytest
 from kazoo.client import KazooClient
 from rich.text import Text
 
-from connectors.kafka.connection import KafkaConnection
 from deploy import cli
-from deploy.embedded.kafka import EmbeddedKafka
-from deploy.settings.embedded import embedded_servers
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.switching.ledger_paths import Layout
@@ -463,10 +460,3 @@ def test_the_commands_topic_holds_events_that_any_client_may_send(query: World) 
     assert {entry.event["type"] for entry in entries} == {SwitchCommand.event_type}
     assert {entry.key for entry in entries} == {"c1"}
     assert all("@" in e.data["actor"] or e.data["actor"] == "ann" for e in entries)
-
-
-def test_the_kafka_of_a_running_up_is_found_by_its_folder(kafka_jars: tuple[Path, ...], tmp_path: Path) -> None:
-    with EmbeddedKafka(tmp_path / "kafka", kafka_jars, heap_mebibytes=192) as kafka:
-        assert embedded_servers(tmp_path / "kafka") == kafka.bootstrap_servers
-        found = KafkaConnection(bootstrap_servers=embedded_servers(tmp_path / "kafka") or "")
-        assert found.servers() == kafka.bootstrap_servers.split(",")
