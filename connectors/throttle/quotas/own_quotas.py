@@ -3,8 +3,9 @@
 KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_originals`). So a
 broker that shows the record of the last change has received that change: if it shows another rate beside it, somebody
 else has set that rate since. A broker that shows an earlier record of ours is behind, however late it is, and its
-answer is no news. A broker that shows no record may be behind for `SETTLE_SECONDS`, unless it has shown ours before.
-The same holds if the last change put our rate back beside the same record, which does not tell the two states apart.
+answer is no news. So may be a broker that shows no record, unless it has shown ours before, or every broker shows none
+`SETTLE_SECONDS` after the change. If the last change put our rate back beside the same record, the record does not tell
+the two states apart: then a broker may be behind for `SETTLE_SECONDS`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,6 +43,10 @@ class OwnQuota:
     """Whether this change has altered the record, too."""
     confirmed: set[NodeId] = field(default_factory=set)
     """The brokers that have shown it."""
+    lacking: set[NodeId] = field(default_factory=set)
+    """The brokers that showed no record when all should have had the change."""
+    is_gone: bool = False
+    """Whether no broker shows a record: somebody has removed it."""
 
     def has_reached(self, recorded: Original | None, now: float) -> bool:
         """Return whether a broker that shows this record has received the change."""
@@ -104,15 +109,20 @@ class OwnQuotas:
         if own is None:
             return SeenQuota(found, _read_record(recorded, ()), recorded)
         if self._is_behind(own, seen.broker, recorded, now):
-            return SeenQuota(own.rate, own.record, own.original)
+            if not own.is_unsure:
+                return SeenQuota(own.rate, own.record, own.original)
+            if own.record.held:  # the request may not have arrived: it is repeated, with the original that it had
+                is_ours = found in (own.record.baseline, *own.record.rates)
+                return SeenQuota(found if is_ours else own.record.baseline, own.record, recorded)
         if recorded is None or recorded == own.original:
             return SeenQuota(found, own.record, recorded)
         return SeenQuota(found, _read_record(recorded, own.record.rates), recorded)
 
     def _is_behind(self, own: OwnQuota, broker: NodeId, recorded: Original | None, now: float) -> bool:
-        if own.is_unsure or own.has_reached(recorded, now) or broker in own.confirmed:
+        if own.has_reached(recorded, now) or broker in own.confirmed:
             return False
-        return now - own.at < SETTLE_SECONDS or (recorded is not None and recorded.latest in own.record.rates)
+        is_late = not own.is_gone if recorded is None else recorded.latest in own.record.rates
+        return now - own.at < SETTLE_SECONDS or is_late
 
     def confirm(self, entity: Entity, seen: BrokerQuotas, brokers: int, now: float) -> None:
         """Note that a broker shows our quota, or that somebody else has put back another one.
@@ -124,6 +134,9 @@ class OwnQuotas:
         if own is None or not own.record.held:
             self._contests.pop(entity, None)
             return
+        if entity not in seen.originals and now - own.at >= SETTLE_SECONDS:
+            own.lacking.add(seen.broker)
+            own.is_gone = len(own.lacking) >= brokers
         if found == own.rate and seen.originals.get(entity) == own.original:
             own.is_unsure, own.seen_at = False, now
             own.confirmed.add(seen.broker)

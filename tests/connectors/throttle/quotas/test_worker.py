@@ -410,6 +410,33 @@ def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker
     assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 700_000}, {})
 
 
+@for_each("late_seconds", [0.0, 2.5, 8.0, 30.0])
+@for_each("is_lost", [False, True], ids=["answered", "answer lost"])
+def test_a_quota_that_a_late_broker_has_never_seen_is_put_back(late_seconds: float, is_lost: bool) -> None:
+    bench = Bench()
+    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench.reconcile(order(0.5, valid_seconds=3600))
+    bench.look(60)
+    bench.kafka.late_seconds = {3: late_seconds}
+    bench.kafka.set_by_hand(ALICE, 3_000_000)
+    bench.kafka.loses = [KafkaTimeoutError("slow")] * is_lost
+    bench.look(60)
+    assert bench.kafka.rates == {ANY: 500_000, ALICE: 1_500_000}
+    bench.reconcile(order(1.0, 2, valid_seconds=3600))
+    bench.look(60)
+    assert (bench.kafka.rates, bench.kafka.originals) == ({ALICE: 3_000_000}, {})
+
+
+def test_a_quota_that_is_removed_with_its_record_before_any_broker_showed_it_is_set_again() -> None:
+    bench = Bench()
+    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
+    bench.reconcile(order(0.5, valid_seconds=3600))
+    bench.kafka.set_by_hand(ANY, None)
+    bench.kafka.originals.clear()
+    bench.look(30)
+    assert bench.kafka.rates == {ANY: 500_000}
+
+
 FACTORS = st.sampled_from((0.0, 0.0, 0.1, 0.25, 0.5, 0.9, 1.0))
 TROUBLES = st.sampled_from(("nothing", "nothing", "killed", "no answer", "lost answer"))
 
