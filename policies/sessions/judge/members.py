@@ -14,7 +14,7 @@ from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
 from policies.sessions.state import SessionTrack
-from policies.units import counted, human_seconds, millis_of
+from policies.units import counted, from_millis, human_seconds, millis_of
 
 
 def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
@@ -89,13 +89,13 @@ def _withdraw(member: MemberFacts) -> MemberOrder | None:
     """Return the order that ends a restart, or a waiting shutdown or restart, once the member is in its place."""
     last, track = member.member.last_published, member.track
     has_session = track is None or track.status is SessionStatus.ESTABLISHED
-    if last is None or not member.liveness.is_no_zombie or not has_session or member.member.recovering:
+    if last is None or not has_session or member.member.recovering:
         return None
     if not member.liveness.is_registered:
-        if last.verdict is not Verdict.HOLD or last.reason not in WAITING:
+        cause = _find_remedy(member)
+        if cause is None or last.verdict is not Verdict.HOLD or last.reason not in WAITING:
             return None
-        cause = "its registration comes and goes" if member.liveness.is_unstable else "it no longer answers healthy"
-        what = f"is not registered, but {cause}: the restart that waited is withdrawn"
+        what = f"is not registered, but {cause}: the shutdown or restart that waited is withdrawn"
         return MemberOrder(Verdict.RESUME, Reason.WITHDRAWN, what, member.evidence)
     if last.verdict is Verdict.RESTART:
         return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has registered itself again", member.evidence)
@@ -105,6 +105,16 @@ def _withdraw(member: MemberFacts) -> MemberOrder | None:
         what = "is registered and has a session: the shutdown or restart that waited is withdrawn"
         return MemberOrder(Verdict.RESUME, Reason.WITHDRAWN, what, member.evidence)
     return None
+
+
+def _find_remedy(member: MemberFacts) -> str | None:
+    """Why an unregistered member is not to be restarted now, if that is known."""
+    absence = member.liveness.unregistered
+    if absence is not None:
+        return f"has time to register until {from_millis(absence.due_ms):%H:%M:%S} UTC"
+    if member.liveness.is_unstable:
+        return "its registration comes and goes"
+    return "it no longer answers healthy" if member.liveness.is_no_zombie else None
 
 
 def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:

@@ -38,12 +38,10 @@ def judge_recovery(
 
 
 def _judge_unlisted(member: MemberFacts, facts: Facts) -> MemberOrder | None:
-    health, absence, last = member.member.health, member.liveness.unlisted, member.member.last_published
+    health, absence = member.member.health, member.liveness.unlisted
     if health is None or absence is None or absence.due_ms > facts.now_ms or facts.unread is not None:
         return None
     if not member.role.may_lose_another:
-        return None
-    if last is not None and last.verdict is Verdict.SHUTDOWN and last.reason is Reason.NOT_READY:
         return None
     since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"has a session again and is registered, but the cluster has not listed it for {since}"

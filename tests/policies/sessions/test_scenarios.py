@@ -248,6 +248,17 @@ def test_a_zombie_s_restart_that_waits_is_withdrawn_when_the_zombie_is_unwell(
     assert world.until(420).last("b2") == (last or "hold shutdown_budget")
 
 
+def test_a_restart_that_waits_is_withdrawn_when_the_process_was_down_and_has_its_time_again() -> None:
+    world = World(*TEN, timeout_s=6, shutdown_budget=0).until(20)
+    world.brokers["b1"].registered = False
+    assert world.until(400).last("b1") == "hold shutdown_budget"
+    world.brokers["b1"].well = "unreachable"
+    world.until(411).brokers["b1"].well = "ok"
+    assert world.until(425).last("b1") == "resume withdrawn"
+    assert "is not registered, but has time to register until 08:09:50 UTC: " in world.run.sessions[-1].explanation
+    assert world.until(600).last("b1") == "hold shutdown_budget"
+
+
 def test_a_restarted_zombie_whose_process_does_not_come_back_is_gone_and_its_bundles_are_orphans() -> None:
     world = World(*TEN[:3]).own("b1", BUNDLE).until(20).lose("b1")
     assert world.until(220).last("b1") == "restart zombie"
