@@ -91,7 +91,10 @@ def find_holds(facts: SwitchFacts) -> Iterator[DatedHold]:
 def _find_contested(facts: SwitchFacts) -> Iterator[Hold]:
     if why := facts.state.contested:
         # `resume` answers a foreign directive by a later one; any other contest ends in the registry itself.
-        undo = "undo that in the registry" if facts.state.contested_by is None else "`resume`"
+        undo = "undo that in the registry"
+        if facts.state.contested_by is not None:
+            behind = guards.ids_only_grow(facts, facts.state.active() or "")
+            undo = f"`resume`, once this is mended: {behind}" if behind else "`resume`"
         yield Hold(f"the registry is contested: {why}; nothing is ordered", ends_with=undo)
 
 

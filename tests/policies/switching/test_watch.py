@@ -314,6 +314,8 @@ def test_resume_does_not_lead_back_from_a_cluster_that_gave_more() -> None:
     world.later().tell(world.cluster_event("old"), theirs(world, 7, "old"))
     [refused] = world.tell(command("resume", "r"))
     assert (refused.code, "new gives" in refused.sentence) == (RejectCode.COLLISION, True)
+    [refused] = world.tell(command("end", "e"))
+    assert "to go on: `resume`, once this is mended: new gives" in refused.sentence
 
 
 def test_orders_are_given_again_once_it_is_resolved() -> None:
