@@ -19,7 +19,10 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
     settings = verdict.brokers.settings
     about = verdict.decisive or verdict.brokers.fullest()
-    why = "; ".join((_explain_reason(decision, about, settings), *_explain_details(decision, about)))
+    reason = _explain_reason(decision, about, settings)
+    if verdict.move.hold is None and decision.factor != decision.raw_factor:
+        reason += ", which is too small a change to follow"
+    why = "; ".join((reason, *_explain_details(decision, about)))
     writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
     return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
 
@@ -49,7 +52,7 @@ def _explain_details(decision: ThrottleFactor, about: VolumeVerdict | None) -> I
 def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
     match decision.reason:
         case ThrottleReason.INITIAL:
-            return f"no volume has been read yet, so the starting factor {render_factor(decision.factor)} applies"
+            return f"no volume has been read yet, so the starting factor {render_factor(decision.raw_factor)} applies"
         case ThrottleReason.NO_DATA:
             return f"no volume is known, so the fallback factor {render_factor(settings.fallback)} applies"
         case ThrottleReason.MIN_HOLD:
@@ -94,6 +97,4 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
     if decision.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
-    between = f"{free}, between the soft limit {soft} and the hard limit {hard}"
-    is_small = decision.factor != decision.raw_factor
-    return f"{between}, which is too small a change to follow" if is_small else between
+    return f"{free}, between the soft limit {soft} and the hard limit {hard}"

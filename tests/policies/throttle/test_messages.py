@@ -106,6 +106,22 @@ def test_a_decision_that_is_held_names_the_volume_that_is_full_first() -> None:
             id="no data",
         ),
         pytest.param(
+            {**SOFT_AND_HARD, "fallback_factor": 0.74},
+            [log_dirs(0, 1, 4 * GB), failed(300, 1)],
+            "stale_volume",
+            0.75,
+            "counts as 0.74 until it is read, which is too small a change to follow",
+            id="stale volume, a small change",
+        ),
+        pytest.param(
+            {**SOFT_AND_HARD, "fallback_factor": 0.76, "departed_hold": "0s"},
+            [log_dirs(0, 1, 4 * GB), members(10, 2)],
+            "no_data",
+            0.75,
+            "no volume is known, so the fallback factor 0.76 applies, which is too small a change to follow",
+            id="no data, a small change",
+        ),
+        pytest.param(
             HARD,
             [log_dirs(0, 1, 0), members(10, 2)],
             "departed_volume",
