@@ -40,7 +40,7 @@ from tests.cases import for_each
 ROOT = Path(__file__).parents[2]
 KINDS = catalogue()
 EXAMPLES = examples()
-by_type = pytest.mark.parametrize("kind", KINDS, ids=[kind.event_type for kind in KINDS])
+by_type = for_each("kind", KINDS, ids=[kind.event_type for kind in KINDS])
 
 
 @pytest.fixture(scope="module")

@@ -246,7 +246,7 @@ BAD: list[tuple[str, bytes | None, str]] = [
     ("no cluster", changed_data(READING, cluster=None), "invalid"),
     ("another cluster", changed_data(READING, cluster="orders"), "cluster_mismatch"),
 ]
-bad = pytest.mark.parametrize(("value", "reason"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+bad = for_each(("value", "reason"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 
 
 @bad

@@ -15,7 +15,7 @@ from tests.policies.scenario import HARD, throttle
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 SETTINGS = throttle(HARD, fallback_factor=0.2)
-EACH_ACTUATOR = pytest.mark.parametrize("reasons", [QuotaReason, PublishReason])
+EACH_ACTUATOR = for_each("reasons", [QuotaReason, PublishReason])
 
 
 def order(*, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> FactorOrder:

@@ -148,7 +148,7 @@ def saw_tooth(period: int, free: int, *, net: int = 0, until: int = 4000) -> lis
     return [(t, free - MB * (t % period) - net * t) for t in range(0, until, 10)]
 
 
-PERIODS = pytest.mark.parametrize("period", [60, 120, 240, 300, 420])
+PERIODS = for_each("period", [60, 120, 240, 300, 420])
 """Kafka's default retention check runs every 300 s."""
 
 

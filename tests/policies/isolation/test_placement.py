@@ -83,7 +83,7 @@ def test_the_rules_of_namespaces_with_affinity(
     assert placed.feasible == (tier != "none")
 
 
-every_rules = pytest.mark.parametrize("rules", list(RuleSet))
+every_rules = for_each("rules", list(RuleSet))
 
 
 @every_rules
