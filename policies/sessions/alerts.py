@@ -47,7 +47,8 @@ _MANY = {
 
 _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdict.GONE})
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
-_ABOUT_SESSIONS = frozenset({LOST, EXHAUSTED, FLAPPING, LOAD_DATA})
+_ABOUT_LOSSES = frozenset({LOST, EXHAUSTED, LOAD_DATA})
+_ABOUT_SESSIONS = _ABOUT_LOSSES | {FLAPPING}
 _ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL})
 
 
@@ -113,7 +114,9 @@ def find_ends(context: AlertContext, held: Collection[Condition]) -> dict[tuple[
         end = None
         if entry.alert in (NOT_REGISTERED, ZOMBIE):
             end = _find_end_of_absence(member, entry.subject)
-        elif member.track.is_lost and entry.alert in (LOST, EXHAUSTED, LOAD_DATA):
+        elif entry.alert in _ABOUT_LOSSES and member.track.status is SessionStatus.CLOSED:
+            end = "ends: it has closed its session"
+        elif entry.alert in _ABOUT_LOSSES and member.track.is_lost:
             fleet = f"{cluster}/{member.member.role}" if member.member.role in together else None
             end = _find_end_of_loss(entry.alert, member, entry.subject, fleet)
         if end is not None:
@@ -144,6 +147,8 @@ def _find_end_of_loss(alert: str, member: MemberFacts, subject: str, fleet: str 
         return f"ends: its {last.verdict.value} is ordered"
     if alert == EXHAUSTED and last is not None and last.reason is SessionReason.STALE_READING:
         return "ends: its shutdown waits for a fresh reading"
+    if alert == EXHAUSTED and fleet is None and not member.has_failed:
+        return "ends: it has time left to reconnect"
     if alert == LOST and member.track is not None and member.track.unsettled:
         return f"is part of {FLAPPING} of {subject} now"
     return None if fleet is None else f"is part of {FLEET_WIDE} of {fleet} now"

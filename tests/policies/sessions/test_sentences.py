@@ -143,6 +143,23 @@ def test_a_member_that_cannot_reconnect_is_not_said_to_have_a_session_when_its_s
     assert ended.summary == "reconnect-exhausted of messaging/b1 ends: its shutdown is ordered"
 
 
+@for_each(
+    ("readings", "end"),
+    [
+        ((session(110, "b1", "closed", "0xb1-0"),), "it has closed its session"),
+        ((health(110, "b1", "unreachable"), health(115, "b1")), "it has time left to reconnect"),
+    ],
+    ids=["closed", "a new process"],
+)
+def test_a_member_that_cannot_reconnect_has_no_session_when_it_closes_or_starts_again(
+    readings: tuple[Observation, ...], end: str
+) -> None:
+    world = World(*TEN, reconnect_deadline="1m", shutdown_budget=0, zombie_after="10h").until(20).lose("b1").until(109)
+    world.run.see(*readings)
+    (ended,) = alerted(world.run, "reconnect-exhausted", "resolved")
+    assert ended.summary == f"reconnect-exhausted of messaging/b1 ends: {end}"
+
+
 def test_a_process_that_failed_too_often_has_not_reconnected_since_its_own_start() -> None:
     run = Run(reconnect_limit=3, on_session_lost="shutdown", shutdown_delay="10m").together(
         *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")]
