@@ -173,12 +173,13 @@ def _list_groups(members: Mapping[str, Iterable[str]]) -> tuple[BookieGroup, ...
 def _fold_placed(cluster: BookieDisksCluster, seen: Observation, reading: BookieAffinity) -> BookieDisksCluster:
     """Fold in the placement of the namespaces.
 
-    If only this reading lacks the namespaces of some groups, or asks less of these groups, they stay as they were.
+    If only this reading lacks the namespaces of some groups, they stay as they were. If only this reading asks less of
+    these groups, the larger ensemble and all secondary groups count.
     """
     read = {placed.primary: placed for placed in _place(list_affinities(reading))}
     doubtful = frozenset(cluster.placed_doubtful)
     kept = tuple(
-        placed
+        _join_demands(read.get(placed.primary, placed), placed)
         for placed in cluster.placed or ()
         if placed not in doubtful and not _asks_as_much(read.get(placed.primary), placed)
     )
@@ -189,6 +190,11 @@ def _fold_placed(cluster: BookieDisksCluster, seen: Observation, reading: Bookie
 def _asks_as_much(read: PlacedNamespaces | None, before: PlacedNamespaces) -> bool:
     """Whether the namespaces need at least as many bookies as before, and may use the same secondary groups."""
     return read is not None and read.ensemble >= before.ensemble and {*read.secondary} >= {*before.secondary}
+
+
+def _join_demands(read: PlacedNamespaces, before: PlacedNamespaces) -> PlacedNamespaces:
+    secondary = tuple(sorted({*read.secondary, *before.secondary}))
+    return replace(read, ensemble=max(read.ensemble, before.ensemble), secondary=secondary)
 
 
 def _place(namespaces: Iterable[tuple[str, NamespaceAffinity]]) -> tuple[PlacedNamespaces, ...]:

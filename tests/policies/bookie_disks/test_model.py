@@ -87,7 +87,7 @@ class Model:
             others = {*each.secondary} - {*primary} if primary else set()
             read[primary] = (max(ensemble, each.ensemble_size or 0), secondary | others)
         self._doubtful_placed = {
-            primary: (ensemble, secondary)
+            primary: (max(ensemble, read.get(primary, (0,))[0]), secondary.union(*read.get(primary, ())[1:]))
             for primary, (ensemble, secondary) in self._placed.items()
             if primary not in self._doubtful_placed
             and (primary not in read or read[primary][0] < ensemble or not read[primary][1] >= secondary)
