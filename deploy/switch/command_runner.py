@@ -15,7 +15,7 @@ from deploy.settings.application import Settings
 from deploy.switch.command_result import CommandResult, ExitStatus, decision_line, result_lines, undecided
 from deploy.switch.ledger_views import is_to_clean, show_ledgers
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError, Received
-from deploy.switch.precheck_view import published_report_lines
+from deploy.switch.precheck_view import report_lines
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.observations import Outcome
@@ -144,7 +144,7 @@ class CommandRunner:
     ) -> ExitStatus:
         shown = {"precheck": None if report is None else report.model_dump(mode="json")}
         if report is not None:
-            self.console.show(published_report_lines(report))
+            self.console.show(report_lines(report))
         if report is None or decision is None or decision.verdict is SwitchVerdict.REJECT or not report.ready:
             if decision is not None and decision.verdict is SwitchVerdict.REJECT:
                 self.console.show([decision_line(decision)])

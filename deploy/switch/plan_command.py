@@ -21,7 +21,7 @@ from deploy.commands.console import SafeConsole
 from deploy.settings.application import Settings
 from deploy.switch.clusters import bookkeeper_clusters
 from deploy.switch.precheck_command import Checked, check
-from deploy.switch.precheck_view import bypass_lines, finding_line, staying_lines, verdict_line
+from deploy.switch.precheck_view import finding_lines, staying_lines, verdict_lines
 from policies.errors import UserError
 from policies.switching.ledgers import LedgerState
 from policies.switching.precheck.snapshot import ids_to_import
@@ -141,13 +141,10 @@ def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) 
 
 def plan_lines(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> Iterator[RenderableType]:
     """Format the plan."""
-    report = checked.report
-    yield verdict_line(report.source, report.target, report.reasons, ready=report.ready)
-    yield from bypass_lines(bypassed=report.bypassed)
-    for finding in report.findings:
-        yield finding_line(finding.reason, finding.detail)
+    yield from verdict_lines(checked.reading)
+    yield from finding_lines(checked.reading)
     yield _table(plan)
-    yield from staying_lines(report.staying, report.left_out)
+    yield from staying_lines(checked.reading)
     for problem in checked.taken.problems:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
     yield Text("What brokers see", "bold")

@@ -20,7 +20,8 @@ from deploy.switch.precheck_view import report_lines
 from policies.errors import UserError
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.precheck.findings import find_remedy
-from policies.switching.precheck.report import PrecheckReport, precheck
+from policies.switching.precheck.report import PrecheckReport, precheck, to_reading
+from policies.switching.readings import SwitchPrecheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Checked:
     """The broker cluster."""
     report: PrecheckReport
     taken: SnapshotResult
+
+    @property
+    def reading(self) -> SwitchPrecheck:
+        """The report as the loop would publish it."""
+        return to_reading(self.report, self.cluster)
 
 
 def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
@@ -47,7 +53,7 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
         typer.echo(json.dumps(plain_report(checked)))
     else:
         console = SafeConsole()
-        for line in report_lines(checked.report, checked.taken, explained=explained):
+        for line in report_lines(checked.reading, checked.taken, explained=explained):
             console.print(line, highlight=False)
     return checked.report.ready
 

@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from deploy.switch.precheck_view import published_report_lines
+from deploy.switch.precheck_view import report_lines
 from policies.observations import Outcome
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, SwitchPrecheck
@@ -13,7 +13,7 @@ from tests.deploy.switch.decisions import report
 
 def shown(reading: SwitchPrecheck) -> list[str]:
     out = StringIO()
-    for line in published_report_lines(reading):
+    for line in report_lines(reading):
         Console(file=out, width=200).print(line, highlight=False)
     return [line.strip() for line in out.getvalue().splitlines() if line.strip()]
 
