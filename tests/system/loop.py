@@ -81,12 +81,19 @@ class Topic:
         return self._next_offset >= end
 
     def _end(self) -> int:
+        return eventually(f"{self._name} has a leader", self._ask_end)[0]
+
+    def _ask_end(self) -> tuple[int] | None:
+        partition = TopicPartition(self._name, 0)
         try:
-            return int(self._consumer.get_watermark_offsets(TopicPartition(self._name, 0), timeout=DEADLINE_SECONDS)[1])
+            return (int(self._consumer.get_watermark_offsets(partition, timeout=DEADLINE_SECONDS)[1]),)
         except KafkaException as error:
-            if error.args[0].code() not in _NO_TOPIC_YET:
+            code = error.args[0].code()
+            if code == KafkaError.NOT_LEADER_FOR_PARTITION:  # of a topic that was just created
+                return None
+            if code not in _NO_TOPIC_YET:
                 raise
-            return 0
+            return (0,)
 
     def _take(self, message: Message) -> None:
         error, offset = message.error(), message.offset() or 0
