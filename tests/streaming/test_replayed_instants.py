@@ -60,7 +60,7 @@ def test_the_order_of_collectors_within_an_instant_changes_no_byte(policy: str) 
     host, observed = load_settings(DATA / "settings.yaml").policy_host(), read_simultaneously(policy)
     expected = replay(host, observed)
     assert expected
-    for seed in seeds(0.2):
+    for seed in seeds(0.1):
         assert replay(host, shuffle_collectors(observed, seed)) == expected
 
 
@@ -85,7 +85,7 @@ def test_it_changes_no_byte_of_any_history_of_bookies_and_groups(seed: int) -> N
     settings = IsolationSettings.model_validate({"quarantine": "on", "grace": "0s", "validity": "45s"})
     host, observed = PolicyHost({"isolation": settings}), make_history(random.Random(seed))
     expected = replay(host, observed)
-    for order in seeds(0.2):
+    for order in seeds(0.1):
         assert replay(host, shuffle_collectors(observed, order)) == expected
 
 

@@ -21,7 +21,7 @@ NAMES = ("b0", "b1", "b2", "b3", "b4")
 PATHS = (BUNDLE, "/namespace/t/ns/0x40000000_0x80000000")
 DOWN = ("shutdown", "restart")
 T = timedelta(seconds=30)
-few = examples(0.6)  # each is a whole course of a fleet
+few = examples(0.4)  # each is a whole course of a fleet
 
 names = st.sets(st.sampled_from(NAMES), min_size=1, max_size=5).map(sorted)
 Event = tuple[str, Any]
