@@ -82,7 +82,8 @@ class Membership(AbstractContextManager["Membership"]):
         """Whether it has an assignment, be it empty, and `on_change` has handled it."""
         self._fingerprint: FileStamps = ()
         self._last_error: KafkaError | None = None
-        self._consumer = self._join()
+        self._consumer = self._build()
+        self._join()
 
     @property
     def problem(self) -> str | None:
@@ -115,13 +116,15 @@ class Membership(AbstractContextManager["Membership"]):
 
     # --- the group
 
-    def _join(self) -> Consumer:
+    def _build(self) -> Consumer:
         fingerprint = self._connection.fingerprint()
-        options = {**self._connection.for_confluent(), **self._options()}
-        consumer = build_client(Consumer, options)
-        consumer.subscribe([self._group.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        consumer = build_client(Consumer, {**self._connection.for_confluent(), **self._options()})
         self._fingerprint = fingerprint  # stored only now, so that unusable files are tried again
         return consumer
+
+    def _join(self) -> None:
+        topics = [self._group.topic]
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def _leave(self) -> None:
         """Close the consumer, and wait for the session timeout at most, after which Kafka drops this member anyway.
@@ -226,10 +229,12 @@ class Membership(AbstractContextManager["Membership"]):
         self._check_files_at = time.monotonic() + _FINGERPRINT_SECONDS
         if self._connection.fingerprint() == self._fingerprint:
             return
-        if (joining := rebuild(self._join)) is None:
+        if (consumer := rebuild(self._build)) is None:
             return
         _log.info("connection files changed, joining the group again", group=self._group.name)
         self.lease.lose()
         self._on_change(None)
         self._leave()
-        self._consumer, self._asked_at, self.joined = joining, None, False
+        # Joins only now: beside the member that leaves, it would be assigned nothing at first.
+        self._consumer, self._asked_at, self.joined = consumer, None, False
+        self._join()

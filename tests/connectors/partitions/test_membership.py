@@ -207,9 +207,12 @@ def test_changed_files_that_cannot_be_used_are_tried_again_with_the_old_client_m
     assert Client.made is before
     assert "left" not in before.said
     monkeypatch.setattr(membership, "Consumer", Client)
+    had_joined: list[bool] = []
+    monkeypatch.setattr(Client, "close", lambda _: had_joined.append(bool(Client.made.callbacks)))
     bench.member.step()
     assert Client.made is not before
-    assert before.said[-1] == "left"
+    assert had_joined == [False], "beside the old member, the new one would be assigned nothing at first"
+    assert Client.made.callbacks
 
 
 def test_who_leaves_waits_for_kafkas_answer_no_longer_than_the_session_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
