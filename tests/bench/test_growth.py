@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from bench.growth import LIMITS, Life, growth, table, verdict
-from tests.cases import for_each
 
 HOUR = 3600.0
 NAME = "JVM: resident, MiB"
@@ -16,7 +15,7 @@ def life(value: Callable[[float], float], *, seconds: float = 1800.0, began: flo
     return Life(began, [(at, {NAME: value(at - began)}) for at in times])
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "is_bounded"),
     [
         pytest.param(lambda _: 1000.0, True, id="level"),

@@ -5,10 +5,9 @@ import math
 import pytest
 
 from bench.quantiles import quantile
-from tests.cases import for_each
 
 
-@for_each(("percent", "within"), [(1, 1.99), (50, 50.5), (99, 99.01)])
+@pytest.mark.parametrize(("percent", "within"), [(1, 1.99), (50, 50.5), (99, 99.01)])
 def test_so_many_percent_stay_within(percent: int, within: float) -> None:
     assert quantile([float(each) for each in range(100, 0, -1)], percent) == pytest.approx(within)
 

@@ -4,7 +4,6 @@ import pytest
 
 from bench.switch_walk.__main__ import walks
 from policies.switching.judge import guards
-from tests.cases import for_each
 from tests.examples import seeds
 
 
@@ -30,7 +29,7 @@ HARMS = {
 }
 
 
-@for_each("seed", HARMS.values(), ids=HARMS)
+@pytest.mark.parametrize("seed", HARMS.values(), ids=HARMS)
 def test_no_walk_that_once_did_harm_does_it_again(seed: int) -> None:
     assert walks(1, 150, seed)[1] == {}
 

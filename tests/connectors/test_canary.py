@@ -24,7 +24,6 @@ from policies.throttle import ThrottleFactor, ThrottlePolicy, ThrottleSettings
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
-from tests.cases import for_each
 from tests.connectors.alertmanager.test_notifications import NOON, alert
 from tests.connectors.exporter.loop import ALERTS, DECIDED, OBSERVED, PREFIX, START, decided
 
@@ -100,7 +99,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
-@for_each("settings", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("settings", GIVEN.values(), ids=GIVEN)
 def test_each_reading_causes_a_decision_that_names_it_and_never_an_alert(settings: dict[str, Any]) -> None:
     loop = Loop(**settings)
     for number in range(40):

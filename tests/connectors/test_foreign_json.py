@@ -12,7 +12,6 @@ from connectors.pulsar.probes import role_of
 from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError
-from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 
 
@@ -39,7 +38,7 @@ STRANGE = {
 }
 
 
-@for_each("document", STRANGE.values(), ids=STRANGE)
+@pytest.mark.parametrize("document", STRANGE.values(), ids=STRANGE)
 def test_what_cannot_be_read_is_one_error_that_quotes_nothing(document: bytes) -> None:
     with pytest.raises(UnreadableJsonError) as caught:
         read_json(document, Note)
@@ -68,8 +67,8 @@ def look_for_canary(document: bytes) -> None:
     assert _evidence(document) is None
 
 
-@for_each("read", [ask_server, read_znode, look_for_canary])
-@for_each("document", STRANGE.values(), ids=STRANGE)
+@pytest.mark.parametrize("read", [ask_server, read_znode, look_for_canary])
+@pytest.mark.parametrize("document", STRANGE.values(), ids=STRANGE)
 def test_so_nobody_who_reads_it_is_stopped(read: Callable[[bytes], None], document: bytes) -> None:
     read(document)
 

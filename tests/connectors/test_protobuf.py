@@ -3,7 +3,6 @@
 import pytest
 
 from connectors.protobuf import build, optional, parse, repeated, required
-from tests.cases import for_each
 
 MESSAGES = build(
     "test.positions",
@@ -27,7 +26,7 @@ def test_fields_that_are_not_declared_are_skipped() -> None:
     assert parse(POSITION, POSITION(ledgerId=7).SerializeToString() + unknown).ledgerId == 7
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("data", "why"), [(b"", "it lacks ledgerId"), (b"\xff\xff\xff", "it is no Position")], ids=["lacking", "noise"]
 )
 def test_what_is_no_such_message_is_refused_without_quoting_it(data: bytes, why: str) -> None:

@@ -9,7 +9,6 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from connectors.redaction import RedactedBlock, read_text, secret, unreadable, unreadable_files
 from policies.errors import UserError
-from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 
@@ -32,7 +31,7 @@ class Settings(BaseModel):
     login: Login
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("given", "place", "says"),
     [
         ({"password": {"hidden": SECRET}}, ("login", "password"), "valid string"),

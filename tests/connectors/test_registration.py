@@ -8,7 +8,6 @@ from connectors.registration import PolicyConnectors, connectors_of
 from connectors.throttle.registration import CONNECTORS
 from policies.errors import UserError
 from policies.registry import POLICIES
-from tests.cases import for_each
 
 THROTTLE = POLICIES["throttle"]
 
@@ -21,12 +20,12 @@ def test_a_policy_that_names_none_has_none() -> None:
     assert connectors_of(replace(THROTTLE, connectors=None)) == PolicyConnectors()
 
 
-@for_each("kind", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("kind", POLICIES.values(), ids=POLICIES)
 def test_all_registered_connectors_resolve(kind: object) -> None:
     assert isinstance(connectors_of(kind), PolicyConnectors)  # type: ignore[arg-type]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("place", "said"),
     [
         ("no_such_package:CONNECTORS", "cannot be loaded (No module named 'no_such_package')"),

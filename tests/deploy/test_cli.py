@@ -12,7 +12,6 @@ from pydantic import SecretStr
 from connectors.redaction import secret
 from deploy import cli
 from policies.errors import UserError
-from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 ROOT = Path(__file__).parents[2]
@@ -61,7 +60,7 @@ def test_a_thread_that_fails_says_so_in_the_same_way(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here that is always full")
-@for_each("arguments", [["--help"], ["--version"], ["check"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["check"]])
 def test_output_that_nobody_can_take_is_said_in_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-m", "deploy.cli", *arguments]
@@ -73,7 +72,7 @@ def test_output_that_nobody_can_take_is_said_in_one_line(arguments: list[str]) -
     assert "Traceback" not in ended.stderr
 
 
-@for_each("command", ["--help >&-", "--help 2>&-", "--version <&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["--help >&-", "--help 2>&-", "--version <&- >&- 2>&-"])
 def test_streams_that_are_closed_lead_nowhere(command: str) -> None:
     shell = ["sh", "-c", f'exec "$0" -m deploy.cli {command}', sys.executable]
     ended = subprocess.run(shell, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -16,7 +16,6 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from deploy.reference.pages import Page
-from tests.cases import for_each
 from tests.wheels import install
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +54,7 @@ def test_the_chart_accepts_its_own_values() -> None:
     assert list(refusals(VALUES)) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("path", "value"),
     [
         ("settings.policies.throttle.sooft", {}),
@@ -76,7 +75,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert (chart["version"], chart["appVersion"]) == (PROJECT["version"],) * 2
 
 
-@for_each("version", ["1.29", "1.33"])
+@pytest.mark.parametrize("version", ["1.29", "1.33"])
 def test_kubernetes_takes_what_helm_renders(version: str) -> None:
     command = [program("helm"), "template", "headgate", str(CHART), "--kube-version", version]
     rendered = subprocess.run(
@@ -101,7 +100,7 @@ def test_helm_refuses_a_mistyped_setting_before_anything_is_installed() -> None:
     assert "at '/settings/policies/throttle': additional properties 'sooft' not allowed" in wrong.stderr
 
 
-@for_each("overlay", ["base", "prometheus-operator", "strimzi"])
+@pytest.mark.parametrize("overlay", ["base", "prometheus-operator", "strimzi"])
 def test_kustomize_builds_each_overlay(overlay: str) -> None:
     built = [program("kustomize"), "build", str(ROOT / "docker/kubernetes" / overlay)]
     assert "kind: " in subprocess.run(built, check=True, capture_output=True, text=True).stdout
@@ -155,6 +154,6 @@ def test_the_agent_accepts_the_versions_that_headgate_accepts() -> None:
 # The pages
 
 
-@for_each(("page", "begins"), [(Page.SETTINGS, "# "), (Page.ALERTS, "# "), (Page.METRICS, "# ")])
+@pytest.mark.parametrize(("page", "begins"), [(Page.SETTINGS, "# "), (Page.ALERTS, "# "), (Page.METRICS, "# ")])
 def test_an_installation_carries_its_reference_pages(page: Page, begins: str) -> None:
     assert page.read().startswith(begins)

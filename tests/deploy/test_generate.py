@@ -35,12 +35,11 @@ from policies.throttle.cordons import CordonApplication
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.timers import Tick, Timer
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
-from tests.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 KINDS = catalogue()
 EXAMPLES = examples()
-by_type = for_each("kind", KINDS, ids=[kind.event_type for kind in KINDS])
+by_type = pytest.mark.parametrize("kind", KINDS, ids=[kind.event_type for kind in KINDS])
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +202,7 @@ def test_an_example_lies_on_its_topic_with_the_fields_of_its_page(kind: EventKin
     assert example.event["data"].keys() == {row.name for row in fields if row.required or kind.mode == "validation"}
 
 
-@for_each("kinds", [reading_types(), decision_types()], ids=["observed", "decided"])
+@pytest.mark.parametrize("kinds", [reading_types(), decision_types()], ids=["observed", "decided"])
 def test_examples_are_read_as_what_they_are(kinds: tuple[Any, ...]) -> None:
     reader: EventReader[Any] = EventReader(kinds)
     for kind in kinds:

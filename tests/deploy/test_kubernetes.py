@@ -13,7 +13,7 @@ from connectors.kafka.rights import rights
 from deploy.monitoring import dashboards
 from deploy.reference import kubernetes
 from deploy.settings.file import load_settings
-from tests.cases import case, for_each
+from tests.cases import case
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker/kubernetes"
@@ -38,7 +38,7 @@ def workloads() -> list[tuple[str, dict[str, Any]]]:
     return [each for each in manifests() if each[1]["kind"] in ("Deployment", "StatefulSet")]
 
 
-@for_each("version", VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_takes_each_manifest(version: str) -> None:
     for name, manifest in manifests():
         if not manifest["apiVersion"].startswith(CUSTOM):
@@ -57,7 +57,7 @@ def test_what_comes_from_elsewhere_is_fresh() -> None:
         assert (kubernetes.FOLDER / name).read_text() == content, f"{name} is stale: run `make generate`"
 
 
-@for_each("folder", sorted(each.parent for each in FOLDER.glob("*/kustomization.yaml")))
+@pytest.mark.parametrize("folder", sorted(each.parent for each in FOLDER.glob("*/kustomization.yaml")))
 def test_a_kustomization_names_every_file_beside_it(folder: Path) -> None:
     found = yaml.safe_load((folder / "kustomization.yaml").read_text())
     named = {*found["resources"], *(file for each in found.get("configMapGenerator", ()) for file in each["files"])}
@@ -101,7 +101,7 @@ def test_each_part_is_a_workload_with_a_service_and_a_budget() -> None:
         assert len([m for _, m in manifests() if m["kind"] == kind]) == len(parts)
 
 
-@for_each("file", ["kubernetes/base/headgate.yaml", "headgate.yaml"])
+@pytest.mark.parametrize("file", ["kubernetes/base/headgate.yaml", "headgate.yaml"])
 def test_the_settings_there_are_good(file: str) -> None:
     assert load_settings(ROOT / "docker" / file).clusters
 

@@ -19,7 +19,6 @@ from connectors.kafka import history
 from connectors.kafka.topic_admin import reach
 from deploy.cli import main
 from deploy.inspection import in_force
-from tests.cases import for_each
 
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
 LIMIT = "policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n"
@@ -256,7 +255,7 @@ def headgate(
     return run
 
 
-@for_each("mistake", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_told_with_its_place_and_its_remedy(
     headgate: Callable[[Mistake], tuple[int, str]], mistake: Mistake
 ) -> None:

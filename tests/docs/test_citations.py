@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cases import for_each
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("policies", "streaming", "connectors", "deploy", "tests", "docs", "docker", "bench", ".ci", ".github")
@@ -69,7 +69,7 @@ def is_there(names: list[str]) -> bool:
 PAGES = [path for path in texts() if path.suffix == ".md"]
 
 
-@for_each("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_every_link_leads_somewhere(page: Path) -> None:
     for match in LINK.finditer(FENCED.sub("", page.read_text())):
         target = (page.parent / match[1]).resolve() if match[1] else page
@@ -79,7 +79,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert match[2] in anchors(target), f"{match[0]}: no such heading"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "pattern"),
     [
         ("see specs/throttle.md", OUTSIDE),

@@ -17,7 +17,6 @@ from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.errors import UserError
 from policies.registry import POLICIES
-from tests.cases import for_each
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.system.test_try_it import PLAYS
 
@@ -52,7 +51,7 @@ VERIFYING = [
 """The commands that alerts name, to be pasted by whoever is on call."""
 
 
-@for_each("line", [*commands("headgate"), *VERIFYING])
+@pytest.mark.parametrize("line", [*commands("headgate"), *VERIFYING])
 def test_a_command_of_headgate_is_one_with_these_options(line: str) -> None:
     words = shlex.split(line.split(" > ")[0].rstrip("&"))
     words = words[next(i for i, word in enumerate(words) if word.endswith("headgate")) + 1 :]
@@ -103,7 +102,7 @@ def settings_blocks() -> list[Any]:
     return found
 
 
-@for_each("block", settings_blocks())
+@pytest.mark.parametrize("block", settings_blocks())
 def test_settings_are_good(block: Block, tmp_path: Path) -> None:
     file = tmp_path / "headgate.yaml"
     file.write_text(block.text)

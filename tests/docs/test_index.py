@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from tests.cases import for_each
+import pytest
+
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"
@@ -22,7 +23,7 @@ def test_the_index_names_every_page_for_people() -> None:
     assert pages - targets(DOCS / "README.md") == set()
 
 
-@for_each("page", PAGES)
+@pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     assert [str(target) for target in targets(page) if not target.exists()] == []
 

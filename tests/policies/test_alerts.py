@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, AlertStatus, Issuer, Mode, Severity
 from policies.units import to_millis
-from tests.cases import for_each
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 
@@ -52,7 +51,7 @@ def test_an_alert_fires_once_and_resolves_once() -> None:
     assert watch.log == [(0, "firing"), (30, "resolved")]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("held_at", "log"),
     [
         pytest.param([0, 4], [], id="never long enough"),
@@ -114,7 +113,7 @@ def test_an_alert_says_since_when_and_until_when() -> None:
     assert (fired.evidence, fired.labels) == (("seen-1",), {"street": "main"})
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("grace", "steps", "wake"),
     [
         pytest.param(5, [(0, True)], 5, id="when the grace ends"),

@@ -1,10 +1,11 @@
 """A comparison decides, and words itself."""
 
+import pytest
+
 from policies.comparison import Comparison, Relation
-from tests.cases import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("relation", "below", "equal", "above"),
     [
         (Relation.LESS, True, False, False),
@@ -13,7 +14,7 @@ from tests.cases import for_each
         (Relation.MORE, False, False, True),
     ],
 )
-@for_each("tolerance", [0.0, 0.1])
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
 def test_the_threshold_itself_belongs_to_the_relations_that_name_it(
     relation: Relation, tolerance: float, *, below: bool, equal: bool, above: bool
 ) -> None:
@@ -21,7 +22,7 @@ def test_the_threshold_itself_belongs_to_the_relations_that_name_it(
     assert found == [below, equal, above]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("relation", "amount", "count"),
     [
         (Relation.LESS, "less than 5", "fewer than 5"),

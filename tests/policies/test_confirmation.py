@@ -2,11 +2,11 @@
 
 from functools import reduce
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.confirmation import Confirmation, PendingDifferences, SetReading, confirm
-from tests.cases import for_each
 
 CONFIRM_MS, VALIDITY_MS = 10, 100
 TEN, STRANGERS = (frozenset(f"{kind}{n}" for n in range(10)) for kind in "ms")
@@ -39,7 +39,7 @@ def test_the_first_reading_is_believed() -> None:
     assert first == START
 
 
-@for_each("strangers", [0, 5, 10], ids=["none came", "half as many came", "as many came"])
+@pytest.mark.parametrize("strangers", [0, 5, 10], ids=["none came", "half as many came", "as many came"])
 def test_most_members_missing_is_not_believed_whatever_number_of_strangers_came(strangers: int) -> None:
     found = read(START, 100, frozenset(sorted(STRANGERS)[:strangers]))
     assert (found.is_held, found.believed, confirmed(found)) == (True, TEN, TEN)
@@ -98,8 +98,8 @@ def test_two_collectors_that_agree_in_the_end_dispute_nothing() -> None:
     assert read(found, 110, STRANGERS, "a").believed == STRANGERS
 
 
-@for_each("other", [STRANGERS, TEN - {"m1"}, TEN | {"new"}, frozenset()])
-@for_each("source", ["zk", ""])
+@pytest.mark.parametrize("other", [STRANGERS, TEN - {"m1"}, TEN | {"new"}, frozenset()])
+@pytest.mark.parametrize("source", ["zk", ""])
 def test_members_that_come_and_go_within_one_collector_s_readings_change_nothing_after_a_while(
     other: frozenset[str], source: str
 ) -> None:

@@ -16,7 +16,6 @@ from policies.sessions.unload_events import BundleUnloaded, UnloadOutcome
 from policies.throttle.decisions import FreshnessCounts, ThrottleFactor, VolumeCounts
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_plan import QuotaReason
-from tests.cases import for_each
 from tests.decisions import decided as decision
 
 BROKERS = FreshnessCounts(counted=1, stale=0, departed=0)
@@ -89,7 +88,7 @@ SET = f"set: 250 kB/s a broker for {ANY} since 2026-11-21 12:00:00 UTC by the qu
 DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reports", "sentence"),
     [
         pytest.param([], "set: nothing, no actuator has reported", id="no report"),
@@ -194,7 +193,7 @@ def unloaded(outcome: UnloadOutcome) -> BundleUnloaded:
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("event", "effect"),
     [
         (quarantined(QuarantineOutcome.DONE), (ReportResult.APPLIED, "group quarantine", True)),

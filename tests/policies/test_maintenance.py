@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from policies.maintenance import MaintenanceWindow, PauseCommand, PolicyPause, commanded, next_edge_ms, quiet_at
 from policies.switching.settings import SwitchingSettings
 from policies.units import from_millis, to_millis
-from tests.cases import for_each
 
 SATURDAY = datetime(2026, 11, 21, tzinfo=UTC)
 NIGHTLY: dict[str, Any] = {"start": "23:00", "length": "2h"}
@@ -27,7 +26,7 @@ def hours(number: float) -> datetime:
     return SATURDAY + timedelta(hours=number)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("block", "now", "until"),
     [
         (NIGHTLY, 22.99, None),
@@ -61,7 +60,7 @@ def test_nothing_changes_before_the_next_edge(block: dict[str, Any], minutes: in
     assert (quiet_at(None, windows, from_millis(edge_ms - 1)) is not None) is is_quiet
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("block", "message"),
     [
         ({"start": "25:00", "length": "1h"}, "start: '25:00' is neither HH:MM nor an instant such as 2026-12-01T02"),
@@ -87,7 +86,7 @@ def command(until: float | None, **more: str) -> PauseCommand:
     return PauseCommand(cluster="c", policy="throttle", until=None if until is None else hours(until), **more)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("commands", "until"),
     [
         ([(0, command(2))], 2),

@@ -2,15 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from policies.publication import Publication, RepeatSchedule
 from policies.units import millis_of
-from tests.cases import for_each
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MINUTE = RepeatSchedule(timedelta(minutes=1), valid_for=3)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("content", "in_force", "due_ms", "is_needed"),
     [
         ("a", None, None, True),
@@ -32,12 +33,12 @@ def test_numbers_of_one_step_differ() -> None:
     assert [publication.next(is_first=is_first) for is_first in (False, True, False, True)] == [8, 1000, 1001, 1002]
 
 
-@for_each(("repeat_at_ms", "due_ms"), [(None, 60_007), (50_000, 50_000), (70_000, 60_007)])
+@pytest.mark.parametrize(("repeat_at_ms", "due_ms"), [(None, 60_007), (50_000, 50_000), (70_000, 60_007)])
 def test_other_settings_postpone_no_repeat(repeat_at_ms: int | None, due_ms: int) -> None:
     assert MINUTE.due_ms(7, repeat_at_ms) == due_ms
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("interval", "valid_for", "expected"),
     [
         (timedelta(minutes=1), 3, timedelta(minutes=1)),

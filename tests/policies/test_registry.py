@@ -16,7 +16,6 @@ from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.readings import LogDirs
-from tests.cases import for_each
 
 THROTTLE = POLICIES["throttle"]
 
@@ -128,7 +127,7 @@ def test_entry_points_come_in_order_of_their_names() -> None:
     assert list(registered((), entries)) == ["isolation", "throttle"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "said"),
     [
         ("no_such_package:KIND", "it cannot be loaded (ModuleNotFoundError: No module named 'no_such_package')"),
@@ -141,7 +140,7 @@ def test_an_entry_point_that_gives_no_policy_is_named_with_what_it_gives(value: 
     assert f"entry point mine = {value} of headgate.policies: {said}" in refusal((), entry(value))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("kind", "said"),
     [
         (foreign(name="throttle"), "policy throttle: another policy has this name"),
@@ -162,7 +161,7 @@ def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> 
     assert said in refusal((THROTTLE, kind))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("flawed", "said"),
     [
         (

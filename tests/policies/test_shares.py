@@ -2,16 +2,16 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.shares import SHARE_COUNT, clusters_in, share_of
-from tests.cases import for_each
 
 NAMES = st.text(min_size=1, max_size=40)
 
 
-@for_each(("cluster", "share"), [("payments", 6), ("orders", 2), ("c0", 3), ("c1", 5), ("größe", 5)])
+@pytest.mark.parametrize(("cluster", "share"), [("payments", 6), ("orders", 2), ("c0", 3), ("c1", 5), ("größe", 5)])
 def test_the_share_of_a_name_is_pinned(cluster: str, share: int) -> None:
     """Processes of two versions that run at once must agree."""
     assert share_of(cluster) == share

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.signatures import Author, Serial, Signatures, author, key_id
-from tests.cases import for_each
 
 NOW = 1_800_000_000_000
 OLD, NEW, OTHER = b"o" * 64, b"n" * 64, b"x" * 64
@@ -23,7 +23,7 @@ def signed(signatures: Signatures = SIGNATURES, value: bytes | None = b"{}") -> 
     return OBSERVED, b"payments", value, signatures.sign(OBSERVED, "payments", value, NOW), NOW
 
 
-@for_each("value", [b"{}", b"", None], ids=["value", "empty", "tombstone"])
+@pytest.mark.parametrize("value", [b"{}", b"", None], ids=["value", "empty", "tombstone"])
 def test_what_is_signed_is_believed(value: bytes | None) -> None:
     assert SIGNATURES.refusal(*signed(value=value)) is None
 
@@ -51,7 +51,7 @@ def test_bytes_cannot_be_moved_from_the_key_to_the_value() -> None:
     assert SIGNATURES.refusal(topic, b"payments", None, SIGNATURES.sign(topic, "payments", b"", at), at) is not None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("change", "why"),
     [
         (lambda s: None, "no header headgate-signature"),
@@ -74,7 +74,7 @@ def test_a_refusal_says_why(change: Callable[[str], str | None], why: str) -> No
     assert SIGNATURES.refusal(topic, key, value, change(str(signature)), at) == why
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("appended", "why"),
     [
         (NOW + 300_000, None),
@@ -113,7 +113,7 @@ def test_where_signatures_are_not_required_they_are_made_and_not_asked_for() -> 
     assert SIGNATURES.refusal(*signed(lenient)) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("topic", "expected"),
     [
         (OBSERVED, Author.OBSERVER),
@@ -148,7 +148,7 @@ def test_a_record_has_a_place_among_those_of_its_sender() -> None:
     assert SIGNATURES.serial(topic, signed()[3]) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     "forge",
     [
         lambda s: s.replace(";7;", ";8;"),

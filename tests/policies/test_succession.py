@@ -16,7 +16,6 @@ from policies.succession import (
     succeeds,
 )
 from policies.units import from_millis, to_millis
-from tests.cases import for_each
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_MS = to_millis(NOON)
@@ -33,7 +32,7 @@ def minutes(count: float) -> datetime:
     return NOON + timedelta(minutes=count)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("new", "in_force", "passes"),
     [
         pytest.param(Decision(1), None, True, id="the first"),
@@ -55,7 +54,7 @@ def test_what_passes_the_fence(new: Decision, in_force: Decision | None, passes:
     assert succeeds(new, in_force, now=NOON, appended_at=NOON) is passes
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("new", "passes"),
     [
         pytest.param(Decision(1, decided_at=minutes(1)), True, id="made after the append"),

@@ -26,10 +26,9 @@ from policies.units import (
     parse_duration,
     to_millis,
 )
-from tests.cases import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "seconds"),
     [
         ("0s", 0),
@@ -48,13 +47,15 @@ def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> N
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@for_each("text", ["", "5", "s", "5 m", "-5m", "5M", "5m ", "1h30", "PT5M", "five minutes", "nan", ".5s"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "s", "5 m", "-5m", "5M", "5m ", "1h30", "PT5M", "five minutes", "nan", ".5s"]
+)
 def test_what_is_no_duration_is_refused_with_how_one_is_written(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration: write it as "):
         parse_duration(text)
 
 
-@for_each("text", ["9" * 30 + "d", "9" * 400 + "s", "36501d"])
+@pytest.mark.parametrize("text", ["9" * 30 + "d", "9" * 400 + "s", "36501d"])
 def test_a_duration_beyond_a_century_is_refused_not_an_overflow(text: str) -> None:
     with pytest.raises(ValueError, match="too long"):
         parse_duration(text)
@@ -73,31 +74,33 @@ def test_durations_round_trip_to_the_millisecond(milliseconds: int) -> None:
     assert millis_of(duration) == milliseconds
 
 
-@for_each(("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (300, "5m"), (5400, "1h30m"), (172_800, "2d")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (300, "5m"), (5400, "1h30m"), (172_800, "2d")]
+)
 def test_durations_are_written_in_their_largest_units(seconds: float, text: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == text
 
 
-@for_each("value", [30, 1.5, None, ["5m"], True])
+@pytest.mark.parametrize("value", [30, 1.5, None, ["5m"], True])
 def test_a_duration_setting_needs_its_unit(value: object) -> None:
     with pytest.raises(ValidationError, match="write it with its unit"):
         TypeAdapter(Duration).validate_python(value)
 
 
-@for_each("value", ["0s", "0.5ms", timedelta(0)])
+@pytest.mark.parametrize("value", ["0s", "0.5ms", timedelta(0)])
 def test_a_positive_duration_is_at_least_a_millisecond(value: object) -> None:
     with pytest.raises(ValidationError, match="longer than 0s"):
         TypeAdapter(PositiveDuration).validate_python(value)
 
 
-@for_each("kind", [Duration, PositiveDuration], ids=["any", "positive"])
-@for_each("value", [timedelta(seconds=-1), timedelta.max], ids=["negative", "endless"])
+@pytest.mark.parametrize("kind", [Duration, PositiveDuration], ids=["any", "positive"])
+@pytest.mark.parametrize("value", [timedelta(seconds=-1), timedelta.max], ids=["negative", "endless"])
 def test_a_duration_lies_between_zero_and_a_century(kind: type[timedelta], value: timedelta) -> None:
     with pytest.raises(ValidationError, match="must lie between"):
         TypeAdapter(kind).validate_python(value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "count"),
     [(0, 0), (42, 42), ("42", 42), ("5GB", 5 * 10**9), ("5GiB", 5 * 2**30), ("1.5kB", 1500), (2**63 - 1, 2**63 - 1)],
 )
@@ -105,7 +108,7 @@ def test_sizes_are_decimal_binary_or_plain(value: object, count: int) -> None:
     assert TypeAdapter(Size).validate_python(value) == count
 
 
-@for_each(
+@pytest.mark.parametrize(
     "value",
     [-1, "-5GB", "", "GB", "5XB", "5 apples", float("nan"), float("inf"), 2**63, 10**400, "9" * 400 + "GB", True, [1]],
 )
@@ -120,7 +123,7 @@ def test_sizes_round_trip(count: int) -> None:
     assert adapter.validate_json(adapter.dump_json(adapter.validate_python(count))) == count
 
 
-@for_each("value", [-0.01, 1.01, float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("value", [-0.01, 1.01, float("nan"), float("inf"), -float("inf")])
 def test_a_ratio_lies_between_0_and_1(value: float) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Ratio).validate_python(value)
@@ -151,7 +154,7 @@ def test_an_instant_needs_its_zone() -> None:
         TypeAdapter(Instant).validate_python(datetime(2026, 11, 21))  # noqa: DTZ001 - that is the point
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("count", "text"),
     [
         (0, "0 B"),
@@ -170,7 +173,7 @@ def test_sizes_in_sentences(count: float, text: str) -> None:
     assert human_bytes(count) == text
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0, "0 s"),
@@ -191,7 +194,7 @@ def test_the_state_holds_64_bits() -> None:
     assert units.MAX_INT64 == 2**63 - 1
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "is_accepted"),
     [
         ("1970-01-01T00:00:00Z", True),
@@ -221,7 +224,7 @@ def test_a_hundred_hostile_sizes_are_refused_at_once() -> None:
             TypeAdapter(Size).validate_python("9" * 999 + "!")
 
 
-@for_each("kind", [Size, Duration])
+@pytest.mark.parametrize("kind", [Size, Duration])
 def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
     with pytest.raises(ValidationError, match="it has 200001 characters") as refused:
         TypeAdapter(kind).validate_python("1" * 200_000 + "x")

@@ -33,7 +33,6 @@ from policies.wire import (
     decision_event,
     observation_event,
 )
-from tests.cases import for_each
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 READINGS: EventReader[Reading] = EventReader(reading_types())
@@ -221,7 +220,7 @@ def test_reading_a_record_as_text_or_bytes_is_the_same() -> None:
     assert READINGS.read(event().decode()) == READINGS.read(event())
 
 
-@for_each(
+@pytest.mark.parametrize(
     "record",
     [
         pytest.param(event(traceparent="00-1", dataschema=None, x={"y": [1]}), id="envelope"),
@@ -234,7 +233,7 @@ def test_unknown_fields_are_ignored(record: bytes) -> None:
     assert READINGS.read(record) == READINGS.read(event())
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("record", "expected"),
     [
         pytest.param(event(specversion=...), EVENT, id="specversion is 1.0"),
@@ -248,7 +247,7 @@ def test_what_an_event_may_leave_out(record: bytes, expected: dict[str, Any]) ->
     assert READINGS.read(record) == READINGS.read(json.dumps(expected))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("record", "reason", "place"),
     [
         pytest.param(b"", "malformed", "record", id="empty"),
@@ -340,7 +339,7 @@ def test_of_a_field_named_twice_the_last_counts() -> None:
     assert fault(event()[:-1] + b',"data":{}}').reason is DeadLetterReason.INVALID
 
 
-@for_each(
+@pytest.mark.parametrize(
     "record", [event(type=...), event(type="headgate.kafka-cluster.v1"), event(type=5)], ids=["no", "other", "number"]
 )
 def test_a_reader_of_one_kind_refuses_all_others(record: bytes) -> None:
@@ -348,7 +347,7 @@ def test_a_reader_of_one_kind_refuses_all_others(record: bytes) -> None:
         EventReader([LogDirs]).read(record)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("record", "says"),
     [
         (event(type="headgate.weather.v1"), "type: 'headgate.weather.v1' is none of the known ones"),
@@ -405,7 +404,7 @@ def test_an_event_with_any_bytes_replaced_is_read_or_a_bad_record(data: st.DataO
     assert error is None or ": " in error.detail
 
 
-@for_each("reading", reading_types())
+@pytest.mark.parametrize("reading", reading_types())
 def test_each_reading_names_its_type_once(reading: type[Reading]) -> None:
     assert [kind.event_type for kind in reading_types()].count(reading.event_type) == 1
 
@@ -422,7 +421,7 @@ def lists_of(kind: type[Reading]) -> list[str]:
 LISTS = [(kind, name) for kind in reading_types() for name in lists_of(kind)]
 
 
-@for_each(("kind", "name"), LISTS)
+@pytest.mark.parametrize(("kind", "name"), LISTS)
 def test_of_a_list_that_is_wrong_throughout_the_first_mistake_is_told(kind: type[Reading], name: str) -> None:
     """A record can hold two million, at a kilobyte and ten microseconds each, and be some thousand bytes compressed."""
     wrong = [{"a": [0]}] * 1000

@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from policies.wire import observation_event
 from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
 from tests.streaming.records import rows, tick_row
 from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query
@@ -82,7 +82,7 @@ def test_once_nothing_changes_the_factor_does_not_depend_on_how_it_came_about(
     assert settled(observed, cuts) == settled(observed, set(range(40)))
 
 
-@for_each("seed", range(20))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> None:
     """Whatever order the records of a batch come in."""
     host, batches = PolicyHost({"throttle": SETTINGS}), []
@@ -128,8 +128,8 @@ def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_t
     assert late == {12}, "each minute, but before it was found that the clock is wrong"
 
 
-@for_each("policy", POLICIES)
-@for_each("seed", range(5))
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: int) -> None:
     examples = POLICIES[policy].examples()
     readings: list[ExampleReading] = sorted((r for b in examples.batches for r in b), key=lambda r: r.time)

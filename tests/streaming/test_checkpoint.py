@@ -7,10 +7,9 @@ import pyspark
 import pytest
 
 from streaming.checkpoint import CheckpointPlace, explain_unreachable
-from tests.cases import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "uri", "folder"),
     [
         ("/srv/check point", "file:///srv/check%20point", Path("/srv/check point")),
@@ -28,7 +27,7 @@ def test_a_path_is_a_folder_and_a_uri_names_its_storage(text: str | Path, uri: s
     assert (place.uri, place.folder) == (uri, folder)
 
 
-@for_each("text", ["hdfs:/a", "s3a://bucket", "s3a://bucket/", "file://elsewhere/a"])
+@pytest.mark.parametrize("text", ["hdfs:/a", "s3a://bucket", "s3a://bucket/", "file://elsewhere/a"])
 def test_half_a_uri_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="URI"):
         CheckpointPlace.parse(text)
@@ -42,7 +41,7 @@ UNKNOWN = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem fo
 REFUSED = "java.net.ConnectException: Connection refused"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("uri", "said", "remedy"),
     [
         ("s3a://bucket/x", MISSING, "spark.jars.packages: org.apache.hadoop:hadoop-aws:3.5.0;"),
@@ -64,7 +63,7 @@ def test_the_docs_name_connectors_of_the_hadoop_that_spark_brings() -> None:
     assert set(re.findall(r"org\.apache\.hadoop:hadoop-\w+:([\d.]+)", page)) == {client.stem.rpartition("-")[2]}
 
 
-@for_each("text", ["/srv/My Data/Zo\u00eb's 100%", "/srv/headgate", "file:///srv/My%20Data"])
+@pytest.mark.parametrize("text", ["/srv/My Data/Zo\u00eb's 100%", "/srv/headgate", "file:///srv/My%20Data"])
 def test_a_path_reaches_spark_as_it_is_and_not_percent_encoded(text: str) -> None:
     place = CheckpointPlace.parse(text)
     assert place.location == f"file://{place.folder}"

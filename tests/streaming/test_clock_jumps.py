@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -21,7 +22,6 @@ from policies.wire import observation_event
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
 from streaming.transition import KeyTransition
-from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
@@ -135,7 +135,7 @@ def undisturbed_course(policy: str, *, from_the_start: bool) -> dict[tuple[str, 
     return decided(POLICIES[policy], disturb=undisturbed, from_the_start=from_the_start)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("policy", "clock", "leap", "when"),
     combined(POLICIES, ["kafka_ahead", "driver_ahead"], LEAPS, ["later", "from the start"], one_of=7),
 )
@@ -150,8 +150,8 @@ def test_a_minute_after_a_leap_everything_is_decided_as_if_it_had_not_been(
     assert disturbed == undisturbed_course(policy, from_the_start=from_the_start)
 
 
-@for_each(("clock", "leap"), list(product(["kafka_ahead", "driver_ahead"], LEAPS)))
-@for_each("stays", [True, False], ids=["stays", "passes"])
+@pytest.mark.parametrize(("clock", "leap"), list(product(["kafka_ahead", "driver_ahead"], LEAPS)))
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "passes"])
 def test_a_disk_that_fills_during_or_after_a_leap_stops_its_cluster_within_a_minute(
     clock: str, leap: str, stays: bool
 ) -> None:
@@ -200,7 +200,7 @@ def test_of_the_first_readings_after_a_clock_was_set_back_the_last_one_counts(
     assert in_force(Transitions(host), DAY) == in_force(Transitions(host), 0.0)
 
 
-@for_each("ahead", [1.0, 30.0, 299.0])
+@pytest.mark.parametrize("ahead", [1.0, 30.0, 299.0])
 def test_one_that_is_stamped_a_little_ahead_is_overruled_by_the_next(ahead: float) -> None:
     transitions = Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
     transitions.take(0, transitions.record(log_dirs(0, 3, 50 * GB), appended=ahead))
@@ -211,7 +211,7 @@ def test_one_that_is_stamped_a_little_ahead_is_overruled_by_the_next(ahead: floa
 # The watch
 
 
-@for_each("ahead", [DAY, -DAY, 61.0, -61.0])
+@pytest.mark.parametrize("ahead", [DAY, -DAY, 61.0, -61.0])
 def test_a_difference_that_lasts_is_found_and_one_that_is_over_forgotten(ahead: float) -> None:
     now = 0.0
     watch = ClockWatch(CollectorRegistry(), lambda: now)

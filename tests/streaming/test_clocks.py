@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
+import pytest
 from msgspec import Struct
 
 from policies.alerts import AlertBook, AlertEntry
@@ -11,7 +12,6 @@ from policies.registry import POLICIES
 from policies.succession import FARTHEST_AHEAD
 from policies.units import InstantMs, millis_of
 from streaming.clocks import move_instants_back
-from tests.cases import for_each
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -62,7 +62,7 @@ def structs_in(hint: Any) -> Iterator[type[Struct]]:
         yield from structs_in(each)
 
 
-@for_each("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", POLICIES.values())
 def test_every_instant_of_a_policys_state_is_declared_as_one(kind: PolicyKind) -> None:
     """By their names all of them end in `_ms`; a length of time is named here."""
     for struct in set(structs_in(kind.state)):

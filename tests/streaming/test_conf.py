@@ -5,10 +5,11 @@ import shlex
 from pathlib import Path
 from unittest.mock import MagicMock, call
 
+import pytest
+
 from streaming.conf import SMALL_BATCH_TUNING, TUNING, launch_properties, session_properties
 from streaming.session import set_defaults
 from streaming.settings import FIXED_PROPERTIES, StreamSettings
-from tests.cases import for_each
 
 LOG = Path("/srv/headgate/spark.log")
 RUN = Path("/srv/headgate/spark-tmp/run-1")
@@ -47,18 +48,18 @@ def test_what_the_file_adds_to_ours_comes_after_it_and_what_else_it_says_counts(
     assert options["spark.executor.cores"] == "4"
 
 
-@for_each("name", FIXED_PROPERTIES)
+@pytest.mark.parametrize("name", FIXED_PROPERTIES)
 def test_what_decisions_rest_on_is_ours_whoever_says_otherwise(name: str) -> None:
     assert session_properties(settings(), "local[2]", {name: "other"}, RUN)[name] == FIXED_PROPERTIES[name]
 
 
-@for_each("name", [*TUNING, MANAGER])
+@pytest.mark.parametrize("name", [*TUNING, MANAGER])
 def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
     assert name in session_properties(settings(), "local[2]", {}, RUN)
     assert name not in session_properties(settings(), "local[2]", {name: "other"}, RUN)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("folder", "expected"),
     [
         (str(RUN), str(RUN)),
@@ -85,7 +86,7 @@ def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver
     assert not ours_alone & options.keys()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("folder", "manager"),
     [
         (None, "FileSystemBasedCheckpointFileManager"),
@@ -101,7 +102,7 @@ def test_the_storage_of_the_checkpoint_decides_how_its_files_appear(folder: str 
     assert (chosen or "").rpartition(".")[2] == (manager or "")
 
 
-@for_each("name", ["My Data", "Zoë's data", 'a "b" c', "back\\slash dir"])
+@pytest.mark.parametrize("name", ["My Data", "Zoë's data", 'a "b" c', "back\\slash dir"])
 def test_a_folder_may_have_blanks_quotes_and_other_letters(name: str) -> None:
     """Spark's launcher splits the flags by blanks outside of quotes; a backslash escapes within double quotes."""
     log = Path("/srv") / name / "spark.log"

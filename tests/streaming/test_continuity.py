@@ -11,7 +11,6 @@ from pyspark import TaskContext
 import streaming.operator
 from streaming.key_state import CACHE_BYTES, NEVER_STEPPED, KeyState
 from streaming.operator import PartitionBatch, WrittenStates, begin_batch, current_batch, end_batch
-from tests.cases import for_each
 
 RUN, ANOTHER_RUN = "3f0a", "77c1"
 KEY = ("throttle", "orders")
@@ -32,7 +31,7 @@ def batches(*numbers: int, run: str = RUN, partition: int = 0) -> list[Partition
     return [PartitionBatch(run, partition, number) for number in numbers]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "number", "known"),
     [
         pytest.param([], 4, [], id="the first batch knows nothing"),

@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
+
 from streaming.dead_letters import LETTERS_A_WINDOW, MOST_KINDS
 from streaming.host import PolicyHost
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.records import changed_data
 from tests.streaming.transitions import Transitions, counted, letters, reasons
@@ -96,7 +97,7 @@ def test_a_count_of_a_new_run_that_ends_with_the_same_record_has_another_id() ->
     assert json.loads(first.value)["id"] != json.loads(again.value)["id"]
 
 
-@for_each("back_to", [-86_400, -10])
+@pytest.mark.parametrize("back_to", [-86_400, -10])
 def test_a_clock_that_is_set_back_does_not_silence_dead_letters(back_to: float) -> None:
     transitions = unnamed()
     transitions.take(0, *(transitions.record(b"garbage", appended=0) for _ in range(20)))

@@ -11,7 +11,6 @@ from policies.records import KEPT_BYTES, ObservedRecord
 from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason
 from streaming.dead_letters import DeadLetter, dead_letter
-from tests.cases import for_each
 from tests.policies.scenario import at
 
 ERROR = BadRecordError(DeadLetterReason.INVALID, "data.broker: Input should be a valid integer")
@@ -54,7 +53,7 @@ def test_it_is_an_event_that_says_why_and_where() -> None:
     }
 
 
-@for_each("value", [b"", b"\x00\xff", "ü".encode(), bytes(range(256)) * 64, None])
+@pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü".encode(), bytes(range(256)) * 64, None])
 def test_a_small_record_is_kept_whole(value: bytes | None) -> None:
     kept = DeadLetter.model_validate(letter(record(value))["data"])
     assert base64.b64decode(kept.value_base64) == (value or b"")
@@ -83,7 +82,7 @@ def test_no_id_stands_for_two_letters_and_the_same_letter_has_the_same() -> None
     assert dead_letter(record(), ERROR) == letters[0]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("appended_ms", "shown"),
     [
         (-1, "1970-01-01T00:00:00.000Z"),

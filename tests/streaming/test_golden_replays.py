@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from deploy.settings.file import load_settings
@@ -18,7 +19,6 @@ from policies import registry
 from policies.decisions import Alert
 from policies.wire import decision_event
 from streaming.replay import Recorded, Replay
-from tests.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "replay"
@@ -43,7 +43,7 @@ def _decided(policy: str) -> Iterator[bytes]:
     assert not replay.rejected
 
 
-@for_each("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_recorded_events_give_the_recorded_decisions(policy: str) -> None:
     ours, recorded = decided(policy).splitlines(), (DATA / f"{policy}.decided.jsonl").read_bytes().splitlines()
     for number, (one, other) in enumerate(zip(ours, recorded, strict=False), 1):
@@ -51,7 +51,7 @@ def test_recorded_events_give_the_recorded_decisions(policy: str) -> None:
     assert len(ours) == len(recorded)
 
 
-@for_each("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_recorded_is_what_consumers_are_given_schemas_of(policy: str) -> None:
     schemas = ROOT / "docs/reference/schemas"
     lines = [*events(policy), *(DATA / f"{policy}.decided.jsonl").read_bytes().splitlines()]

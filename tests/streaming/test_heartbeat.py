@@ -7,7 +7,6 @@ import pytest
 from policies.throttle import ThrottlePolicy
 from streaming.heartbeat import INTERVAL_MS, LastHeartbeat
 from streaming.host import PolicyHost
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.transitions import Transitions, told
 
@@ -54,6 +53,6 @@ def test_it_is_not_said_by_a_policy_that_fails(monkeypatch: pytest.MonkeyPatch) 
     assert told(transitions.take(500), "decided.standing") != []
 
 
-@for_each(("now_ms", "due"), [(119_999, False), (120_000, True), (59_999, True), (60_000, False)])
+@pytest.mark.parametrize(("now_ms", "due"), [(119_999, False), (120_000, True), (59_999, True), (60_000, False)])
 def test_a_clock_that_is_set_back_does_not_silence_it(now_ms: int, due: bool) -> None:
     assert LastHeartbeat(60_000, 1).is_due(now_ms) is due

@@ -20,7 +20,6 @@ from policies.units import from_millis, millis_of, parse_duration, to_millis
 from policies.wire import AUDIT_TYPE, MAX_DECISION_BYTES, EventReader
 from streaming.host import PolicyHost, outputs
 from streaming.key_state import KeyState, UnreadableStateError, decode, decompress, encode
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
@@ -119,7 +118,7 @@ def test_a_policy_may_sleep_for_ever() -> None:
 # The clock
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("then", "now", "stepped_at"), [(10, 20, 20), (10, 10, 10), (10, 3, 10)], ids=["forwards", "same", "backwards"]
 )
 def test_now_never_goes_backwards(then: float, now: float, stepped_at: float) -> None:
@@ -161,7 +160,7 @@ def test_a_policy_is_built_once_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -
 # Versions
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("version", "state", "upgraded"),
     [
         (1, [4], CountV3("unnamed", 2.0)),

@@ -6,7 +6,6 @@ import pytest
 
 from streaming import intake
 from streaming.host import PolicyHost
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.records import changed_data
 from tests.streaming.transitions import Transitions, counted, letters, reasons
@@ -26,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@for_each("seed", range(5))
+@pytest.mark.parametrize("seed", range(5))
 def test_of_a_flood_the_newest_are_taken_in_whatever_order_they_come(seed: int) -> None:
     transitions = Transitions(HOST)
     flood = [transitions.record(log_dirs(n / 100, 3, GB if n < 99 else 3 * GB), appended=n / 100) for n in range(100)]

@@ -34,7 +34,6 @@ from streaming.host import PolicyHost
 from streaming.key_state import KeyState, StateCache, decode
 from streaming.operator import PolicyOperator
 from streaming.transition import KeyTransition, reconcile
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 
@@ -246,7 +245,7 @@ BAD: list[tuple[str, bytes | None, str]] = [
     ("no cluster", changed_data(READING, cluster=None), "invalid"),
     ("another cluster", changed_data(READING, cluster="orders"), "cluster_mismatch"),
 ]
-bad = for_each(("value", "reason"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+bad = pytest.mark.parametrize(("value", "reason"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 
 
 @bad
@@ -281,14 +280,16 @@ def test_a_bad_record_changes_no_decision(value: bytes | None, reason: str) -> N
     assert replace_letters(with_it.key_state) == replace_letters(without.key_state)
 
 
-@for_each("appended_ms", [2**62, -(2**62), 253_402_300_800_000], ids=["far", "long ago", "year 10000"])
+@pytest.mark.parametrize("appended_ms", [2**62, -(2**62), 253_402_300_800_000], ids=["far", "long ago", "year 10000"])
 def test_a_time_of_append_that_is_none_does_not_stop_the_query(appended_ms: int) -> None:
     (out,) = Query().run(Batch(1, [row(event(READING), appended_ms=appended_ms)]))
     assert out.topic == "headgate.dead-letters"
     assert json.loads(out.value)["data"]["reason"] == "invalid"
 
 
-@for_each("cut", [{"bytes": 20_000_000, "sha256": "ab"}, Row(bytes=20_000_000, sha256="ab")], ids=["dict", "row"])
+@pytest.mark.parametrize(
+    "cut", [{"bytes": 20_000_000, "sha256": "ab"}, Row(bytes=20_000_000, sha256="ab")], ids=["dict", "row"]
+)
 def test_of_a_record_too_large_to_leave_the_jvm_its_head_size_and_sum_are_told(cut: Any) -> None:
     head = Row(**row(b" " * KEPT_BYTES).asDict(), cut=cut)
     (out,) = Query().run(Batch(1, [head]))
@@ -334,7 +335,7 @@ def test_what_was_left_out_of_names_that_nobody_watches_is_counted_by_the_timer(
     assert counted["count"] == 25
 
 
-@for_each("by", ["the timer", "a record", "a tick"])
+@pytest.mark.parametrize("by", ["the timer", "a record", "a tick"])
 def test_what_was_counted_is_told_once(by: str) -> None:
     query = Query(clusters=frozenset({"orders"}), key=("throttle", ""))
     query.run(Batch(0, [row(b"garbage", offset=n) for n in range(30)]))
@@ -536,7 +537,7 @@ def test_the_course_is_worth_crashing_in() -> None:
     assert sum(map(len, UNBROKEN)) > 20
 
 
-@for_each("number", range(len(COURSE)))
+@pytest.mark.parametrize("number", range(len(COURSE)))
 def test_a_crash_before_any_batch_changes_no_byte(number: int) -> None:
     assert run(COURSE, {number}) == UNBROKEN
 
@@ -545,7 +546,7 @@ def test_crashes_before_every_batch_change_no_byte() -> None:
     assert run(COURSE, set(range(len(COURSE)))) == UNBROKEN
 
 
-@for_each("number", range(len(COURSE)))
+@pytest.mark.parametrize("number", range(len(COURSE)))
 def test_a_batch_that_is_run_twice_gives_the_same_rows(number: int) -> None:
     query = Query()
     for batch in COURSE[:number]:

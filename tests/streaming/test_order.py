@@ -13,7 +13,6 @@ from policies.signatures import REPEATED_MS, Author, Serial, Signatures
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS
 from streaming.order import FARTHEST_MS, Order, ReadPosition
-from tests.cases import for_each
 
 NOW = 1_800_000_000_000
 SIGNED_TOPIC = "headgate.observed.log-dirs"
@@ -30,7 +29,7 @@ def times(*appended_ms: int, places: tuple[ReadPosition, ...] = (), now_ms: int 
     return [order.effective_ms(record(first + n, ms)) for n, ms in enumerate(appended_ms)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("appended", "expected"),
     [
         ([-3000, -2000, -1000], [-3000, -2000, -1000]),
@@ -69,7 +68,7 @@ def signed(offset: int, signed_ms: int, appended_ms: int) -> ObservedRecord:
     return ObservedRecord(SIGNED_TOPIC, 0, offset, appended_ms, b"", None, b"c", signature)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("signed_at", "appended", "believed"),
     [
         (-REPEATED_MS, 0, True),
@@ -109,7 +108,9 @@ def test_partitions_have_clocks_of_their_own() -> None:
     assert order.effective_ms(record(6, NOW - 1000, partition=1)) == NOW - 1000
 
 
-@for_each(("ahead_ms", "refused"), [(0, False), (CLOCK_JUMP_MS, False), (CLOCK_JUMP_MS + 1, True), (DAY_MS, True)])
+@pytest.mark.parametrize(
+    ("ahead_ms", "refused"), [(0, False), (CLOCK_JUMP_MS, False), (CLOCK_JUMP_MS + 1, True), (DAY_MS, True)]
+)
 def test_what_is_appended_in_the_future_is_refused(ahead_ms: int, refused: bool) -> None:
     order = Order((), NOW)
     if not refused:
@@ -136,7 +137,7 @@ def numbered(
     return ObservedRecord(SIGNED_TOPIC, partition, 0, at_ms, b"", None, b"c", signature)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("again", "is_new"),
     [
         (numbered(8), True),

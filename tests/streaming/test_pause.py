@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
 from policies.registry import POLICIES
@@ -10,7 +12,6 @@ from policies.wire import observation_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
 from streaming.transition import KeyTransition
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, letters, told
 
@@ -62,7 +63,7 @@ def test_while_paused_it_decides_in_shadow_mode_and_at_the_end_what_is_outstandi
     assert (factors(again), alerts(again)) == ([], [])
 
 
-@for_each("keep", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
 def test_its_decisions_say_whether_what_is_set_stays(keep: bool) -> None:
     transitions = Transitions(host())
     assert "frozen_until" not in told(step(transitions, 0, FULL), "decided.throttle")[0]
@@ -122,7 +123,7 @@ def test_a_pause_of_what_was_never_read_is_kept_for_its_first_reading() -> None:
     assert factors(step(transitions, 1, FULL)) == [(0.0, "shadow")]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("policy", "detail"),
     [
         ("no-such", f"data.policy: 'no-such' is no policy: {', '.join(sorted(POLICIES))} are"),

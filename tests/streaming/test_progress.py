@@ -11,7 +11,6 @@ import pytest
 
 from streaming.progress import BatchProgress, ProgressListener, RawProgressListener, listen, read_progress
 from streaming.settings import SparkInternals
-from tests.cases import for_each
 
 # As Spark 4.2 gives it for this query, shortened in the middle.
 RECORDED: dict[str, Any] = {
@@ -77,7 +76,7 @@ def test_a_whole_progress_is_read() -> None:
     assert read_progress(RECORDED) == WHOLE
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("progress", "field"),
     [
         (without("batchDuration"), "duration_seconds"),
@@ -106,7 +105,7 @@ def test_a_batch_of_a_tick_alone_has_no_lag_and_no_records() -> None:
     assert (read.lag_seconds, read.input_records) == (0.0, 0)
 
 
-@for_each("metrics", [None, {}, {"batch_times": None}], ids=["left out", "empty", "without values"])
+@pytest.mark.parametrize("metrics", [None, {}, {"batch_times": None}], ids=["left out", "empty", "without values"])
 def test_without_the_observed_metric_there_are_no_records_and_no_lag(metrics: Any) -> None:
     read = read_progress(RECORDED | {"observedMetrics": metrics})
     assert (read.lag_seconds, read.input_records) == (0.0, 0)

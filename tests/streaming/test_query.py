@@ -6,12 +6,11 @@ import pytest
 
 from streaming.query import Wiring, _source, set_polling_interval
 from streaming.settings import StreamSettings
-from tests.cases import for_each
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("interval_ms", "apart_ms", "waits"),
     [
         pytest.param(20, 0, "20ms", id="shorter than any batch: batches follow each other, and it waits for records"),

@@ -1,11 +1,12 @@
 """Batches and records put together again; what is missing is said."""
 
+import pytest
+
 from policies.batches import Batch, Range
 from policies.records import KEPT_BYTES, ObservedRecord
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES
 from streaming.recording import make_recording, needed_offsets
-from tests.cases import for_each
 
 NAME, TOPIC = "observed.log-dirs", "h.observed.log-dirs"
 
@@ -48,7 +49,7 @@ def test_a_new_checkpoint_begins_a_run_that_takes_everything_again() -> None:
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("told", "offsets", "flaw"),
     [
         ([batch(7, 2, 3)], (2,), "had taken 7 batches before"),

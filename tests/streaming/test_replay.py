@@ -13,7 +13,6 @@ from policies.units import format_instant
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Rejected, Replay, differences
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.streaming.records import changed, event
 
@@ -65,7 +64,7 @@ def test_a_wake_up_at_the_moment_of_an_event_is_one_step_with_it() -> None:
     assert seconds(decisions) == [0, 60]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("until", "expected"),
     [(None, [0]), (at(59.999), [0]), (at(60), [0, 60]), (at(125), [0, 60, 120]), (at(-5), [0])],
     ids=["not given", "just before", "included", "later", "before the events"],
@@ -127,7 +126,7 @@ def test_bad_records_are_collected_and_change_nothing() -> None:
     assert isinstance(replayed.rejected[0], Rejected)
 
 
-@for_each("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"])
 def test_a_time_at_the_end_of_the_calendar_is_a_bad_record(time: str) -> None:
     replayed = Replay(PolicyHost({"throttle": SETTINGS}))
     assert list(replayed.run([Recorded("night:1", changed(NIGHT[1], time=time))])) == []
@@ -141,7 +140,7 @@ def different(ours: ThrottleSettings, theirs: ThrottleSettings, until: datetime 
     return list(differences(*(replay(recorded(NIGHT), s, until) for s in (ours, theirs))))
 
 
-@for_each("until", [None, at(3600)], ids=["events", "and an hour"])
+@pytest.mark.parametrize("until", [None, at(3600)], ids=["events", "and an hour"])
 def test_equal_settings_make_no_difference(until: datetime | None) -> None:
     assert different(SETTINGS, throttle(SOFT_AND_HARD), until) == []
 

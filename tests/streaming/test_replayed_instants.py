@@ -4,6 +4,8 @@ import random
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+import pytest
+
 from deploy.settings.file import load_settings
 from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import Placement
@@ -15,7 +17,6 @@ from policies.wire import decision_event, observation_event
 from streaming.host import PolicyHost
 from streaming.intake import read_record
 from streaming.replay import Recorded, Replay
-from tests.cases import for_each
 from tests.examples import seeds
 from tests.policies.isolation import scenario as isolation
 from tests.policies.isolation.scenario import at, bookies, racks
@@ -55,7 +56,7 @@ def replay(host: PolicyHost, observed: Sequence[Observation]) -> list[bytes]:
     return [decision_event(d) for d in Replay(host).run([Recorded(str(n), v) for n, v in enumerate(values)])]
 
 
-@for_each("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_order_of_collectors_within_an_instant_changes_no_byte(policy: str) -> None:
     host, observed = load_settings(DATA / "settings.yaml").policy_host(), read_simultaneously(policy)
     expected = replay(host, observed)
@@ -80,7 +81,7 @@ def make_history(rng: random.Random) -> list[Observation]:
     return observed
 
 
-@for_each("seed", seeds(0.5))
+@pytest.mark.parametrize("seed", seeds(0.5))
 def test_it_changes_no_byte_of_any_history_of_bookies_and_groups(seed: int) -> None:
     settings = IsolationSettings.model_validate({"quarantine": "on", "grace": "0s", "validity": "45s"})
     host, observed = PolicyHost({"isolation": settings}), make_history(random.Random(seed))

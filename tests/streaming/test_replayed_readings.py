@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 
+import pytest
+
 from policies.records import ObservedRecord
 from policies.signatures import Author, Serial, Signatures
 from policies.units import to_millis
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState
 from streaming.transition import KeyTransition, reconcile
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import TOPIC, event
 from tests.streaming.transitions import letters, told
@@ -34,7 +35,7 @@ def take(state: KeyState | None, seconds: float, *records: ObservedRecord) -> Ke
     return reconcile(HOST, "headgate", ("throttle", CLUSTER), state, records, to_millis(at(seconds)), SIGNATURES)
 
 
-@for_each("partition", [0, 1])
+@pytest.mark.parametrize("partition", [0, 1])
 def test_a_captured_reading_of_free_space_keeps_no_gate_open(partition: int) -> None:
     captured = signed(0, 1, 50 * GB)
     state = take(None, 1, captured).key_state

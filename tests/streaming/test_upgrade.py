@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from policies.decisions import Decision
@@ -19,13 +21,12 @@ from streaming.host import PolicyHost
 from streaming.intake import read_record
 from streaming.key_state import decode, encode
 from streaming.transition import reconcile
-from tests.cases import for_each
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "upgrade").glob("*.json"))
 LEFT: list[tuple[str, dict[str, Any]]] = [
     (policy, left) for file in FILES for policy, left in json.loads(file.read_text()).items() if policy in POLICIES
 ]
-of_each = for_each(("policy", "left"), LEFT, ids=[policy for policy, _ in LEFT])
+of_each = pytest.mark.parametrize(("policy", "left"), LEFT, ids=[policy for policy, _ in LEFT])
 
 
 def decided(left: dict[str, Any]) -> list[Decision]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from policies.registry import POLICIES
-from tests.cases import for_each
 from tests.deploy.several import Command, Ended, run_several
 from tests.wheels import TOY, install
 
@@ -122,7 +121,7 @@ def test_check_names_the_place_of_every_mistake_in_them(ended: dict[str, Ended])
     assert len(check.err.splitlines()) == len(MISTAKES)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("page", "said"),
     [
         ("events.md", "## headgate.under-replicated.v1"),

@@ -14,7 +14,6 @@ from policies.records import ObservedRecord
 from policies.units import from_millis
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches
-from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
 
@@ -164,7 +163,7 @@ def test_after_offsets_began_anew_nothing_is_judged_until_a_run_begins(topics: T
     assert looking.is_exact
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("levels", "is_in_order"),
     [
         ([], True),

@@ -3,12 +3,12 @@
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.fuzz.mutations import mutated
 from bench.fuzz.targets import TARGETS
-from tests.cases import for_each
 from tests.examples import examples
 
 CORPUS = Path(__file__).parents[2] / "data" / "fuzz"
@@ -18,18 +18,18 @@ SHARES = {"exporter": 3, "rest": 3, "settings": 3}
 """Fewer examples of those that take longer."""
 
 
-@for_each("file", KEPT)
+@pytest.mark.parametrize("file", KEPT)
 def test_what_was_trouble_once_is_none_any_more(file: Path) -> None:
     TARGETS[file.parent.name](file.read_bytes())
 
 
-@for_each("name", TARGETS)
+@pytest.mark.parametrize("name", TARGETS)
 def test_good_documents_are_read(name: str) -> None:
     for seed in TARGETS[name].seeds:
         TARGETS[name](seed)
 
 
-@for_each("name", TARGETS)
+@pytest.mark.parametrize("name", TARGETS)
 def test_changed_documents_are_read_or_refused(name: str) -> None:
     @settings(examples(SHARES.get(name, 6)), suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(TARGETS[name].seeds), st.randoms(use_true_random=False))

@@ -6,7 +6,6 @@ import pytest
 
 from connectors.actuation.decision_queue import DecisionQueue
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.connectors.actuation.test_decision_worker import Toy, expired
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
@@ -33,7 +32,7 @@ class Door:
         self.queue.read()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "new", "enters", "is_told"),
     [
         pytest.param(None, Toy(5), True, False, id="the first"),

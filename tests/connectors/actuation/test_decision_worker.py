@@ -22,7 +22,6 @@ from connectors.actuation.reports import (
 )
 from policies.actuator_events import ActuatorEvent
 from policies.decisions import Mode
-from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
 CLUSTER = "payments"
@@ -305,7 +304,7 @@ def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
     assert bench.tried == ["a"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("decided_seconds_ago", "left_seconds"),
     [
         pytest.param(0, 5.0, id="just decided"),

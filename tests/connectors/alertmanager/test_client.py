@@ -11,7 +11,6 @@ from connectors.alertmanager.client import AlertmanagerClient, PostError, post_a
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.address import BearerAuth
 from policies.errors import UserError
-from tests.cases import for_each
 
 URL = "http://alertmanager:9093/prefix/"
 
@@ -71,7 +70,7 @@ def _endless() -> httpx.Response:
     return httpx.Response(500, content=(b"x" * 1_000 for _ in range(10**9)))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("answer", "said"),
     [
         (lambda _: httpx.Response(400, text="start time\nmust be before end time"), "status 400: start time must be"),

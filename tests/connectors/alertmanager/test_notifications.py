@@ -8,7 +8,6 @@ import pytest
 from connectors.alertmanager.notifications import NotificationBook, notification_of
 from policies.decisions import Alert, AlertStatus, Mode, Severity
 from policies.units import format_instant
-from tests.cases import for_each
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 RESEND = timedelta(minutes=1)
@@ -135,7 +134,7 @@ def test_an_alert_that_began_by_a_clock_far_ahead_ends_after_that(book: Notifica
     assert ends(book, NOON) == [format_instant(NOON + timedelta(hours=1) + 4 * RESEND)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("given", "known"),
     [
         ({"log-dir": "/d"}, {"log_dir": "/d"}),

@@ -18,7 +18,6 @@ from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.observations import Outcome
-from tests.cases import for_each
 
 LIST = "bk1/api/v1/bookie/list_bookies"
 CONFIG = {"bookiePort": "3181", "ledgerDirectories": "/a"}
@@ -97,7 +96,7 @@ def test_a_threshold_of_the_configuration_counts() -> None:
     assert (thresholds.read_only, thresholds.major_compaction) == (0.97, 0.8)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("answers", "outcome", "said"),
     [
         pytest.param({"bk1/api/v1/config/server_config": 404}, "unsupported", "no such API", id="another server"),
@@ -148,7 +147,7 @@ def test_a_bad_answer_of_one_bookie_is_an_outcome_with_a_sentence(
     assert readings["bk2:3181"].outcome is Outcome.OK
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("listed", "outcome", "said"),
     [
         (404, "unsupported", "no such API"),
@@ -167,7 +166,7 @@ def test_bookies_that_cannot_be_listed_are_one_outcome_of_the_cluster(listed: An
 NO_ENTRY: Mapping[str, Any] = {path: 404 for path in ONE_DIR if path.startswith("bk1/")}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("listed_by_bk2", "outcomes"),
     [
         ({"bk1:3181": "bk1", "bk2:3181": "bk2", "bk3:3181": "bk3"}, ["unsupported", "ok", "unsupported"]),
@@ -220,7 +219,7 @@ def test_the_doctor_names_the_setting_that_a_bookie_without_http_lacks() -> None
     assert [*CONNECTORS.remedies(cluster, poll(ONE_DIR)["bk1:3181"])] == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("more", "asked"),
     [
         ({}, ["hard limit above the bookies' thresholds"]),
@@ -239,7 +238,7 @@ def test_the_doctor_asks_for_the_rights_that_publish_limits_need(more: Mapping[s
         assert [probe.asks for probe in CONNECTORS.probes(context)] == asked
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("hard", "outcome", "said"),
     [
         (0.12, Outcome.OK, "2 bookies compared"),

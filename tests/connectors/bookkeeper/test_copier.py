@@ -18,7 +18,6 @@ from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteO
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.errors import UserError
-from tests.cases import for_each
 
 OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
 LEDGER = 7
@@ -160,7 +159,7 @@ def test_source_and_target_must_differ() -> None:
         LedgerCopier(Java(), OLD, replace(NEW, instance_id="i-old"), Journal())  # type: ignore[arg-type]
 
 
-@for_each("ledger_id", [-1, 2**63])
+@pytest.mark.parametrize("ledger_id", [-1, 2**63])
 def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> None:
     world = World()
     for act in (world.copier.copy, world.copier.delete_own, world.copier.delete_old):
@@ -187,7 +186,7 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
     ]  # fmt: skip
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("answer", "outcome"),
     [
         ({"status": "copied", **EQUAL}, CopyOutcome.COPIED),
@@ -220,7 +219,7 @@ def test_java_that_cannot_be_asked_is_an_outcome_and_the_next_copy_asks_again() 
     assert world.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("failure", "outcome"),
     [
         (ZnodeError("no ZooKeeper"), CopyOutcome.JOURNAL_FAILED),
@@ -335,7 +334,7 @@ DELETIONS = [
 ]
 
 
-@for_each(("answer", "outcome"), DELETIONS)
+@pytest.mark.parametrize(("answer", "outcome"), DELETIONS)
 def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: DeleteOutcome) -> None:
     world = World().copied()
     provenance = world.journal.records[LEDGER].provenance
@@ -347,7 +346,7 @@ def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exceptio
     ]
 
 
-@for_each(("answer", "outcome"), DELETIONS)
+@pytest.mark.parametrize(("answer", "outcome"), DELETIONS)
 def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
     answer: dict[str, Any] | Exception, outcome: DeleteOutcome
 ) -> None:
@@ -360,7 +359,7 @@ def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
     ]
 
 
-@for_each("delete", ["delete_own", "delete_old"])
+@pytest.mark.parametrize("delete", ["delete_own", "delete_old"])
 def test_what_was_never_journalled_is_not_touched(delete: str) -> None:
     world = World()
     assert getattr(world.copier, delete)(LEDGER).outcome is DeleteOutcome.NOT_RECORDED
@@ -375,8 +374,8 @@ def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
     assert world.java.requests == []
 
 
-@for_each("delete", ["delete_own", "delete_old"])
-@for_each(
+@pytest.mark.parametrize("delete", ["delete_own", "delete_old"])
+@pytest.mark.parametrize(
     ("failure", "outcome"),
     [
         (ZnodeError("no ZooKeeper"), DeleteOutcome.FAILED),
@@ -432,7 +431,9 @@ def test_closed_it_opens_again_at_the_next_use_and_closing_twice_is_harmless() -
     assert len(world.java.settings) == 2
 
 
-@for_each(("looks", "outcome"), [("missing", CopyOutcome.FOREIGN_CONFLICT), ("foreign", CopyOutcome.COPIED)])
+@pytest.mark.parametrize(
+    ("looks", "outcome"), [("missing", CopyOutcome.FOREIGN_CONFLICT), ("foreign", CopyOutcome.COPIED)]
+)
 def test_a_ledger_that_was_deleted_from_the_target_is_not_created_there_again(looks: str, outcome: CopyOutcome) -> None:
     world = World()
     world.journal.from_target = {LEDGER}

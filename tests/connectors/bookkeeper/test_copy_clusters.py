@@ -1,14 +1,15 @@
 """The metadata service URI: of its parts, each is where BookKeeper's clients look for it."""
 
+import pytest
+
 from connectors.bookkeeper.copy_clusters import metadata_service_uri
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.switching.ledger_paths import Layout
-from tests.cases import for_each
 
 HIERARCHICAL, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("servers", "root", "layout", "uri"),
     [
         ("zk-1:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),

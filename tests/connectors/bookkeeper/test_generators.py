@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from kazoo.exceptions import NoNodeError
 
 from connectors.bookkeeper.identity import read_generator
 from connectors.zookeeper.tree import Reader
-from tests.cases import for_each
 
 
 @dataclass
@@ -62,7 +62,7 @@ SHAPES: dict[str, tuple[dict[str, tuple[int, int]], int | None]] = {
 }
 
 
-@for_each(("nodes", "next_id"), SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(("nodes", "next_id"), SHAPES.values(), ids=SHAPES)
 def test_the_next_id_is_told_by_counters(nodes: dict[str, tuple[int, int]], next_id: int | None) -> None:
     generator = read_generator(Reader(Client(nodes), 1.0, lambda: 1.0), "/ledgers")
     assert (None if generator is None else generator.next_id) == next_id

@@ -8,7 +8,6 @@ from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.tree import Reader
 from policies.errors import UserError
 from policies.switching.ledger_paths import Layout
-from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 
 LONG_LAYOUT = b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1"
@@ -39,7 +38,7 @@ def test_a_root_that_is_not_there_is_the_settings_mistake(server: Server) -> Non
         read_cluster(reader(server), "old", "/elsewhere", 0)
 
 
-@for_each("value", [None, b"", b" \n", b"\xff\xfe"])
+@pytest.mark.parametrize("value", [None, b"", b" \n", b"\xff\xfe"])
 def test_an_instance_id_that_cannot_be_told_is_unknown(server: Server, value: bytes | None) -> None:
     if value is None:
         del server.tree["/ledgers/INSTANCEID"]
@@ -48,7 +47,7 @@ def test_an_instance_id_that_cannot_be_told_is_unknown(server: Server, value: by
     assert read_cluster(reader(server), "old", "/ledgers", 0).instance_id is None
 
 
-@for_each("value", [b"", b"\xff", b"2\norg.example.Own:1"])
+@pytest.mark.parametrize("value", [b"", b"\xff", b"2\norg.example.Own:1"])
 def test_a_layout_that_cannot_be_served_is_unknown(server: Server, value: bytes) -> None:
     server.write("/ledgers/LAYOUT", value)
     assert read_layout(reader(server), "/ledgers") is None

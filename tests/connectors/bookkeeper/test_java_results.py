@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from connectors.bookkeeper.copy_clusters import LedgerCluster, java_settings
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopyRecord
@@ -10,7 +11,6 @@ from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, ou
 from connectors.bookkeeper.java_results import JavaResult, LedgerFacts, copy_result
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
-from tests.cases import for_each
 
 _OUR_MARK = {PROVENANCE: "c291cmNlL3Rva2Vu"}
 _DIGEST = "sha256:01"
@@ -36,7 +36,7 @@ SOURCE = facts()
 COPY = facts(custom_metadata={**SOURCE.custom_metadata, **_OUR_MARK}, created_ms=2_000)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("status", "outcome"),
     [
         ("copied", CopyOutcome.COPIED),
@@ -52,7 +52,7 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
     assert copy_result(7, JavaResult(status=status, source=SOURCE, target=COPY), "one").outcome is outcome
 
 
-@for_each(
+@pytest.mark.parametrize(
     "target",
     [
         facts(length_bytes=11),
@@ -66,14 +66,16 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
     ],
     ids=["length", "last entry", "digest", "no digest", "open", "no metadata", "other metadata", "unknown"],
 )
-@for_each(("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)])
+@pytest.mark.parametrize(
+    ("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)]
+)
 def test_a_copy_that_is_not_wholly_equal_is_no_copy(
     target: LedgerFacts | None, status: str, outcome: CopyOutcome
 ) -> None:
     assert copy_result(7, JavaResult(status=status, source=SOURCE, target=target), "one").outcome is outcome
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("found", "target_id", "outcome"),
     [
         (9, 9, CopyOutcome.COPIED),
@@ -95,7 +97,7 @@ def test_two_unread_digests_prove_nothing() -> None:
     assert copy_result(7, answer, "one").outcome is CopyOutcome.COPY_DIFFERS
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "code", "outcome"),
     [
         ("source-connect", None, CopyOutcome.SOURCE_UNREACHABLE),
@@ -139,7 +141,7 @@ def test_the_policy_is_told_something_of_every_outcome() -> None:
     assert set(POLICY_OUTCOMES) == set(CopyOutcome)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "outcome",
     [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)],
 )

@@ -13,7 +13,6 @@ from connectors.bookkeeper.ledgers import WORTH_LISTING, list_ledgers, parse_led
 from connectors.zookeeper.tree import Reader
 from policies.switching.ledger_paths import Layout, path_of
 from policies.switching.ledgers import Ledger, LedgerState
-from tests.cases import for_each
 
 CAPTURED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "captured" / "ledgers.json").read_text())
 CUSTOM = (("a", base64.b64encode("ü".encode()).decode()), ("b", base64.b64encode(b'\x00\xff"').decode()))
@@ -31,7 +30,7 @@ VERSIONS = {
 }
 
 
-@for_each(("version", "state", "last", "length"), VERSIONS.values(), ids=VERSIONS)
+@pytest.mark.parametrize(("version", "state", "last", "length"), VERSIONS.values(), ids=VERSIONS)
 def test_both_versions_of_the_metadata_say_the_same(version: int, state: LedgerState, last: int, length: int) -> None:
     assert parse_ledger(7, captured(f"version {version}, {state.value}"), 1234) == Ledger(
         ledger_id=7,
@@ -89,14 +88,14 @@ UNREADABLE = {
 }
 
 
-@for_each(("data", "why"), UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize(("data", "why"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_cannot_be_parsed_is_said_and_never_quoted(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         parse_ledger(1, data, 1)
     assert "geheim" not in str(caught.value)
 
 
-@for_each("length", range(len(captured("version 3, closed"))))
+@pytest.mark.parametrize("length", range(len(captured("version 3, closed"))))
 def test_metadata_that_is_cut_short_is_never_taken_for_whole(length: int) -> None:
     with pytest.raises(ValueError, match=r"BookieMetadataFormatVersion|cannot be parsed|lacks"):
         parse_ledger(1, captured("version 3, closed")[:length], 1)
@@ -163,7 +162,7 @@ OTHERS = (
 SPREAD = (0, 1, 9_999, 10_000, 2**31 - 2, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 
 
-@for_each("layout", Layout)
+@pytest.mark.parametrize("layout", Layout)
 def test_all_ledgers_are_listed_and_nothing_else(layout: Layout) -> None:
     assert list_ledgers(Tree(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (frozenset(SPREAD), True)
 
@@ -176,7 +175,7 @@ def test_a_target_that_is_far_from_empty_is_not_listed_whole() -> None:
     assert len(tree.asked) < 800
 
 
-@for_each("layout", Layout)
+@pytest.mark.parametrize("layout", Layout)
 def test_a_ledger_is_looked_up_where_the_layout_puts_it(layout: Layout) -> None:
     found = read_ledgers(Tree(layout, *SPREAD).reader(), ROOT, layout, [*SPREAD, 5, 2**40])
     assert found.ids == set(found.facts) == set(SPREAD)

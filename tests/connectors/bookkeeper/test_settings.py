@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.bookkeeper.settings import BookKeeperClusters
-from tests.cases import for_each
 
 TWO: dict[str, Any] = {"bootstrap": "old", "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk9:2181"}}}}
 
@@ -20,12 +19,12 @@ def test_brokers_write_to_the_bootstrap_cluster_until_another_is_active() -> Non
     assert clusters(active="new").source == "new"
 
 
-@for_each("name", ["a", "2024", "dc-1.old_2", "x" * 63])
+@pytest.mark.parametrize("name", ["a", "2024", "dc-1.old_2", "x" * 63])
 def test_a_name_that_a_znode_can_have_is_taken(name: str) -> None:
     assert clusters(clusters={"old": {}, name: {}}).clusters.keys() == {"old", name}
 
 
-@for_each("name", ["", "-old", ".", "a/b", "zoë", "a b", "old\n", "x" * 64])
+@pytest.mark.parametrize("name", ["", "-old", ".", "a/b", "zoë", "a b", "old\n", "x" * 64])
 def test_a_name_that_no_znode_should_have_is_refused_at_its_place(name: str) -> None:
     with pytest.raises(ValidationError, match="becomes the name of a znode") as refused:
         clusters(clusters={"old": {}, name: {}})
@@ -42,13 +41,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@for_each(("more", "why"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("more", "why"), WRONG.values(), ids=WRONG)
 def test_a_mistake_is_named(more: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         clusters(**more)
 
 
-@for_each("name", ["lease", "switch-target", "bootstrap"])
+@pytest.mark.parametrize("name", ["lease", "switch-target", "bootstrap"])
 def test_a_name_that_means_something_else_in_the_registry_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=f"in the registry {name} is the name of something else"):
         BookKeeperClusters.model_validate({"bootstrap": name, "clusters": {name: {}}})

@@ -7,7 +7,6 @@ from structlog.typing import EventDict
 from connectors.collection.outcome_log import OutcomeLog
 from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome
-from tests.cases import for_each
 
 OK, TIMEOUT = Outcome.OK, Outcome.TIMEOUT
 
@@ -20,7 +19,7 @@ def logged(*readings: tuple[Outcome, str | None]) -> list[EventDict]:
     return lines
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "levels"),
     [
         pytest.param([(OK, None), (OK, None)], ["debug"], id="good from the start"),

@@ -2,8 +2,9 @@
 
 from itertools import islice
 
+import pytest
+
 from connectors.collection.schedule import JITTER, ticks
-from tests.cases import for_each
 
 
 class VirtualTime:
@@ -36,7 +37,7 @@ def test_first_tick_comes_at_once_and_the_others_at_a_fixed_rate_whatever_the_wo
     assert seen == [0.0, 10.0, 20.0, 30.0]
 
 
-@for_each(("jitter", "expected"), [(JITTER, [0.0, 11.0, 21.0, 31.0]), (-JITTER, [0.0, 9.0, 19.0, 29.0])])
+@pytest.mark.parametrize(("jitter", "expected"), [(JITTER, [0.0, 11.0, 21.0, 31.0]), (-JITTER, [0.0, 9.0, 19.0, 29.0])])
 def test_jitter_moves_a_tick_but_does_not_add_up(jitter: float, expected: list[float]) -> None:
     time = VirtualTime()
     numbered = ticks(10.0, time.stopped_within, clock=time.clock, draw=lambda _low, _high: jitter)

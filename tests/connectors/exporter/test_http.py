@@ -20,7 +20,6 @@ from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
 from connectors.http.responses import Response
 from policies.errors import UserError
-from tests.cases import for_each
 from tests.system.waiting import eventually
 
 LOOPBACK = "127.0.0.1"
@@ -96,7 +95,7 @@ def test_metrics_can_be_filtered_by_name(server: MetricsServer) -> None:
     assert b"headgate" not in get(server, "/metrics?name[]=other")[1]
 
 
-@for_each("path", ["/-/healthy", "/-/ready"])
+@pytest.mark.parametrize("path", ["/-/healthy", "/-/ready"])
 def test_all_is_well(server: MetricsServer, path: str) -> None:
     response, body = get(server, path)
     assert (response.status, body) == (200, b"ok\n")
@@ -165,7 +164,7 @@ def test_a_client_that_does_not_read_keeps_no_other_one_waiting() -> None:
 # What is read, and nothing else
 
 
-@for_each("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/nothing", "/api/v1/nothing"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/nothing", "/api/v1/nothing"])
 def test_head_is_get_without_its_body(server: MetricsServer, path: str) -> None:
     of_get, body = get(server, path)
     of_head, nothing = get(server, path, method="HEAD")
@@ -176,8 +175,8 @@ def test_head_is_get_without_its_body(server: MetricsServer, path: str) -> None:
     assert (of_head.status, shown[1]) == (of_get.status, shown[0])
 
 
-@for_each("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "WHATEVER"])
-@for_each("path", ["/", "/metrics", "/api/v1/status", "/-/ready"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "WHATEVER"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/status", "/-/ready"])
 def test_anything_but_reading_is_refused_and_what_may_be_done_is_said(
     server: MetricsServer, method: str, path: str
 ) -> None:
@@ -193,7 +192,9 @@ def test_a_body_nobody_asked_for_does_not_lose_the_answer(server: MetricsServer)
     connection.close()
 
 
-@for_each("length", ["9" * 5000, "-1", "0x10", "five", ""], ids=["endless", "negative", "hex", "word", "none"])
+@pytest.mark.parametrize(
+    "length", ["9" * 5000, "-1", "0x10", "five", ""], ids=["endless", "negative", "hex", "word", "none"]
+)
 def test_a_length_that_is_none_does_not_lose_the_answer_either(server: MetricsServer, length: str) -> None:
     connection = HTTPConnection(LOOPBACK, server.port, timeout=10)
     connection.request("PUT", "/", headers={"Content-Length": length})
@@ -207,7 +208,7 @@ def test_what_the_api_has_not_is_a_404_in_json(server: MetricsServer) -> None:
     assert json.loads(body)["status"] == 404
 
 
-@for_each("path", ["//[", "/%", "/\\", "/?", "http://elsewhere/", "*"])
+@pytest.mark.parametrize("path", ["//[", "/%", "/\\", "/?", "http://elsewhere/", "*"])
 def test_an_odd_path_is_answered_all_the_same(server: MetricsServer, path: str) -> None:
     assert get(server, path)[0].status in (200, 404)
 
@@ -329,7 +330,7 @@ def test_a_port_in_use_is_refused_with_the_setting_to_change(server: MetricsServ
         )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("host", "port"),
     [
         pytest.param("no-such-host.invalid", 0, id="unknown host"),

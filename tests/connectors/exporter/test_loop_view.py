@@ -25,7 +25,6 @@ from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
-from tests.cases import for_each
 from tests.connectors.exporter.loop import (
     ALERTS,
     DEAD_LETTERS,
@@ -106,7 +105,7 @@ COURSES = {
 }
 
 
-@for_each(("course", "every"), combined(COURSES, [1, 10]))
+@pytest.mark.parametrize(("course", "every"), combined(COURSES, [1, 10]))
 def test_sentence_metric_and_alert_tell_one_time_to_full(course: str, every: int) -> None:
     """At every moment: within a factor of two, or five seconds, where it is soon; and none tells of it alone."""
     loop = Loop(time_to_full_alert="5m")
@@ -143,7 +142,7 @@ def test_a_clock_behind_kafkas_shows_no_negative_age() -> None:
     assert loop.series("headgate_observation_age_seconds", after=-3) == {("payments",): 0}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free_of_2", "hold_seconds"),
     [pytest.param(900, 0, id="not limiting: at once"), pytest.param(300, 3600, id="limiting: after its hold")],
 )
@@ -175,7 +174,7 @@ def test_a_volume_that_no_longer_limits_is_no_longer_shown_as_limiting() -> None
     assert loop.series("headgate_throttling_volume") == {}
 
 
-@for_each(("action", "factor"), [("hold", 0.0), ("fallback", 0.25)])
+@pytest.mark.parametrize(("action", "factor"), [("hold", 0.0), ("fallback", 0.25)])
 def test_a_dead_loop_opens_no_gate_and_shows_nothing_it_no_longer_knows(action: str, factor: float) -> None:
     loop = Loop(clusters={"pay*": {"fallback_factor": 0.25, "expired_action": action}})
     loop.step(members(1), log_dirs(50))
@@ -216,7 +215,7 @@ def test_the_fallback_is_counted_once_each_time_it_begins() -> None:
 
 
 # From one free space to the next, the hard limit at 100 and the soft one at 500, its margin at 110.
-@for_each(
+@pytest.mark.parametrize(
     ("free", "hard", "soft"),
     [
         pytest.param([900, 300], 0, 1, id="to the soft limit"),
@@ -362,7 +361,7 @@ def test_clusters_do_not_mix() -> None:
     assert set(payments.series("headgate_volume_usable_bytes").values()) == {50, 300}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("topic", "value", "reason"),
     [
         pytest.param(OBSERVED, b"{", "malformed", id="observed, not JSON"),
@@ -482,7 +481,7 @@ def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
     return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 
 
-@for_each("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: str) -> None:
     view = LoopView(PREFIX, {})
     view.fold([standing(policy, START)], live=True)

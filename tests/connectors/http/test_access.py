@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from connectors.http.access import HttpAccess, has_access, is_own_host
 from policies.errors import UserError
-from tests.cases import for_each
 
 TOKEN = "a-long-t0ken"
 
@@ -17,7 +16,7 @@ def basic(text: str) -> str:
     return f"Basic {b64encode(text.encode()).decode()}"
 
 
-@for_each(
+@pytest.mark.parametrize(
     "header",
     [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f"anybody:{TOKEN}"), basic(f":{TOKEN}")],
     ids=["bearer", "in other letters", "a browser's password", "without a name"],
@@ -26,7 +25,7 @@ def test_the_token_lets_in(header: str) -> None:
     assert has_access(header, TOKEN)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "header",
     [
         None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Digest {TOKEN}",
@@ -50,7 +49,7 @@ def test_a_token_comes_from_the_settings_or_from_a_file_that_may_change(tmp_path
     assert HttpAccess().bearer_token() is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"token": "abcdef", "token_file": __file__}, "either token or token_file"),
@@ -71,7 +70,7 @@ def test_a_certificate_that_is_none_is_said_at_the_start() -> None:
         HttpAccess(cert_file=Path(__file__), key_file=Path(__file__)).tls()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("header", "is_own"),
     [
         (None, True),

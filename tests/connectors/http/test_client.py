@@ -20,7 +20,6 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import AdminError, outcome_of
 from connectors.pulsar.rest import Names, RestClient
-from tests.cases import for_each
 
 TIMEOUT_SECONDS = 0.3
 HOUR_SECONDS = 3600.0
@@ -83,7 +82,7 @@ def asked(url: str, timeout_seconds: float = 60.0, max_answer_bytes: int = 1_000
         return client.get(url).content
 
 
-@for_each(
+@pytest.mark.parametrize(
     "behave",
     [
         pytest.param(dripping(OK), id="headers"),
@@ -102,7 +101,7 @@ def test_an_answer_beyond_the_limit_is_not_read() -> None:
         asked(url)
 
 
-@for_each("host", ["a..b", "a" * 64, "-", "_", "."])
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "-", "_", "."])
 def test_a_host_that_no_name_server_knows_cannot_be_reached(host: str) -> None:
     with pytest.raises(httpx.ConnectError):
         asked(f"http://{host}:9/")
@@ -155,7 +154,7 @@ def numbers_for_objects() -> bytes:
     return b"{" + b",".join(b'"%d":1' % n for n in range(1_000_000)) + b"}"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("long", "shape"),
     [(numbers_for_names, TypeAdapter(Names)), (numbers_for_objects, TypeAdapter(dict[str, dict[str, str]]))],
     ids=["numbers for names", "numbers for objects"],

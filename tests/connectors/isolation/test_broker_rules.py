@@ -3,12 +3,12 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from connectors.isolation.broker_rules import check_rules
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
 from policies.observations import Outcome
-from tests.cases import for_each
 from tests.policies.isolation.scenario import isolation
 
 
@@ -24,7 +24,7 @@ def admin_of(version: str, configuration: dict[str, str | None], status: int = 2
 OVERLAP = "upgrade the brokers to 3.0.12, 3.3.7, 4.0.5 or later: "
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("version", "rules", "remedy"),
     [
         ("4.2.4", "current", None),
@@ -49,7 +49,7 @@ def test_the_rules_must_fit_the_version(version: str, rules: str, remedy: str | 
     assert [line.startswith(remedy or "") for line in found.remedies] == [True] * (remedy is not None)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("configuration", "block", "remedy"),
     [
         (

@@ -20,7 +20,6 @@ from connectors.pulsar.connection import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
-from tests.cases import for_each
 
 PATIENCE_SECONDS = 120.0
 AFFINITY = "/persistence/bookieAffinity"
@@ -113,7 +112,7 @@ def test_only_namespaces_with_affinity_are_told_and_only_their_persistence_is_as
     assert [path for path in pulsar.paths if path.endswith("/persistence")] == ["/admin/v2/namespaces/a/x/persistence"]
 
 
-@for_each("refused", ["/clusters", "/clusters/c/namespaceIsolationPolicies"])
+@pytest.mark.parametrize("refused", ["/clusters", "/clusters/c/namespaceIsolationPolicies"])
 def test_policies_of_brokers_that_may_not_be_read_keep_nothing_else_from_being_told(refused: str) -> None:
     reading = affinity_of(Pulsar({**of_namespaces(2), "/clusters": ["c"], refused: 403}))
     assert (reading.outcome, len(reading.namespaces), reading.broker_policies) == (Outcome.OK, 2, None)

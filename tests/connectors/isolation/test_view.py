@@ -22,7 +22,6 @@ from policies.isolation import IsolationPolicy, IsolationSettings, IsolationStat
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
-from tests.cases import for_each
 from tests.connectors.exporter.loop import PREFIX, START, Series, series
 
 CLUSTER = "messaging"
@@ -138,7 +137,7 @@ def test_every_family_has_been_seen(loop: Loop) -> None:
     assert all(loop.series(family.name) for family in IsolationView.families)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("settings", "expected"), [({}, 300), ({"validity": "20m"}, 1200), ({"clusters": {"a": {"validity": "2h"}}}, 7200)]
 )
 def test_history_reaches_as_far_as_a_reading_may_count(settings: dict[str, Any], expected: int) -> None:

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from connectors.kafka.connection import KafkaConnection
 from policies.errors import UserError
-from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 SERVERS = "kafka-1:9092, kafka-2:9092"
@@ -277,7 +276,7 @@ class Application(BaseModel):
     kafka: KafkaConnection
 
 
-@for_each("case", MISTAKES)
+@pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_told_with_its_place_and_without_the_input(case: str, files: dict[str, str]) -> None:
     blocks, place, message = MISTAKES[case]
     with pytest.raises(ValidationError) as raised:

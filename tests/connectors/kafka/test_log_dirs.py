@@ -22,7 +22,6 @@ from policies.errors import UserError
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import BrokerMember, LogDirs, VolumeReading
-from tests.cases import for_each
 
 KAFKA_STORAGE_ERROR = 56
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -62,20 +61,20 @@ def test_a_failed_disk_is_a_volume_with_its_error_and_without_sizes() -> None:
     assert reading.volumes[1].readable
 
 
-@for_each("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_broker_that_tells_no_sizes_is_unsupported(version: int) -> None:
     reading = log_dirs_reading("payments", 3, response(version, {"log_dir": "/a"}))
     assert (reading.outcome, reading.volumes) == (Outcome.UNSUPPORTED, ())
     assert "3.3" in (reading.detail or "")
 
 
-@for_each("version", [3, 5])
+@pytest.mark.parametrize("version", [3, 5])
 def test_a_refusal_is_not_an_empty_success(version: int) -> None:
     reading = log_dirs_reading("payments", 3, response(version, error_code=CLUSTER_AUTHORIZATION_FAILED))
     assert (reading.outcome, reading.volumes) == (Outcome.UNAUTHORIZED, ())
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("error", "outcome", "detail"),
     [
         (errors.KafkaTimeoutError("no answer within 5 s"), "timeout", "no answer within 5 s"),

@@ -2,13 +2,13 @@
 
 from types import SimpleNamespace
 
+import pytest
 from kafka import errors
 
 from connectors.collection.read_errors import DETAIL_LENGTH
 from connectors.kafka.outcomes import detail_of, error_in, error_name, most_telling, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome
-from tests.cases import for_each
 
 MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
     "acl": (errors.TopicAuthorizationFailedError(), Outcome.UNAUTHORIZED),
@@ -29,12 +29,12 @@ MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
 }
 
 
-@for_each(("error", "outcome"), MEANINGS.values(), ids=MEANINGS)
+@pytest.mark.parametrize(("error", "outcome"), MEANINGS.values(), ids=MEANINGS)
 def test_an_error_has_one_outcome(error: BaseException, outcome: Outcome) -> None:
     assert outcome_of(error) is outcome
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("error", "detail"),
     [
         (errors.KafkaConnectionError("refused"), "refused"),

@@ -19,7 +19,6 @@ from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
 from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient
 from policies.throttle.quota_originals import Original, record_entity
 from policies.throttle.quota_settings import DEFAULT, Entity
-from tests.cases import for_each
 
 ALICE, ALICE_APP = Entity("alice"), Entity("alice", "app")
 EVERYONE = Entity(DEFAULT)
@@ -139,7 +138,7 @@ def test_a_rate_and_its_record_change_in_one_request_and_refusals_name_the_entit
     assert isinstance(refused[EVERYONE], errors.ClusterAuthorizationFailedError)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("answer", "kind"),
     [
         (described(error_code=UNAUTHORIZED), errors.ClusterAuthorizationFailedError),
@@ -179,7 +178,7 @@ def test_the_window_of_each_broker_is_read() -> None:
     assert {n: each.window_seconds for n, each in client.broker_settings().items()} == {1: 122.0, 2: 11.0}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("answers", "kind"),
     [
         ({"b1": errors.KafkaTimeoutError("1"), "b2": errors.KafkaTimeoutError("2")}, errors.KafkaTimeoutError),

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import pytest
+
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.tail import Record
@@ -12,7 +14,6 @@ from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
 from streaming.host import PolicyHost
-from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
@@ -88,7 +89,7 @@ def test_a_resolution_is_the_same_whoever_makes_it() -> None:
     assert list(map(decision_event, ones)) == list(map(decision_event, others))
 
 
-@for_each("value", [b"garbage", b"{}", None])
+@pytest.mark.parametrize("value", [b"garbage", b"{}", None])
 def test_what_cannot_be_read_is_left_alone(value: bytes | None) -> None:
     assert retired(Record("headgate.decided.throttle", b"orders", value, 0)) == []
 

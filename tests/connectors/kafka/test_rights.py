@@ -9,7 +9,6 @@ from connectors.kafka.topics import TopicSettings, is_shared, plan
 from policies.errors import UserError
 from policies.registry import COMMANDS
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
-from tests.cases import for_each
 
 TOPICS = [each.topic.removeprefix("headgate.") for each in plan(TopicSettings()) if not is_shared(each.topic)]
 
@@ -24,7 +23,7 @@ def writers(topic: str) -> set[str]:
     }
 
 
-@for_each("topic", TOPICS)
+@pytest.mark.parametrize("topic", TOPICS)
 def test_decisions_and_commands_have_one_writer_each_and_no_collector_writes_anothers_topic(topic: str) -> None:
     found = writers(topic)
     assert found, "somebody writes it"
@@ -35,7 +34,7 @@ def test_decisions_and_commands_have_one_writer_each_and_no_collector_writes_ano
     assert len({part for part in found if part.startswith("collect-")}) <= 1
 
 
-@for_each("topic", [SHARES_TOPIC, DECIDER_TOPIC])
+@pytest.mark.parametrize("topic", [SHARES_TOPIC, DECIDER_TOPIC])
 def test_what_processes_share_by_is_written_by_nobody(topic: str) -> None:
     assert writers(topic) == set()
 
@@ -58,7 +57,7 @@ def test_a_principal_is_one_word_to_the_shell_whatever_is_in_it() -> None:
         assert words[words.index("--allow-principal") + 1] == principal
 
 
-@for_each("principal", ["headgate", "", ":", "User:", "User: "])
+@pytest.mark.parametrize("principal", ["headgate", "", ":", "User:", "User: "])
 def test_what_kafka_takes_for_no_principal_is_refused(principal: str) -> None:
     with pytest.raises(UserError, match=r"is no principal: write it as Kafka names it, such as User:\w+"):
         list(acl_commands("decide", principal, "loop"))

@@ -15,7 +15,6 @@ from connectors.kafka.topics import TopicSettings
 from policies.timers import Tick, timer_key, timer_record
 from policies.units import from_millis
 from policies.wire import EventReader
-from tests.cases import for_each
 
 START_MS = 1_795_248_000_000
 SLOW_SECONDS = 20.0
@@ -142,7 +141,7 @@ FORGED: Sequence[bytes | None] = (
 )
 
 
-@for_each("record", FORGED)
+@pytest.mark.parametrize("record", FORGED)
 def test_what_is_no_timer_is_nobodys(record: bytes | None) -> None:
     loop = Loop()
     loop.ticker.note(record)

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from connectors.kafka.topics import TopicDifference, TopicPlan, TopicSettings, differences, plan
 from policies import registry
 from policies.wire import MAX_RECORD_BYTES
-from tests.cases import for_each
 
 PLANNED = TopicPlan("headgate.x", 1, 3, {"cleanup.policy": "compact", "segment.ms": "3600000"})
 
@@ -82,7 +81,7 @@ def test_settings_reach_the_plan() -> None:
     assert planned.config["retention.ms"] == "7200000"
 
 
-@for_each("prefix", ["", "a b", "ä", "x" * 101])
+@pytest.mark.parametrize("prefix", ["", "a b", "ä", "x" * 101])
 def test_a_prefix_is_a_legal_part_of_a_topic_name(prefix: str) -> None:
     with pytest.raises(ValidationError):
         TopicSettings(prefix=prefix)

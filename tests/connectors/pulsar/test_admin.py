@@ -13,7 +13,6 @@ from connectors.pulsar.outcomes import AdminError
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
-from tests.cases import for_each
 
 GONE = (404, {"reason": "Namespace not found"})
 EMPTY = (200, None)
@@ -110,7 +109,7 @@ READS: dict[str, tuple[Callable[[AdminApi], Any], tuple[int, Any], str, Any]] = 
 }
 
 
-@for_each(("ask", "answer", "path", "result"), READS.values(), ids=READS.keys())
+@pytest.mark.parametrize(("ask", "answer", "path", "result"), READS.values(), ids=READS.keys())
 def test_what_is_read_comes_in_its_shape(
     ask: Callable[[AdminApi], Any], answer: tuple[int, Any], path: str, result: Any
 ) -> None:
@@ -119,7 +118,7 @@ def test_what_is_read_comes_in_its_shape(
     assert (server.request.method, server.request.url.raw_path.decode()) == ("GET", path)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("bookie", "hostname", "target", "body"),
     [
         ("bk1:3181", None, "/bk1:3181?group=g+1", {"rack": "/r"}),
@@ -134,7 +133,7 @@ def test_a_rack_is_set_for_exactly_this_bookie(bookie: str, hostname: str | None
     assert json.loads(server.request.content) == body
 
 
-@for_each(
+@pytest.mark.parametrize(
     "ask",
     [lambda a: a.namespaces("a"), lambda a: a.affinity("a/x"), lambda a: a.persistence("a/x")],
     ids=["namespaces", "affinity", "persistence"],
@@ -145,7 +144,7 @@ def test_a_page_that_says_not_found_is_no_answer_about_a_namespace(ask: Callable
     assert caught.value.outcome is Outcome.UNSUPPORTED
 
 
-@for_each("bookie", ["..", ".", ""])
+@pytest.mark.parametrize("bookie", ["..", ".", ""])
 def test_a_bookie_whose_name_would_change_the_path_is_an_error_and_nothing_is_asked(bookie: str) -> None:
     server = Server(204, None)
     with pytest.raises(AdminError, match="no request can name"):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from connectors.pulsar.attribution import ValuePart, difference, set_attribution
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor, parse_locator
 from policies.switching.references import LedgerKind
-from tests.cases import for_each
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
@@ -122,8 +121,8 @@ UNTOUCHED = {
 }
 
 
-@for_each("codec", CODECS.values(), ids=CODECS)
-@for_each(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_what_is_not_meant_stays_as_it_is_byte_for_byte(
     kind: LedgerKind, data: bytes, codec: Callable[[bytes], bytes]
 ) -> None:
@@ -136,7 +135,7 @@ def test_a_ledger_without_attribute_is_touched_only_where_none_is_an_owner() -> 
     assert set_attribution(LedgerKind.CURSOR, data, 7, {None}, "new") != data
 
 
-@for_each("codec", CODECS.values(), ids=CODECS)
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -> None:
     plain = cursor(7, entry_of("a", "1" * 500), unknown=MARK_DELETE)
     after = set_attribution(LedgerKind.CURSOR, data := codec(plain), 7, LEGACY, "new")
@@ -146,7 +145,7 @@ def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -
     assert difference(LedgerKind.CURSOR, 7, data, after) == (ValuePart.ATTRIBUTION,)
 
 
-@for_each(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
+@pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
 def test_what_a_real_broker_wrote_is_attributed_and_taken_back(compression: str, ledger_id: int) -> None:
     data = CAPTURED[cursor_path(compression)]
     there = set_attribution(LedgerKind.CURSOR, data, ledger_id, {"new"}, "another")
@@ -191,7 +190,7 @@ ANEW = {
 }  # fmt: skip
 
 
-@for_each(("before", "after", "parts"), ANEW.values(), ids=ANEW)
+@pytest.mark.parametrize(("before", "after", "parts"), ANEW.values(), ids=ANEW)
 def test_a_new_id_and_its_cluster_differ_together_or_something_is_wrong(
     before: bytes, after: bytes, parts: tuple[ValuePart, ...]
 ) -> None:
@@ -234,7 +233,7 @@ DIFFERENCES = {
 }
 
 
-@for_each(("before", "after", "parts"), DIFFERENCES.values(), ids=DIFFERENCES)
+@pytest.mark.parametrize(("before", "after", "parts"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, parts: tuple[ValuePart, ...]) -> None:
     same = position(1, 1)
     for one, two in ((locator(before, same), locator(after, same)), (locator(same, before), locator(same, after))):
@@ -258,7 +257,7 @@ def test_a_cursor_means_the_same_however_it_is_compressed() -> None:
 NO_ZNODES = {"no locator": (LedgerKind.SCHEMA, b""), "no cursor": (LedgerKind.CURSOR, b"\x47\x78\x00")}
 
 
-@for_each(("kind", "data"), NO_ZNODES.values(), ids=NO_ZNODES)
+@pytest.mark.parametrize(("kind", "data"), NO_ZNODES.values(), ids=NO_ZNODES)
 def test_what_cannot_be_read_is_not_changed(kind: LedgerKind, data: bytes) -> None:
     with pytest.raises(ValueError, match="it is no"):
         set_attribution(kind, data, 7, LEGACY, "new")

@@ -14,7 +14,6 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.connection import PulsarAdmin
 from policies.errors import UserError
-from tests.cases import for_each
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
 
@@ -36,7 +35,7 @@ class Server:
         return [request.headers.get("Authorization") for request in self.requests]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("url", "asked"),
     [
         ("http://pulsar:8080", "http://pulsar:8080/admin/v2/tenants"),
@@ -73,7 +72,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@for_each(("given", "place", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+@pytest.mark.parametrize(("given", "place", "message"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_named_with_its_place_and_quotes_no_token(given: dict[str, Any], place: str, message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         PulsarAdmin(**{"admin_url": "https://pulsar:8443", **given})

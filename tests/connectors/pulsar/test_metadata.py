@@ -9,7 +9,6 @@ import pytest
 
 from connectors.pulsar.metadata import decompress, parse_cursor, parse_locator
 from policies.switching.references import LedgerKind, Reference
-from tests.cases import for_each
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
 CAPTURED = {
@@ -24,14 +23,14 @@ def cursor_path(compression: str) -> str:
     return f"/managed-ledgers/t/n/persistent/{compression}/s1"
 
 
-@for_each(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
+@pytest.mark.parametrize(("compression", "ledger_id"), LEDGERS.items(), ids=LEDGERS)
 def test_a_cursor_names_its_ledger_and_cluster_however_it_is_compressed(compression: str, ledger_id: int) -> None:
     path = cursor_path(compression)
     assert parse_cursor(path, CAPTURED[path]) == Reference(LedgerKind.CURSOR, path, ledger_id, "new")
     assert CAPTURED[path].startswith(b"\x47\x78") is (compression != "none")
 
 
-@for_each("compression", LEDGERS)
+@pytest.mark.parametrize("compression", LEDGERS)
 def test_a_cursor_of_a_broker_that_ended_in_order_keeps_no_ledger(compression: str) -> None:
     assert parse_cursor("/x", CAPTURED[f"closed {compression.upper()}"]).ledger_id == -1
 
@@ -78,14 +77,14 @@ NO_CURSORS = {
 }
 
 
-@for_each(("data", "why"), NO_CURSORS.values(), ids=NO_CURSORS)
+@pytest.mark.parametrize(("data", "why"), NO_CURSORS.values(), ids=NO_CURSORS)
 def test_what_is_no_cursor_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_cursor("/x", data)
 
 
 # Not LZ4: its blocks do not say how long they are, and Arrow fills what is missing with zeros.
-@for_each("compression", ["zlib", "zstd", "snappy"])
+@pytest.mark.parametrize("compression", ["zlib", "zstd", "snappy"])
 def test_a_compressed_value_that_is_cut_short_is_never_taken_for_another(compression: str) -> None:
     whole, refused = CAPTURED[cursor_path(compression)], 0
     plain = decompress(whole)

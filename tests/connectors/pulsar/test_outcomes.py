@@ -12,7 +12,6 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.pulsar.outcomes import detail_of, outcome_of
 from policies.errors import UserError
 from policies.observations import Outcome
-from tests.cases import for_each
 
 TOKEN = "never-shown-token"
 URL = "https://pulsar:8443"
@@ -63,7 +62,7 @@ STATUSES: dict[str, tuple[int, dict[str, Any], str, str]] = {
 }
 
 
-@for_each(("status", "body", "outcome", "detail"), STATUSES.values(), ids=STATUSES.keys())
+@pytest.mark.parametrize(("status", "body", "outcome", "detail"), STATUSES.values(), ids=STATUSES.keys())
 def test_a_status_is_an_outcome_with_the_servers_reason(
     status: int, body: dict[str, Any], outcome: str, detail: str
 ) -> None:
@@ -82,7 +81,7 @@ ERRORS: dict[str, tuple[Exception, str, str]] = {
 }
 
 
-@for_each(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS.keys())
+@pytest.mark.parametrize(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_of_the_connection_is_an_outcome_at_once(error: Exception, outcome: str, detail: str) -> None:
     asked: list[httpx.Request] = []
     assert failure(api(error, asked=asked).tenants) == (outcome, f"GET /admin/v2/tenants: {detail}")
@@ -132,7 +131,7 @@ SHAPES: dict[str, tuple[Callable[[AdminApi], object], bytes, str]] = {
 }
 
 
-@for_each(("ask", "body", "detail"), SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize(("ask", "body", "detail"), SHAPES.values(), ids=SHAPES.keys())
 def test_an_answer_of_another_shape_is_an_error_that_names_its_path(
     ask: Callable[[AdminApi], object], body: bytes, detail: str
 ) -> None:
@@ -149,7 +148,7 @@ PASSING: dict[str, Answer] = {
 }
 
 
-@for_each("passing", PASSING.values(), ids=PASSING.keys())
+@pytest.mark.parametrize("passing", PASSING.values(), ids=PASSING.keys())
 def test_what_may_pass_is_tried_again(passing: Answer) -> None:
     asked: list[httpx.Request] = []
     assert api(passing, httpx.Response(200, json=["a"]), asked=asked).tenants() == ("a",)
@@ -163,14 +162,14 @@ def test_three_tries_are_all() -> None:
     assert len(asked) == 3
 
 
-@for_each("status", [400, 401, 404, 409, 500])
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 500])
 def test_what_will_not_pass_is_asked_once(status: int) -> None:
     asked: list[httpx.Request] = []
     failure(api(httpx.Response(status), asked=asked).tenants)
     assert len(asked) == 1
 
 
-@for_each(
+@pytest.mark.parametrize(
     "act",
     [lambda a: a.set_rack("b", "g", "/r"), lambda a: a.unload("t/n", "0x0_0x1")],
     ids=["set a rack", "unload"],
@@ -193,7 +192,7 @@ def test_a_redirect_to_another_broker_is_followed_with_the_token() -> None:
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "target",
     [
         pytest.param("https://evil:8443/there", id="a host that is not listed"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+import pytest
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
@@ -12,7 +13,6 @@ from connectors.sessions.registration import check_brokers
 from connectors.zookeeper.owners import load_manager
 from policies.observations import Outcome
 from policies.sessions.readings import OwnedNode, Ownerships
-from tests.cases import for_each
 
 B1, B2 = "b1:8080", "b2:8080"
 X, Y = "t/ns/0x00000000_0x80000000", "t/ns/0x80000000_0xffffffff"
@@ -86,7 +86,7 @@ def test_the_bundles_of_a_broker_that_is_not_registered_any_more_are_absent_unti
     assert owners(brokers.read(BOTH[1:])) == {X: (B2, "0xb2")}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("admin", "detail"),
     [
         (None, "set pulsar.admin_url"),
@@ -100,7 +100,7 @@ def test_ownership_that_nobody_tells_is_unknown_and_no_fault_of_zookeeper(admin:
     assert detail in (read.detail or "")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "manager"),
     [
         (f'{{"webServiceUrl":"http://b1:8080","loadManagerClassName":"{EXTENSIBLE}"}}'.encode(), EXTENSIBLE),
@@ -117,7 +117,7 @@ def test_a_registration_names_the_load_manager(value: bytes, manager: str | None
     assert node.has_extensible_load_manager is (manager is not None)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("configuration", "outcome", "words"),
     [
         (

@@ -17,7 +17,6 @@ from connectors.pulsar.connection import PulsarAdmin
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
-from tests.cases import for_each
 
 HEALTHY = httpx.codes.OK
 PATIENCE_SECONDS = 120.0
@@ -173,7 +172,7 @@ def test_configured_brokers_are_asked_though_nobody_ever_listed_them(cluster: Cl
     watch.collector.close()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("url", "asked"),
     [("http://{member}", "http://b1:8080/"), ("https://{host}:8443", "https://b1:8443/")],
 )
@@ -262,7 +261,7 @@ def test_polling_outlives_errors_and_ends_at_once(cluster: Cluster, monkeypatch:
     assert not thread.is_alive()
 
 
-@for_each(
+@pytest.mark.parametrize(
     "settings",
     [
         {"member_url": "http://b1:8080"},

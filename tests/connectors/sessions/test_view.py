@@ -14,7 +14,6 @@ from policies.sessions import Ownerships, SessionsPolicy, SessionsSettings, Sess
 from policies.sessions.readings import OwnedNode, SessionState
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
-from tests.cases import for_each
 from tests.connectors.exporter.loop import PREFIX, START, Series, series
 
 CLUSTER = "messaging"
@@ -224,7 +223,7 @@ def test_every_family_and_histogram_has_been_seen_and_is_listed(loop: Loop) -> N
     assert "headgate_session_recovery_seconds" in listed
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("settings", "expected"), [({}, 300), ({"validity": "20m"}, 1200), ({"clusters": {"a": {"validity": "2h"}}}, 7200)]
 )
 def test_history_reaches_as_far_as_a_reading_may_count(settings: dict[str, Any], expected: int) -> None:

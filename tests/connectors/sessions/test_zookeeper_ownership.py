@@ -1,5 +1,6 @@
 """What nodes say of their owners, and how readings of many nodes travel."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,6 @@ from policies.observations import Outcome
 from policies.sessions.readings import NodeKind, OwnedNode
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
-from tests.cases import for_each
 
 # As Pulsar 4.2 writes them.
 BUNDLE = (
@@ -18,7 +18,7 @@ BUNDLE = (
 )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "member"),
     [
         (BUNDLE, "b1.example.org:8080"),
@@ -95,7 +95,7 @@ def test_a_tenant_that_is_too_large_is_told_and_leaves_the_others_readable() -> 
     assert len(of_small.nodes) == 1
 
 
-@for_each("owner", ["b:1", "b" * 1000, "ü" * 500], ids=["short", "long", "not ASCII"])
+@pytest.mark.parametrize("owner", ["b:1", "b" * 1000, "ü" * 500], ids=["short", "long", "not ASCII"])
 def test_what_is_said_to_fit_fits(owner: str) -> None:
     count = 1
     while len(list(split_reading("p", "/namespace", nodes(2 * count, owner=owner), []))) == 1:

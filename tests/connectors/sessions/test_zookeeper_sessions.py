@@ -21,7 +21,6 @@ from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import Connection, KeepPath, ServerRole, SessionTable, StatusError, StatusSource
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
-from tests.cases import for_each
 
 B1, B2, NEW = 0xB1, 0xB2, 0xB11
 PATIENCE_SECONDS = 120.0
@@ -382,7 +381,7 @@ class TestSettings:
         assert list(sources) == ["http://zk-1:8080", "http://[::1]:8080"]
         assert all(isinstance(source, AdminServer) for source in sources.values())
 
-    @for_each(
+    @pytest.mark.parametrize(
         ("settings", "says"),
         [
             ({"servers": ("zk-1",)}, "not host:port"),

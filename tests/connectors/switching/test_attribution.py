@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from connectors.pulsar.attribution import ValuePart
@@ -11,7 +12,6 @@ from connectors.pulsar.metadata import parse_locator
 from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.references import LedgerKind
-from tests.cases import for_each
 from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
 
 PATH = "/schemas/t/n/topic"
@@ -108,7 +108,7 @@ UNTOUCHED = {
 }
 
 
-@for_each(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
+@pytest.mark.parametrize(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_nothing_else_is_touched(
     positions: list[tuple[int, str | None]], order: Any, result: AttributionOutcome
 ) -> None:

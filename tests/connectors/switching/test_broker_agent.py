@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.switching.broker_agent import BrokerAgent
@@ -9,7 +10,6 @@ from connectors.switching.registry import Registry
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
 from policies.switching.state import ClusterStatus
-from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 
 CURSOR = ("persistent://t/n/topic", "sub")
@@ -157,7 +157,7 @@ def test_a_client_that_nobody_needs_is_closed_once() -> None:
     assert world.clients.closed == ["old"]
 
 
-@for_each("why", ["it is read", "it is written to", "the permit is older than the directive"])
+@pytest.mark.parametrize("why", ["it is read", "it is written to", "the permit is older than the directive"])
 def test_a_client_that_is_needed_is_not_closed(why: str) -> None:
     world = switched()
     match why:

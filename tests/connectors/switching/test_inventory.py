@@ -18,7 +18,6 @@ from policies.switching.references import LedgerKind, Reference
 from policies.switching.registration import KIND
 from policies.units import from_millis
 from policies.wire import EventReader, observation_event
-from tests.cases import for_each
 
 NOW_MS = 1_700_000_000_000
 READER: EventReader[Any] = EventReader(KIND.readings)
@@ -140,7 +139,7 @@ HEAVY = [
 ]
 
 
-@for_each(("references", "existing"), [case[1:] for case in HEAVY], ids=[case[0] for case in HEAVY])
+@pytest.mark.parametrize(("references", "existing"), [case[1:] for case in HEAVY], ids=[case[0] for case in HEAVY])
 def test_a_record_is_small_whatever_is_in_it(references: list[Reference], existing: dict[int, Ledger]) -> None:
     readings = told(references, existing)
     assert max(len(record(r)) for r in readings) < MAX_PART_BYTES + 16_384

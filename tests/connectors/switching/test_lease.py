@@ -5,7 +5,6 @@ from kazoo.exceptions import ConnectionLoss
 
 from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.zookeeper.json_znodes import ZnodeError
-from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 
 PATH = "/admin/bookie-clusters/lease"
@@ -66,7 +65,7 @@ def test_a_release_of_what_one_does_not_hold_takes_it_from_nobody() -> None:
     assert holder.renew() == HeldLease(1, "h1")
 
 
-@for_each("trouble", ["away", "damaged"])
+@pytest.mark.parametrize("trouble", ["away", "damaged"])
 def test_what_is_not_known_is_no_lease(trouble: str) -> None:
     server = Server()
     lease = ZooKeeperLease(server.session(), holder="h1")

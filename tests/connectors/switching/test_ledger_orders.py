@@ -22,7 +22,6 @@ from policies.switching.ledgers import Ledger, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
 from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage
-from tests.cases import for_each
 from tests.connectors.switching.orders import order
 
 CLOSED = Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=1, length_bytes=9, created_ms=5)
@@ -155,14 +154,14 @@ class _Journal:
         return self._world.record
 
 
-@for_each("fails", [None, JvmDiedError("no Java"), JavaError("no class")])
+@pytest.mark.parametrize("fails", [None, JvmDiedError("no Java"), JavaError("no class")])
 def test_what_copies_is_started_ahead_and_where_that_fails_the_first_copy_will_say_so(fails: Exception | None) -> None:
     world = World(jvm_fails=fails)
     world.orders().make_ready("old", "new")
     assert world.asked == ["make_ready"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("found", "result"),
     [
         (Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
@@ -183,7 +182,7 @@ def test_a_change_that_went_too_far_is_told() -> None:
     assert World(attributed=wide).carry_out(order(SwitchVerdict.PROMOTE)).changed == ("attribution", "ledger_id")
 
 
-@for_each(
+@pytest.mark.parametrize(
     "now",
     [{"length_bytes": 10}, {"last_entry_id": 2}, {"created_ms": 6}],
     ids=["longer", "more entries", "another ledger"],
@@ -202,15 +201,15 @@ def test_a_detail_is_one_line_without_secrets() -> None:
     assert World(attributed=failed).carry_out(order(SwitchVerdict.PROMOTE)).detail == f"{'x' * 490} ***"
 
 
-@for_each("outcome", [CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS])
+@pytest.mark.parametrize("outcome", [CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS])
 def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(outcome: CopyOutcome) -> None:
     world = World(copy=outcome)
     assert world.carry_out(order(SwitchVerdict.START_COPY)).result is LedgerOutcome.FAILED
     assert world.asked == ["copy", "delete_own"]
 
 
-@for_each("verdict", [SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE])
-@for_each("why", ["the order is recalled", "another reference needs it", "a reference names it"])
+@pytest.mark.parametrize("verdict", [SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE])
+@pytest.mark.parametrize("why", ["the order is recalled", "another reference needs it", "a reference names it"])
 def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: str) -> None:
     """The copy is partial, or it is not of the cursor's present ledger."""
     world = World(copy=CopyOutcome.OWN_PARTIAL, record=replace(COPIED, copied=None))
@@ -247,8 +246,8 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
         assert (world.moves, world.owners_expected) == ([(7, "new", 7)], owners)
 
 
-@for_each("outcome", list(DeleteOutcome))
-@for_each(
+@pytest.mark.parametrize("outcome", list(DeleteOutcome))
+@pytest.mark.parametrize(
     ("verdict", "done"),
     [(SwitchVerdict.DELETE_OWN_COPY, LedgerOutcome.COPY_DELETED), (SwitchVerdict.DELETE_OLD, LedgerOutcome.DELETED)],
 )
@@ -265,7 +264,7 @@ def test_a_copy_that_an_earlier_try_deleted_and_forgot_is_deleted() -> None:
     assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY)).result is LedgerOutcome.COPY_DELETED
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("verdict", "owners"),
     [
         (SwitchVerdict.DELETE_OWN_COPY, {"new"}),
@@ -281,7 +280,7 @@ def test_what_a_reference_still_needs_is_not_deleted(verdict: SwitchVerdict, own
     assert world.asked == []
 
 
-@for_each("verdict", [SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.DELETE_OLD])
+@pytest.mark.parametrize("verdict", [SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.DELETE_OLD])
 def test_nothing_is_deleted_while_references_cannot_be_read(verdict: SwitchVerdict) -> None:
     world = World(unreadable=True)
     said = world.carry_out(order(verdict))
@@ -295,8 +294,8 @@ def test_an_open_ledger_is_not_copied_and_the_next_try_finds_it_closed() -> None
     assert "still written to" in (said.detail or "")
 
 
-@for_each("loaded_by", ["b1:8080", None])
-@for_each("verdict", [SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER])
+@pytest.mark.parametrize("loaded_by", ["b1:8080", None])
+@pytest.mark.parametrize("verdict", [SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER])
 def test_nobody_but_its_owner_moves_the_cursor_of_a_loaded_topic(verdict: SwitchVerdict, loaded_by: str | None) -> None:
     if verdict is SwitchVerdict.PROMOTE and loaded_by is None:
         return
@@ -352,7 +351,7 @@ UNTOLD = SCHEMA.model_copy(update={"target_id": None})
 CURSOR = SCHEMA.model_copy(update={"kind": LedgerKind.CURSOR, "target_id": None})
 
 
-@for_each(("remap", "asked"), [(True, "copy anew"), (False, "copy")])
+@pytest.mark.parametrize(("remap", "asked"), [(True, "copy anew"), (False, "copy")])
 def test_a_schema_is_copied_under_a_new_id_where_the_order_says_so(remap: bool, asked: str) -> None:
     world = World()
     ledger = UNTOLD.model_copy(update={"remap": remap})
@@ -378,7 +377,7 @@ MOVES = {
 }
 
 
-@for_each(("verdict", "ledger", "move"), MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize(("verdict", "ledger", "move"), MOVES.values(), ids=MOVES)
 def test_references_get_the_id_that_the_ledger_has_in_their_cluster(
     verdict: SwitchVerdict, ledger: LedgerRef, move: tuple[int, str, int]
 ) -> None:
@@ -393,14 +392,14 @@ def test_without_the_id_of_the_copy_nothing_is_promoted() -> None:
     assert world.asked == []
 
 
-@for_each("named", [7, 9])
+@pytest.mark.parametrize("named", [7, 9])
 def test_a_copy_under_a_new_id_is_not_deleted_while_a_reference_needs_it(named: int) -> None:
     world = World(owners=frozenset({"new"}), named=named)
     assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY, ledger=SCHEMA)).result is LedgerOutcome.FAILED
     assert world.asked == []
 
 
-@for_each(("ledger", "in_new"), [(UNTOLD, CLOSED), (SCHEMA, CLOSED), (SCHEMA, None)])
+@pytest.mark.parametrize(("ledger", "in_new"), [(UNTOLD, CLOSED), (SCHEMA, CLOSED), (SCHEMA, None)])
 def test_a_foreign_ledger_under_the_old_id_does_not_stand_for_a_copy_that_is_gone(
     ledger: LedgerRef, in_new: Ledger | None
 ) -> None:

@@ -35,7 +35,6 @@ from policies.switching.readings import (
     SwitchStatus,
 )
 from policies.switching.state import SwitchStage
-from tests.cases import for_each
 from tests.connectors.switching.orders import order, record
 from tests.system.waiting import eventually
 
@@ -233,7 +232,7 @@ def test_without_the_lease_nothing_is_published_or_done() -> None:
     assert (world.published, world.ledgers.done) == ([], [])
 
 
-@for_each(
+@pytest.mark.parametrize(
     "changes",
     [{"lease_token": 2}, {"lease_token": 4}, {"mode": Mode.SHADOW}, {"verdict": SwitchVerdict.LEDGER}],
     ids=["an older lease", "another's lease", "shadow mode", "no order"],
@@ -379,7 +378,7 @@ class Later(Executor):
         return self.results[-1]
 
 
-@for_each("why", [{"halted": "INV-2"}, {"paused": True}, {"contested": "epoch 9"}])
+@pytest.mark.parametrize("why", [{"halted": "INV-2"}, {"paused": True}, {"contested": "epoch 9"}])
 def test_what_lies_ready_when_the_switch_stops_is_not_begun_until_it_is_ordered_again(why: dict[str, Any]) -> None:
     world, later = World(), Later()
     world.reconcile()
@@ -397,7 +396,7 @@ def test_what_lies_ready_when_the_switch_stops_is_not_begun_until_it_is_ordered_
     assert world.ledgers.done == [(COPY, 1)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("verdict", "stage", "is_begun"),
     [
         (COPY, SwitchStage.BUILD, True),
@@ -462,8 +461,8 @@ def test_a_plan_that_was_lost_is_read_again_with_the_ledgers_that_moved() -> Non
     assert (world.reader.inventories[-1], world.reader.moved_too) == (("old", "new"), True)
 
 
-@for_each("verdict", [COPY, SwitchVerdict.PROMOTE])
-@for_each(("epoch", "is_begun"), [(1, True), (2, True), (3, False)])
+@pytest.mark.parametrize("verdict", [COPY, SwitchVerdict.PROMOTE])
+@pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False)])
 def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool, verdict: SwitchVerdict) -> None:
     world = World()
     world.epochs = [epoch]
@@ -507,7 +506,7 @@ def test_a_deletion_that_an_operator_recalls_is_not_begun_and_is_reported() -> N
     assert (result["result"], "before the deletion began" in result["detail"]) == ("failed", True)
 
 
-@for_each(("verdict", "most"), [(COPY, 8), (SwitchVerdict.PROMOTE, 2)], ids=["copies", "all else"])
+@pytest.mark.parametrize(("verdict", "most"), [(COPY, 8), (SwitchVerdict.PROMOTE, 2)], ids=["copies", "all else"])
 def test_the_copier_is_asked_ahead_of_what_it_makes_at_once_and_of_all_else_no_more_is_under_way(
     verdict: SwitchVerdict, most: int
 ) -> None:

@@ -13,7 +13,6 @@ from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import StatusAction, SwitchStatus, WrittenDirective
 from policies.switching.state import ClusterStatus
-from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 from tests.connectors.switching.orders import order
 
@@ -63,7 +62,7 @@ def test_clusters_are_registered_and_the_first_bootstrap_stays() -> None:
     assert (view.bootstrap, view.active()) == ("old", "old")
 
 
-@for_each(
+@pytest.mark.parametrize(
     "args",
     [{"name": "new", "status": "standby", "uri": "zk://other"}, {"name": "third", "status": "active"}],
     ids=["there is another one", "a second one would be active"],
@@ -89,7 +88,7 @@ def test_the_directive_is_written_as_the_proposal_has_it_and_as_agents_know_it()
     assert (bootstrap["name"], bootstrap["bootstrapClusterName"]) == ("old", "old")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("path", "data", "directive"),
     [
         ("directive", {"epoch": 5, "target": "old"}, (7, "new")),
@@ -184,7 +183,7 @@ def test_a_znode_that_is_no_entry_is_nobodys() -> None:
         assert world.registry.read().active_as_proposed == ("old",)
 
 
-@for_each("data", [b"", b"hello"], ids=["empty", "no JSON"])
+@pytest.mark.parametrize("data", [b"", b"hello"], ids=["empty", "no JSON"])
 def test_what_somebody_else_has_where_an_entry_would_stand_is_left_alone_and_in_nobodys_way(data: bytes) -> None:
     world = World()
     world.server.write(f"{REGISTRY_ROOT}/old", data)
@@ -264,7 +263,7 @@ def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_sta
     assert (world.statuses(), world.registry.read_permits()) == ({"old": "active"}, {})
 
 
-@for_each("verdict", sorted(REGISTRY_ORDERS))
+@pytest.mark.parametrize("verdict", sorted(REGISTRY_ORDERS))
 def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVerdict) -> None:
     world = World()
     world.server.away = ConnectionLoss()

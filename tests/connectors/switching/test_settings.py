@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from connectors.bookkeeper.copy_clusters import CopyReplication
 from connectors.switching.settings import SwitchExecution
 from policies.errors import UserError
-from tests.cases import for_each
 
 
 def test_an_empty_block_allows_it_with_copies_as_in_the_source() -> None:
@@ -17,14 +16,14 @@ def test_an_empty_block_allows_it_with_copies_as_in_the_source() -> None:
     assert (settings.replication, settings.password()) == (None, b"")
 
 
-@for_each("sizes", [(3, 3, 3), (3, 2, 1), (1, 1, 1)])
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (3, 2, 1), (1, 1, 1)])
 def test_sizes_that_fit_each_other_are_those_of_the_copies(sizes: tuple[int, int, int]) -> None:
     ensemble, write, ack = sizes
     block = CopyReplication(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
     assert tuple(block.model_dump().values()) == sizes
 
 
-@for_each("sizes", [(2, 3, 1), (3, 1, 2), (0, 0, 0)])
+@pytest.mark.parametrize("sizes", [(2, 3, 1), (3, 1, 2), (0, 0, 0)])
 def test_sizes_that_do_not_fit_are_refused(sizes: tuple[int, int, int]) -> None:
     ensemble, write, ack = sizes
     with pytest.raises(ValidationError):
@@ -38,7 +37,7 @@ def test_the_ledgers_password_comes_from_the_settings_or_a_file(tmp_path: Path) 
     assert SwitchExecution.model_validate({"ledger_password": "hunter2"}).password() == b"hunter2"
 
 
-@for_each(
+@pytest.mark.parametrize(
     "block",
     [
         {"ledger_password": "hunter2", "ledger_password_file": "/dev/null"},

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.switching.topic_owner import Cursor, find_bundle, parse_cursor
-from tests.cases import for_each
 
 SIXTEEN = [f"0x{i << 28:08x}_0x{min((i + 1) << 28, 0xFFFFFFFF):08x}" for i in range(16)]
 
@@ -28,7 +27,7 @@ CAPTURED = [
 ]
 
 
-@for_each(("znode", "subscription", "topic", "bundle"), CAPTURED, ids=[c[2] for c in CAPTURED])
+@pytest.mark.parametrize(("znode", "subscription", "topic", "bundle"), CAPTURED, ids=[c[2] for c in CAPTURED])
 def test_a_topic_belongs_to_the_bundle_that_a_real_broker_says(
     znode: str, subscription: str, topic: str, bundle: str
 ) -> None:
@@ -49,7 +48,7 @@ def test_pulsars_first_topic_names_have_a_cluster() -> None:
     assert cursor == Cursor("t/c/n", "persistent://t/c/n/topic", "s1")
 
 
-@for_each(
+@pytest.mark.parametrize(
     "path",
     ["/managed-ledgers/t/n/persistent/topic", "/managed-ledgers/t/n/other/topic/s1", "/schemas/t/n/persistent/x/s", ""],
 )
@@ -65,7 +64,7 @@ def test_each_topic_belongs_to_exactly_one_bundle(topic: str, borders: set[int])
     assert sum(find_bundle(topic, [bundle]) is not None for bundle in bundles) == 1
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("bundle", "is_its"),
     [
         ("0xb2b694d2_0xffffffff", True),  # its own hash is the lower end

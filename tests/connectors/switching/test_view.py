@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from connectors.switching.view import SwitchingView
@@ -15,7 +17,6 @@ from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.state import ENDED, LedgerStage, SwitchStage
 from policies.units import from_millis, to_millis
 from policies.wire import observation_event
-from tests.cases import for_each
 from tests.connectors.exporter.loop import PREFIX, START, Series, decided, series
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
@@ -64,7 +65,7 @@ SHOWN = [
 ]
 
 
-@for_each("stage", SHOWN)
+@pytest.mark.parametrize("stage", SHOWN)
 def test_exactly_the_present_stage_is_1(stage: SwitchStage) -> None:
     assert of(at(stage), "headgate_switch_stage") == {(CLUSTER, "old", "new", stage.value): 1}
 
@@ -110,8 +111,8 @@ TROUBLES = {
 }
 
 
-@for_each(("name", "fields", "where"), [(n, *rest) for n, rest in TROUBLES.items()], ids=TROUBLES)
-@for_each("stage", SwitchStage)
+@pytest.mark.parametrize(("name", "fields", "where"), [(n, *rest) for n, rest in TROUBLES.items()], ids=TROUBLES)
+@pytest.mark.parametrize("stage", SwitchStage)
 def test_a_trouble_shows_at_the_stages_at_which_its_alert_fires(
     name: str, fields: dict[str, Any], where: set[SwitchStage], stage: SwitchStage
 ) -> None:

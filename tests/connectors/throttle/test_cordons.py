@@ -6,7 +6,6 @@ from connectors.throttle.cordons import judge_cordons
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
 from policies.throttle.readings import LogDirs, VolumeReading
-from tests.cases import for_each
 
 LIMIT = Limit(available_bytes_below=100)
 
@@ -17,7 +16,7 @@ def reading(broker: int, *volumes: tuple[str, int, bool]) -> LogDirs:
     return LogDirs(cluster="payments", broker=broker, outcome=Outcome.OK, volumes=tuple(made))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("volumes", "limit", "detail"),
     [
         pytest.param([("/a", 101, False)], LIMIT, "0 volumes cordoned", id="room"),

@@ -9,7 +9,6 @@ from pydantic import SecretStr, ValidationError
 from connectors.isolation.zookeeper_bookies import WatchedBookies
 from connectors.zookeeper.connection import ZooKeeperConnection
 from policies.errors import UserError
-from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 
@@ -22,7 +21,7 @@ SERVERS: dict[str, tuple[str, list[str], str]] = {
 }
 
 
-@for_each(("servers", "hosts", "chroot"), SERVERS.values(), ids=SERVERS)
+@pytest.mark.parametrize(("servers", "hosts", "chroot"), SERVERS.values(), ids=SERVERS)
 def test_servers_and_chroot_are_told_apart(servers: str, hosts: list[str], chroot: str) -> None:
     connection = ZooKeeperConnection(servers=servers)
     assert (connection.hosts(), connection.chroot) == (hosts, chroot)
@@ -49,7 +48,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@for_each(("given", "field", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("given", "field", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_work_is_refused_by_name_and_never_quoted(given: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         ZooKeeperConnection.model_validate({"servers": "zk:2181", **given})
@@ -80,7 +79,7 @@ def test_a_connection_does_not_show_its_password() -> None:
     assert ZooKeeperConnection(servers="zk:2181").credential() is None
 
 
-@for_each("path", ["ledgers", "/", "/ledgers/", "", "/a b"])
+@pytest.mark.parametrize("path", ["ledgers", "/", "/ledgers/", "", "/a b"])
 def test_paths_below_the_chroot_are_whole_paths(path: str) -> None:
     for field in ("ledgers_root", "bookies_path"):
         with pytest.raises(ValidationError):

@@ -16,7 +16,6 @@ from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.handler import MAX_FRAME_BYTES, FrameLimit, KazooHandler
 from connectors.zookeeper.outcomes import NotConnectedError, detail_of
 from connectors.zookeeper.session import ZooKeeperSession
-from tests.cases import for_each
 from tests.system.waiting import eventually
 
 
@@ -82,7 +81,7 @@ def test_an_answer_must_end_in_its_time_and_be_no_longer_than_the_limit() -> Non
         limit.check(10)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("first", "piece"),
     [
         pytest.param((37).to_bytes(4), b"x", id="drips"),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.registrations import parse_groups
 from policies.bookie_readings import RackInfo
-from tests.cases import for_each
 
 GROUPS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "zero bytes": (b"", {}),
@@ -27,7 +26,7 @@ GROUPS: dict[str, tuple[bytes, dict[str, Any]]] = {
 }
 
 
-@for_each(("data", "groups"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize(("data", "groups"), GROUPS.values(), ids=GROUPS)
 def test_groups_are_understood(data: bytes, groups: dict[str, Any]) -> None:
     assert parse_groups(data) == groups
 
@@ -43,7 +42,7 @@ NO_GROUPS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@for_each(("data", "message"), NO_GROUPS.values(), ids=NO_GROUPS)
+@pytest.mark.parametrize(("data", "message"), NO_GROUPS.values(), ids=NO_GROUPS)
 def test_what_is_no_groups_is_refused_with_its_place(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_groups(data)
@@ -74,7 +73,7 @@ AFFINITIES: dict[str, tuple[bytes, tuple[Any, ...] | None]] = {
 }
 
 
-@for_each(("data", "expected"), AFFINITIES.values(), ids=AFFINITIES)
+@pytest.mark.parametrize(("data", "expected"), AFFINITIES.values(), ids=AFFINITIES)
 def test_affinity_is_understood(data: bytes, expected: tuple[Any, ...] | None) -> None:
     affinity = parse_affinity(data)
     assert (affinity and (affinity.primary, affinity.secondary, affinity.strict)) == expected
@@ -94,20 +93,20 @@ PERSISTENCES: dict[str, tuple[bytes, tuple[int | None, ...] | None]] = {
 }
 
 
-@for_each(("data", "expected"), PERSISTENCES.values(), ids=PERSISTENCES)
+@pytest.mark.parametrize(("data", "expected"), PERSISTENCES.values(), ids=PERSISTENCES)
 def test_persistence_is_understood(data: bytes, expected: tuple[int | None, ...] | None) -> None:
     persistence = parse_persistence(data)
     found = persistence and (persistence.ensemble_size, persistence.write_quorum, persistence.ack_quorum)
     assert found == expected
 
 
-@for_each("data", [b"[]", b'{"bookieAffinityGroup":{"bookkeeperAffinityGroupPrimary":7}}', b"{"])
+@pytest.mark.parametrize("data", [b"[]", b'{"bookieAffinityGroup":{"bookkeeperAffinityGroupPrimary":7}}', b"{"])
 def test_what_is_no_affinity_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"Invalid JSON|Input should be"):
         parse_affinity(data)
 
 
-@for_each("count", [10_001, 10**30, '"3x"', 2.5])
+@pytest.mark.parametrize("count", [10_001, 10**30, '"3x"', 2.5])
 def test_a_count_that_is_none_is_refused(count: object) -> None:
     with pytest.raises(ValueError, match=r"persistence\.bookkeeperEnsemble: "):
         parse_persistence(f'{{"persistence":{{"bookkeeperEnsemble":{count}}}}}'.encode())

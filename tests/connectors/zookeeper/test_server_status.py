@@ -27,7 +27,6 @@ from connectors.zookeeper.server_status import (
     session_name,
 )
 from policies.observations import Outcome
-from tests.cases import for_each
 
 CAPTURED = Path(__file__).parent / "captured"
 
@@ -58,7 +57,7 @@ def brokers_only(path: str) -> bool:
 
 
 class TestFourLetterWords:
-    @for_each(
+    @pytest.mark.parametrize(
         ("name", "mode", "zxid", "lists"),
         [
             ("standalone", "standalone", 0x10, True),
@@ -91,19 +90,19 @@ class TestFourLetterWords:
         with pytest.raises(StatusError, match="does not lead"):
             parse_dump(lines(text("follower.dump.txt")), every)
 
-    @for_each("end", range(1, lines(text("standalone.dump.txt")).index("Connections dump:")))
+    @pytest.mark.parametrize("end", range(1, lines(text("standalone.dump.txt")).index("Connections dump:")))
     def test_a_dump_cut_short_is_an_error_and_never_a_shorter_list(self, end: int) -> None:
         with pytest.raises(StatusError, match="cut short"):
             parse_dump(lines(text("standalone.dump.txt"))[:end], every)
 
-    @for_each(
+    @pytest.mark.parametrize(
         "date", ["Son Nov 21 13:27:31 CET 2026", "Sat Nov 21 13:27:31 GMT+02:00 2026", "Sat Nov 21 13:27:31 UTC 2026"]
     )
     def test_the_zone_of_a_date_does_not_matter(self, date: str) -> None:
         dump = text("standalone.dump.txt").replace("Sat Nov 21 13:29:28 UTC 2026", date)
         assert set(parse_dump(lines(dump), every).expiries_ms) == {ONE, TWO}
 
-    @for_each("date", ["2026-11-21T13:27:31Z", "Sat Nix 21 13:27:31 UTC 2026", "soon"])
+    @pytest.mark.parametrize("date", ["2026-11-21T13:27:31Z", "Sat Nix 21 13:27:31 UTC 2026", "soon"])
     def test_a_date_in_another_form_is_an_error_that_quotes_it(self, date: str) -> None:
         with pytest.raises(StatusError, match="date that is none"):
             parse_dump(["SessionTracker dump:", "Session Sets (1)/(1):", f"1 expire at {date}:", "\t0x1"], every)
@@ -121,7 +120,7 @@ class TestFourLetterWords:
         with pytest.raises(StatusError, match="cut short"):
             parse_cons(lines(text("standalone.cons.txt"))[:-1])
 
-    @for_each(
+    @pytest.mark.parametrize(
         ("answer", "outcome", "says"),
         [
             (lines(text("not-allowed.txt")), Outcome.UNSUPPORTED, "4lw.commands.whitelist"),
@@ -249,7 +248,7 @@ def admin(name: str) -> AdminServer:
 
 
 class TestAdminServer:
-    @for_each(
+    @pytest.mark.parametrize(
         ("name", "mode", "zxid"),
         [("standalone", "standalone", 16), ("leader", "leader", 0x10000000E), ("follower", "follower", 0x10000000E)],
     )
@@ -276,7 +275,7 @@ class TestAdminServer:
         source = AdminServer("http://a", 1.0, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
         assert source.connections() == (Connection(0xFFFFFFFFFFFFFFFE, 9, 3),)
 
-    @for_each(
+    @pytest.mark.parametrize(
         ("response", "outcome", "says"),
         [
             (httpx.Response(200, text=text("no-quorum.dump.json")), Outcome.UNREACHABLE, "no quorum"),
@@ -294,7 +293,7 @@ class TestAdminServer:
             source.sessions(every)
         assert caught.value.outcome is outcome
 
-    @for_each(
+    @pytest.mark.parametrize(
         ("error", "outcome"),
         [
             (httpx.ConnectError("refused"), Outcome.UNREACHABLE),
@@ -370,7 +369,7 @@ def test_an_authority_that_is_trusted_no_longer_counts_no_longer(
         server.close()
 
 
-@for_each(("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")])
+@pytest.mark.parametrize(("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")])
 def test_a_session_is_named_as_zookeeper_names_it(number: int, name: str) -> None:
     assert session_name(number) == name
 

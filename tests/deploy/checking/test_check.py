@@ -12,7 +12,6 @@ from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.errors import UserError
-from tests.cases import for_each
 
 SECRET = "hunter2-and-more"
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
@@ -125,7 +124,7 @@ DOUBTS = [
 ]
 
 
-@for_each(("text", "says"), DOUBTS, ids=[case[1][:40] for case in DOUBTS])
+@pytest.mark.parametrize(("text", "says"), DOUBTS, ids=[case[1][:40] for case in DOUBTS])
 def test_what_is_hardly_meant_is_a_warning_with_its_place(file: Path, text: str, says: str) -> None:
     file.write_text(text)
     assert any(says in each for each in warnings(file)), warnings(file)

@@ -6,7 +6,6 @@ import pytest
 
 from deploy.settings.file import load_settings
 from policies.errors import UserError
-from tests.cases import for_each
 
 KAFKA = "kafka: {bootstrap_servers: 'k:1', "
 LIMIT = "policies: {throttle: {hard: "
@@ -154,7 +153,7 @@ WRONG = [
 ]
 
 
-@for_each(("text", "says"), WRONG)
+@pytest.mark.parametrize(("text", "says"), WRONG)
 def test_a_wrong_file_is_told_with_its_place_and_remedy(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "headgate.yaml"
     file.write_text(text)

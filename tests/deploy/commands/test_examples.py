@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from deploy.commands.completion import complete_clusters, complete_policies
 from deploy.commands.examples import EXAMPLES
 from deploy.commands.root import app
-from tests.cases import for_each
 
 GROUP = typer.main.get_command(app)
 
@@ -29,7 +28,7 @@ def list_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(list_commands(GROUP))
 
 
-@for_each(("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines])
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines])
 def test_an_example_names_a_command_and_options_that_exist(name: str, line: str) -> None:
     words = [word for word in shlex.split(line) if not word.startswith("HEADGATE_SETTINGS=")]
     assert words[: 1 + len(name.split())] == ["headgate", *name.split()]
@@ -43,7 +42,7 @@ def test_each_command_has_an_example_in_its_help() -> None:
     assert [name for name, command in COMMANDS.items() if "Examples:" not in (command.epilog or "")] == []
 
 
-@for_each("group", ["", "switch", "topics", "checkpoint"])
+@pytest.mark.parametrize("group", ["", "switch", "topics", "checkpoint"])
 def test_no_line_of_a_list_of_commands_is_cut(group: str) -> None:
     _, commands = CliRunner().invoke(app, [*group.split(), "-h"]).output.split("Commands:")
     assert "..." not in commands

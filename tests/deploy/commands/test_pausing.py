@@ -20,7 +20,6 @@ from policies.errors import UserError
 from policies.maintenance import PauseCommand, Quiet
 from policies.units import to_millis
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
-from tests.cases import for_each
 from tests.connectors.exporter.loop import quota, reported
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -29,7 +28,7 @@ NOWHERE: dict[str, Any] = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}
 WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}}}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("settings", "request_", "message"),
     [
         (WATCHED, PauseRequest("trottle", None, HOUR), "policy: 'trottle' is no policy; did you mean throttle?"),
@@ -52,7 +51,7 @@ def test_what_cannot_be_paused_is_refused_before_anything_is_sent(
     assert message in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("length", "message"),
     [("2", "--for: '2' is not a duration: write it as 30s"), ("0s", "--for: must be longer than 0s")],
 )

@@ -11,7 +11,6 @@ from rich.table import Table
 from deploy.commands.console import SafeConsole
 from deploy.commands.terminal import Terminal
 from policies.decisions import Alert, Decision
-from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
 
 RUN = Run(throttle(SOFT_AND_HARD)).feed([members(0, 3), log_dirs(1, 3, 4 * GB), log_dirs(11, 3, GB)])
@@ -78,7 +77,7 @@ def test_ctrl_c_is_named_only_where_someone_can_press_it(keyboard: str | None, m
     assert Screen().text.splitlines() == [f"   0.0 s  {told}"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("decision", "start"),
     [
         (INITIAL, "08:00:00  throttle initial  Producers of payments may write freely: no volume has been read yet"),
@@ -132,7 +131,7 @@ def test_an_alert_that_ended_in_history_is_not_told() -> None:
     assert Screen(WARNED, RESOLVED).lines == []
 
 
-@for_each("text", ["[bold]loud[/bold]", "[/]", "[link=http://x]", "\\[red]"])
+@pytest.mark.parametrize("text", ["[bold]loud[/bold]", "[/]", "[link=http://x]", "\\[red]"])
 def test_what_decisions_say_is_never_taken_for_markup(text: str) -> None:
     screen = Screen().show(again(SLOWED, explanation=text), again(WARNED, alert=text))
     screen.terminal.step(text)
@@ -145,7 +144,7 @@ def test_the_severity_shows_in_colour_on_a_real_terminal() -> None:
     assert "\x1b" not in Screen().show(WARNED).text
 
 
-@for_each("width", [60, 80, 140])
+@pytest.mark.parametrize("width", [60, 80, 140])
 def test_a_persons_terminal_wraps_by_words_and_further_lines_begin_below_the_first_word(width: int) -> None:
     file = StringIO()
     terminal = Terminal(Console(file=file, width=width, highlight=False))

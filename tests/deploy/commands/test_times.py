@@ -11,7 +11,6 @@ from rich.text import Text
 from deploy.commands.console import SafeConsole
 from deploy.commands.times import local_clock, read_instant, show_local
 from policies.errors import UserError
-from tests.cases import for_each
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
@@ -22,7 +21,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "instant"),
     [
         ("12:30", "2026-11-23T11:30:00+00:00"),
@@ -40,7 +39,7 @@ def test_a_time_is_read_as_it_is_meant(text: str, instant: str) -> None:
     assert read_instant("--at", text, NOON) == datetime.fromisoformat(instant)
 
 
-@for_each("text", ["", "25:00", "yesterday", "ago", "10 ago", "99999999d ago", "14:45 Uhr"])
+@pytest.mark.parametrize("text", ["", "25:00", "yesterday", "ago", "10 ago", "99999999d ago", "14:45 Uhr"])
 def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(UserError, match=r"--at: .* is not a time: write 14:45 \(local time\), '10m ago', or 2026-11"):
         read_instant("--at", text, NOON)
@@ -50,7 +49,7 @@ def test_no_time_is_none() -> None:
     assert read_instant("--at", None) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("since 2026-11-21 14:49:03 UTC by alice", "since 2026-11-21 15:49:03 CET by alice"),
@@ -65,7 +64,7 @@ def test_an_instant_is_shown_as_local_time_with_its_zone(text: str, shown: str) 
     assert local_clock(NOON) == "13:00:00 CET"
 
 
-@for_each(("is_terminal", "shown"), [(True, "15:49:03 CET"), (False, "14:49:03 UTC")])
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, "15:49:03 CET"), (False, "14:49:03 UTC")])
 def test_only_a_terminal_shows_local_times_also_in_tables(is_terminal: bool, shown: str) -> None:
     file, table = StringIO(), Table("since")
     table.add_row("2026-11-21 14:49:03 UTC")

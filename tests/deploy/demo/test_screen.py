@@ -9,7 +9,6 @@ from rich.console import Console
 from deploy.commands.console import SafeConsole
 from deploy.demo.screen import Screen
 from deploy.demo.story import DemoSample, DemoSizes, Phase
-from tests.cases import for_each
 
 SIZES = DemoSizes(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_000)
 SENTENCE = "producer_byte_rate of client-id=<default> on demo was set by the quota actuator to 7.3 MB/s a broker"
@@ -38,7 +37,7 @@ def shown(width: int, height: int = 40, *, terminal: bool = True, looks: int = 1
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
 
 
-@for_each("width", [40, 60, 80, 140, 300])
+@pytest.mark.parametrize("width", [40, 60, 80, 140, 300])
 def test_nothing_is_wider_than_the_terminal_and_no_word_is_cut(width: int) -> None:
     lines = shown(width).splitlines()
     assert max(map(len, lines)) <= width

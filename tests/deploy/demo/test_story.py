@@ -1,7 +1,8 @@
 """The demo's story goes on by what is decided, carried out and measured, and by nothing else."""
 
+import pytest
+
 from deploy.demo.story import DemoSample, Phase, Story
-from tests.cases import for_each
 
 LOAD = 8_000_000
 
@@ -21,7 +22,7 @@ FREED = [*STOPPED, sample(30, 0.0, 65_536, produced=0)]
 BACK = [*FREED, sample(40), sample(45.1)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("samples", "last"),
     [
         (FILLED, Phase.THROTTLE),
@@ -37,7 +38,7 @@ def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phas
     assert phases == list(Phase)[1 : len(phases) + 1]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("samples", "stays"),
     [
         ([sample(0), sample(10, 0.9)], []),

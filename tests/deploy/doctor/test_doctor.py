@@ -28,7 +28,6 @@ from deploy.doctor.view import doctor_view, remedies
 from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.registry import AUDIT
-from tests.cases import for_each
 
 SECRET = "hunter2-and-more"
 
@@ -46,7 +45,7 @@ def probe(name: str, answer: ProbeResult | Exception, after_seconds: float = 0.0
 OK = ProbeResult(Outcome.OK, "fine")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("outcome", "verdict"),
     [
         (Outcome.OK, Verdict.WORKS),
@@ -144,7 +143,7 @@ def test_a_part_that_shares_work_needs_its_groups() -> None:
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("connection", "principal"),
     [
         ({}, "User:ANONYMOUS"),
@@ -171,7 +170,7 @@ def test_a_line_names_the_user_of_the_settings_and_no_secret(connection: dict[st
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("token", "role"),
     [
         (None, None),

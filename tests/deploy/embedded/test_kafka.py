@@ -12,7 +12,6 @@ from deploy.embedded import kafka as embedded
 from deploy.embedded import small_servers
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.errors import UserError
-from tests.cases import for_each
 
 
 class NoBrokerError(Exception):
@@ -134,7 +133,7 @@ def test_stopping_what_never_ran_is_harmless(tmp_path: Path) -> None:
     assert kafka.pids == {}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("log", "reason"),
     [
         (["INFO fine", "ERROR it fell", "Caused by: no disk", "Caused by: disk full", "INFO bye"], "disk full"),
@@ -149,7 +148,7 @@ def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str)
     assert embedded._reason(log) == reason
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("path", "written"),
     [
         ("/My Data", "/My Data"),

@@ -12,7 +12,6 @@ from deploy.monitoring import dashboards
 from deploy.monitoring.panels import BOARDS, Board
 from deploy.reference.metrics_page import parts
 from policies.registry import POLICIES
-from tests.cases import for_each
 
 RULES = Path(dashboards.__file__).parent / "prometheus" / "headgate.rules.yaml"
 TESTS = Path(__file__).parent / "headgate.rules.test.yaml"
@@ -56,7 +55,7 @@ def test_no_rule_asks_for_a_metric_that_there_is_not() -> None:
     assert unknown(re.sub(r"summary:.*|description:.*|#.*", "", RULES.read_text())) == set()
 
 
-@for_each("board", BOARDS)
+@pytest.mark.parametrize("board", BOARDS)
 def test_no_panel_asks_for_a_metric_that_there_is_not(board: Board) -> None:
     for panel in board.panels:
         assert unknown(panel.query) == set(), panel.title

@@ -23,7 +23,6 @@ from policies.errors import UserError
 from policies.isolation.settings import RuleSet
 from policies.isolation.what_if import parse_change
 from policies.observations import Outcome, Reading
-from tests.cases import for_each
 
 CLUSTER: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
 GROUPS = {"red": ("r1", "r2", "r3"), "blue": ("b1", "b2")}
@@ -195,7 +194,7 @@ def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: ty
         show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("cluster", "message"),
     [
         ("c2", "--cluster: the settings name no cluster 'c2'"),

@@ -8,7 +8,6 @@ import yaml
 from deploy.policy_commands.strimzi import import_properties
 from deploy.settings.application import Settings
 from policies.errors import UserError
-from tests.cases import for_each
 
 P = "client.quota.callback.static."
 LIMIT = f"{P}storage.per.volume.limit.min.available"
@@ -75,7 +74,7 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
     }
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("lines", "said"),
     [
         pytest.param([f"{LIMIT}.bytes=1", f"{LIMIT}.ratio=0.1"], "more than one hard limit", id="two hard"),
@@ -119,7 +118,7 @@ def test_what_the_plugin_refuses_is_refused(lines: list[str], said: str) -> None
     assert str(refused.value).startswith("server.properties: ")
 
 
-@for_each("value", ["User:CN=kafka,O=io.strimzi;User:alice", "User:CN=kafka,O=io.strimzi, User:alice"])
+@pytest.mark.parametrize("value", ["User:CN=kafka,O=io.strimzi;User:alice", "User:CN=kafka,O=io.strimzi, User:alice"])
 def test_a_distinguished_name_is_one_excluded_user(value: str) -> None:
     imported = import_properties(f"{LIMIT}.bytes=1\n{P}excluded.principal.name.list={value}".encode(), "f")
     assert imported.settings["clusters"]["imported"]["quotas"]["exclude"] == ["CN=kafka,O=io.strimzi", "alice"]
@@ -136,7 +135,7 @@ def test_what_stands_in_a_value_is_a_comment_whatever_it_holds() -> None:
     assert yaml.safe_load(imported.as_yaml()) == imported.settings
 
 
-@for_each("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_file_is_read_in_either_encoding_that_brokers_have(encoding: str) -> None:
     lines = f"# für alle\n{LIMIT}.bytes=1\n{P}excluded.principal.name.list=User:jürgen"
     cluster = import_properties(lines.encode(encoding), "f").settings["clusters"]["imported"]
@@ -147,7 +146,7 @@ def test_an_unknown_key_of_the_plugin_is_named() -> None:
     assert any("weather" in note for note in import_properties(f"{P}weather=1".encode(), "f").notes)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("lines", "interval"),
     [
         pytest.param([f"{LIMIT}.bytes=1", f"{P}storage.check-interval=90"], "1m30s", id="released: seconds"),

@@ -10,7 +10,6 @@ from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.shares import SHARE_COUNT, share_of
-from tests.cases import for_each
 
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
@@ -51,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-@for_each(("cluster", "expected"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("cluster", "expected"), CASES.values(), ids=CASES)
 def test_each_block_of_a_cluster_asks_for_its_collector(cluster: dict[str, Any], expected: list[str]) -> None:
     assert names({"c1": cluster}) == expected
 
@@ -60,7 +59,7 @@ def test_every_cluster_has_collectors_of_its_own() -> None:
     assert names({"payments": KAFKA, "orders": KAFKA}) == ["collector of payments", "collector of orders"]
 
 
-@for_each("clusters", [{}, {"c1": ZOOKEEPER}, {"c1": PULSAR}], ids=["no cluster", "ZooKeeper", "Pulsar"])
+@pytest.mark.parametrize("clusters", [{}, {"c1": ZOOKEEPER}, {"c1": PULSAR}], ids=["no cluster", "ZooKeeper", "Pulsar"])
 def test_to_know_where_a_cluster_is_does_not_mean_to_watch_it(clusters: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="clusters: nothing is watched"):
         names(clusters)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.processes.signals import stop_on_signals
-from tests.cases import for_each
 
 DEADLINE_SECONDS = 300.0
 
@@ -36,7 +35,7 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@for_each("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
     stop = stop_on_signals()
     assert not stop.is_set()

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.settings.embedded import with_embedded
 from policies.throttle import ThrottleSettings
-from tests.cases import for_each
 
 SERVERS = "127.0.0.1:19092"
 HARD_RATIO, SOFT_RATIO = 0.05, 0.15
@@ -74,14 +75,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[float | None, float | None]]] = {
 }
 
 
-@for_each(("throttle", "expected"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("throttle", "expected"), CASES.values(), ids=CASES)
 def test_the_built_in_limits_are_its_defaults_where_the_user_sets_none(
     throttle: dict[str, Any], expected: tuple[float | None, float | None]
 ) -> None:
     assert limits(throttle) == expected
 
 
-@for_each("pattern", [EMBEDDED_CLUSTER, "*", "emb*"])
+@pytest.mark.parametrize("pattern", [EMBEDDED_CLUSTER, "*", "emb*"])
 def test_overrides_are_merged_field_by_field_with_the_built_in_limits(pattern: str) -> None:
     throttle = {"fallback_factor": 0.9, "clusters": {pattern: {"fallback_factor": 0.5}}}
     assert (limits(throttle), fallback(throttle)) == (BUILT_IN, 0.5)

@@ -12,7 +12,6 @@ from policies.maintenance import PauseCommand, Quiet
 from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
-from tests.cases import for_each
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
@@ -31,7 +30,7 @@ def command(at: datetime, until: datetime | None) -> Record:
     return Record("commands", b"", observation_event(reading, id="c", source="cli", time=at), to_millis(at))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("quiet", "commands", "now", "found"),
     [
         pytest.param(PAUSED, [], NOON + DAY, True, id="its command is no longer kept"),
@@ -52,7 +51,7 @@ def test_a_pause_goes_on_without_the_checkpoint(
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     "forged",
     [{"paused_by": "x" * 5000}, {"pause_reason": "x" * 5000}, {"policy": ""}, {"policy": "x" * 500}, {"cluster": ""}],
 )

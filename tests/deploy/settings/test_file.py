@@ -14,7 +14,6 @@ from policies.canary import CANARY
 from policies.errors import UserError
 from policies.throttle import ThrottleSettings
 from policies.units import parse_duration
-from tests.cases import for_each
 
 SECRET = "hunter2-and-more"
 
@@ -59,7 +58,7 @@ def test_without_a_file_there_are_the_defaults() -> None:
     assert load_settings(None) == Settings()
 
 
-@for_each("text", ["", "\n\n", "# nothing but a comment\n", "---\n", "{}\n"])
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing but a comment\n", "---\n", "{}\n"])
 def test_an_empty_file_is_the_defaults(written: Written, text: str) -> None:
     assert load_settings(written(text)) == Settings()
 
@@ -96,7 +95,7 @@ def test_the_example_of_the_design_is_good(written: Written) -> None:
     assert throttle(settings).for_cluster("dev-1").hard == throttle(settings).hard
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("cluster", "throttle_block", "has_actuator"),
     [
         ("payments", "{}", False),
@@ -250,7 +249,7 @@ BAD = [
 ]
 
 
-@for_each(("text", "expected"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+@pytest.mark.parametrize(("text", "expected"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_a_mistake_is_told_with_its_line_and_path(written: Written, text: str, expected: list[str]) -> None:
     assert mistakes(written(text)) == expected
 
@@ -258,8 +257,8 @@ def test_a_mistake_is_told_with_its_line_and_path(written: Written, text: str, e
 HTTPS = {"admin_url": "https://p:8443"}
 
 
-@for_each("block", ["health", "unload"])
-@for_each(
+@pytest.mark.parametrize("block", ["health", "unload"])
+@pytest.mark.parametrize(
     ("pulsar", "url", "good"),
     [
         pytest.param({**HTTPS, "token": SECRET}, None, False, id="a token, and a default in the clear"),
@@ -378,7 +377,7 @@ LEAKS = {
 }
 
 
-@for_each("text", LEAKS.values(), ids=LEAKS.keys())
+@pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS.keys())
 def test_a_secret_is_never_shown(written: Written, text: str) -> None:
     said = mistakes(written(text))
     assert said
@@ -501,7 +500,7 @@ def test_the_fingerprint_changes_with_any_setting_but_a_secret(written: Written)
     assert fingerprint("one") == fingerprint("two") != fingerprint("one", port=2)
 
 
-@for_each("place", ["/proc/nope", __file__], ids=["cannot be made", "is a file"])
+@pytest.mark.parametrize("place", ["/proc/nope", __file__], ids=["cannot be made", "is a file"])
 def test_a_data_folder_that_cannot_be_used_is_named(place: str) -> None:
     with pytest.raises(UserError, match=r"data_dir: .* cannot be made .*; name another folder"):
         Settings(data_dir=Path(place)).create_data_dir()
@@ -547,7 +546,7 @@ def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> N
     assert said[-1].endswith("and 900 more mistakes")
 
 
-@for_each("text", ["\n".join(f"{n}: 1" for n in range(1000)), "kafka: {}\n" * 1000])
+@pytest.mark.parametrize("text", ["\n".join(f"{n}: 1" for n in range(1000)), "kafka: {}\n" * 1000])
 def test_of_very_many_names_that_are_none_too(written: Written, text: str) -> None:
     said = mistakes(written(text))
     assert len(said) == 101

@@ -3,13 +3,13 @@
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from deploy.switch.command_result import SHOWN, CommandResult, ExitStatus, event_id, find_result, result_lines
 from policies.switching import SwitchDecision
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand
-from tests.cases import for_each
 from tests.deploy.switch.decisions import Loop, command, record, register
 
 
@@ -49,7 +49,7 @@ def test_a_command_that_is_rejected_says_its_code_and_why() -> None:
     assert printed(result).startswith("REJECTED URI_DUPLICATE: id-old/ledgers is already registered as old\n")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("given", "ended", "begins"),
     [
         (register("third", "3", dry_run=True), ExitStatus.ACCEPTED, "preview: would: third ("),

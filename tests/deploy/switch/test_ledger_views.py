@@ -12,7 +12,6 @@ from deploy.switch import ledger_views
 from deploy.switch.ledger_views import has_failed, is_to_clean, ledger_lines, select_ledgers, show_failed
 from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.state import LedgerStage
-from tests.cases import for_each
 from tests.connectors.switching.orders import order
 from tests.deploy.switch.decisions import record
 
@@ -25,7 +24,7 @@ def said(verdict: SwitchVerdict, stage: LedgerStage, reason: SwitchReason = R.CO
     return made.model_copy(update={"ledger": made.ledger.model_copy(update={"stage": stage})})
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("decision", "failed"),
     [
         (said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE), True),
@@ -43,7 +42,7 @@ def test_what_failed_is_what_nobody_tries_again(decision: SwitchDecision, failed
     assert has_failed(decision) is failed
 
 
-@for_each(("stage", "cleaned"), [(L.PROMOTED, True), (L.DELETE_INTENT, True), (L.CLEANED, False)])
+@pytest.mark.parametrize(("stage", "cleaned"), [(L.PROMOTED, True), (L.DELETE_INTENT, True), (L.CLEANED, False)])
 def test_what_is_cleaned_up_is_what_is_promoted(stage: LedgerStage, cleaned: bool) -> None:
     assert is_to_clean(said(V.LEDGER, stage)) is cleaned
 

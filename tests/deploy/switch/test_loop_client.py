@@ -14,7 +14,6 @@ from policies.decisions import Decision
 from policies.errors import UserError
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.wire import EventReader, decision_event
-from tests.cases import for_each
 from tests.deploy.switch.decisions import Loop, command, register
 
 SETTINGS = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
@@ -191,7 +190,7 @@ def test_once_a_command_is_sent_only_decisions_about_ledgers_that_follow_from_it
 # What is sent
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("options", "option"),
     [
         (CommandOptions(cluster="c1", key="k" * 250), "--idempotency-key"),

@@ -1,8 +1,9 @@
 """What a plan says of brokers, of the way back, and of how long it takes."""
 
+import pytest
+
 from deploy.switch.plan_command import Rates, SwitchPlan, broker_lines, way_back_lines
 from policies.switching.settings import SwitchingSettings
-from tests.cases import for_each
 
 RATES = Rates(100.0, 1e6, "as given")
 
@@ -15,7 +16,7 @@ def test_all_ledgers_are_counted() -> None:
     assert plan(()).count == 8
 
 
-@for_each(("brokers", "says"), [(("a", "b"), "2 live brokers"), (None, "not known which")])
+@pytest.mark.parametrize(("brokers", "says"), [(("a", "b"), "2 live brokers"), (None, "not known which")])
 def test_it_says_who_must_follow(brokers: tuple[str, ...] | None, says: str) -> None:
     assert says in next(broker_lines(plan(brokers)))
 

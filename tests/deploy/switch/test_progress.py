@@ -3,9 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from deploy.switch.progress import compute_pace
 from policies.switching.state import LedgerStage, SwitchStage
-from tests.cases import for_each
 from tests.deploy.switch.decisions import NOW, record
 
 L, S = LedgerStage, SwitchStage
@@ -16,7 +17,7 @@ def at(seconds: float, **fields: Any) -> Any:
     return record(sequence=100 + int(seconds), decided_at=NOW + timedelta(seconds=seconds), **fields)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stage", "ledgers", "percent"),
     [
         (S.BUILD, HALF, 50.0),
@@ -31,7 +32,7 @@ def test_what_a_stage_has_to_do_is_counted(stage: SwitchStage, ledgers: dict[Led
     assert pace.percent == percent
 
 
-@for_each("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
 def test_a_stage_that_works_on_no_ledgers_has_no_pace(stage: SwitchStage) -> None:
     assert compute_pace(at(10, verdict=stage, ledgers=HALF), (), NOW) is None
 
@@ -60,7 +61,7 @@ def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
     assert pace.ledgers_per_second == 2.0
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("seconds", "since"),
     [(30.0, None), (66.0, 5), (600.0, 5)],
     ids=["for less than the rate is measured", "for longer", "for ten minutes"],

@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from deploy.switch.status_view import bars, present_stage, stage_line, status_view
 from policies.switching.decisions import BrokerCounts, SwitchHold
 from policies.switching.state import LedgerStage, SwitchStage
-from tests.cases import for_each
 from tests.deploy.switch.decisions import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
@@ -30,12 +30,12 @@ def view(width: int = 120, **fields: Any) -> str:
     return out.getvalue()
 
 
-@for_each("stage", [SwitchStage(s) for s in WAY.split(" → ")])
+@pytest.mark.parametrize("stage", [SwitchStage(s) for s in WAY.split(" → ")])
 def test_each_stage_of_the_way_is_marked_where_it_stands(stage: SwitchStage) -> None:
     assert stage_line(record(verdict=stage)).plain == WAY.replace(stage.value, f"[{stage.value}]")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stage", "line"),
     [
         (SwitchStage.REJECTED, "registered → prechecked → triggered → [rejected]"),
@@ -62,7 +62,7 @@ def test_the_line_of_every_stage_marks_exactly_that_stage() -> None:
         assert f"[{stage.value}]" in stage_line(record(verdict=stage)).plain
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("known", "stage"),
     [
         ({"registry": {}, "prechecks": {}}, SwitchStage.NONE),
@@ -91,7 +91,7 @@ PROMOTED = ("promoted", 16 + 32 + 512 + 1024, ALL)
 CLEANED = ("cleaned up", 1024, 16 + 512 + 1024)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stage", "expected"),
     [
         (SwitchStage.BUILD, [BROKERS, COPIED]),
@@ -111,7 +111,7 @@ def test_without_ledgers_or_switch_there_is_nothing_to_count() -> None:
     assert bars(record(verdict=SwitchStage.NONE, source=None, target=None)) == []
 
 
-@for_each("width", [80, 120])
+@pytest.mark.parametrize("width", [80, 120])
 def test_the_view_fits_its_width(width: int) -> None:
     text = view(width, ledgers=COUNTS, verdict=SwitchStage.HOLD, halted="because " * 30, **WINDOWS)
     assert max(map(len, text.splitlines())) <= width
@@ -133,7 +133,7 @@ def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     assert not [word for word in ("stay behind", "to end it", "not known") if word in calm]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stage", "later", "rollback", "cleanup"),
     [
         (SwitchStage.BUILD, "0h", "possible for 20.0 h more (until 2026-11-22T13:00:00Z)", None),

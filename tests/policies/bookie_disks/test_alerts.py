@@ -1,6 +1,7 @@
 """The alerts: each begins at its limit, and ends by a margin."""
 
-from tests.cases import for_each
+import pytest
+
 from tests.policies.bookie_disks.scenario import QUIET, Run, all_disks, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 
@@ -8,7 +9,7 @@ WIDE = {f"w{n}": 90 for n in range(3)}
 """Enough other bookies, so that no group is at risk."""
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "alerts"),
     [
         (50, set()),
@@ -77,7 +78,7 @@ def test_a_read_only_bookie_is_named() -> None:
     assert run.firing() == {("bookie-read-only", "b1", "warning")}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "severity"),
     [((50, 50, 50), None), ((50, 50, 19), "warning"), ((50, 19, 19), "critical"), ((50, 50), "warning")],
 )
@@ -95,7 +96,7 @@ def test_a_saw_tooth_of_the_spare_bookie_is_one_alert() -> None:
     assert run.see(disks(100, "b3", 22.1)).firing() == set()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "words"), [((50, 19), "1 has"), ((19, 19), "none have"), ((50, 50), "2 have")]
 )  # fmt: skip
 def test_the_sentence_says_whether_publishing_is_slowed_already(free: tuple[int, ...], words: str) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from policies.decisions import Alert, AlertStatus
 from policies.observations import Observation
-from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import Run, all_disks, disks, failed, let_through, settings
 
 ACTS = {"has_actuator": True, "heartbeat": "1d", "min_change": 1.0}
@@ -32,7 +31,7 @@ def fill(run: Run, first: float, rate: float, until: int, *, since: int = 0) -> 
     return run
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("block", "first", "rate", "fires"),
     [
         pytest.param({}, STOPPED, 33.0, True, id="stopped, and full within half an hour"),
@@ -51,7 +50,7 @@ def test_without_a_known_rate_only_a_stop_is_judged_by_the_time_to_full(
     assert firing(fill(run, first, rate, 180, since=180)) is fires
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("rate", "fires"),
     [
         pytest.param(10.0, False, id="what is let through"),
@@ -116,7 +115,7 @@ def test_a_restart_changes_nothing() -> None:
     assert firing(fill(again, SLOWED, 43.0, 180, since=180))
 
 
-@for_each("silence", [[], [failed(120, "b1"), failed(150, "b1")]], ids=["silent", "failed"])
+@pytest.mark.parametrize("silence", [[], [failed(120, "b1"), failed(150, "b1")]], ids=["silent", "failed"])
 def test_an_unread_bookie_is_not_judged(silence: list[Observation]) -> None:
     run = fill(Run(settings(ACTS, validity="1m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 90)
     run.see(*silence, *all_disks(170, b2=90))

@@ -4,7 +4,6 @@ import pytest
 
 from policies.bookie_readings import NamespaceAffinity
 from policies.observations import Observation, Outcome
-from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, settings
 from tests.policies.cases_of_bookies import affinity, racks
 
@@ -25,7 +24,7 @@ def test_a_full_bookie_slows_its_own_group_only() -> None:
     ]  # fmt: skip
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("groups", "namespaces", "group", "factor", "ensemble"),
     [
         pytest.param(None, {"a/b": "g1"}, "default", 1.0, 2, id="without groups all bookies are one group"),
@@ -86,8 +85,8 @@ WRONG = {
 """Readings that would open the gate of the group, or stop it, if one were enough."""
 
 
-@for_each("free", [{"b1": 16, "b2": 50, "b3": 60}, {"b1": 60, "b2": 5, "b3": 14}], ids=["two", "three"])
-@for_each("wrong", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("free", [{"b1": 16, "b2": 50, "b3": 60}, {"b1": 60, "b2": 5, "b3": 14}], ids=["two", "three"])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_one_wrong_reading_of_groups_or_affinities_moves_no_factor(wrong: Observation, free: dict[str, float]) -> None:
     """With ensembles of three, the third best of three decides: fewer bookies, or smaller ensembles, would move it."""
     members, ensemble = ("b1 b2", 2) if free["b1"] == 16 else ("b1 b2 b3", 3)
@@ -109,7 +108,7 @@ def test_a_larger_ensemble_counts_at_once_though_the_same_reading_lacks_a_second
     assert run.see(affinity(10, {"a/b": three})).verdict("g1") == (0.5, "soft_limit")
 
 
-@for_each("wrong", ["no groups", "no namespaces"])
+@pytest.mark.parametrize("wrong", ["no groups", "no namespaces"])
 def test_what_two_readings_lack_is_gone(wrong: str) -> None:
     """The other readings in between repeat what is there, and so they change nothing."""
     run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}))

@@ -17,7 +17,6 @@ from policies.bookie_disks.state import BookieDisksState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
 from policies.free_space.limits import Limit
 from policies.observations import Observation, Outcome
-from tests.cases import for_each
 from tests.examples import seeds
 from tests.policies.bookie_disks.scenario import CLUSTER, NO_PATIENCE, TOTAL, Run, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
@@ -252,7 +251,7 @@ def _place_namespace(random: Random) -> NamespaceAffinity:
     return NamespaceAffinity(primary=primary, secondary=secondary, ensemble_size=random.choice([None, None, 1, 2, 4]))
 
 
-HISTORIES = for_each("seed", seeds(0.5))
+HISTORIES = pytest.mark.parametrize("seed", seeds(0.5))
 
 
 def in_force(run: Run) -> Mapping[str, float]:

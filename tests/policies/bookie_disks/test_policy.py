@@ -10,13 +10,12 @@ from policies.bookie_disks.state import BookieDisksState
 from policies.maintenance import Quiet
 from policies.observations import Observation, Outcome
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 from tests.policies.virtual_run import at
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("ensemble", "free", "factor", "reason"),
     [
         pytest.param(3, [1, 50, 50, 50, 50], 1.0, "above_limits", id="one full bookie of five slows nobody down"),
@@ -40,7 +39,7 @@ def test_the_bookie_of_the_rank_of_the_ensemble_decides(
     assert (round(decided.factor, 6), decided.reason.value, decided.ensemble) == (factor, reason, ensemble)
 
 
-@for_each("order", [1, -1])
+@pytest.mark.parametrize("order", [1, -1])
 def test_the_fullest_dir_of_a_bookie_counts_whatever_the_order_of_dirs(order: int) -> None:
     dirs = dict([("/a", 50), ("/b", 16), ("/c", 80)][::order])
     run = Run(settings(QUIET)).see(disks(0, "b1", dirs), disks(0, "b2", 90))
@@ -95,7 +94,7 @@ def test_too_few_known_bookies_stop_it_only_until_enough_are_known() -> None:
     assert run.see(disks(0.1, "b2", 50)).verdict() == (1.0, "above_limits")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("other", "words"),
     [
         pytest.param(90, "best of 1 bookie decides; full in ", id="the dir that is named"),
@@ -128,7 +127,7 @@ def test_http_servers_that_are_enabled_one_by_one_stop_nothing() -> None:
     assert run.see(disks(320, "b2", 90)).verdict() == (1.0, "above_limits")
 
 
-@for_each(("free", "factor"), [(16, 0.5), (11, 0.0), (90, 1.0)])
+@pytest.mark.parametrize(("free", "factor"), [(16, 0.5), (11, 0.0), (90, 1.0)])
 def test_a_bookie_in_place_of_another_one_counts_as_the_factor_in_force_until_it_is_read(
     free: int, factor: float
 ) -> None:
@@ -176,7 +175,7 @@ def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None
     assert run.see(disks(70, "b2", 14)).verdict() == (0.25, "soft_limit")
 
 
-@for_each("then", [{"/n": None}, {"/n": 90}, {}], ids=["an unreadable dir", "another dir", "no dir"])
+@pytest.mark.parametrize("then", [{"/n": None}, {"/n": 90}, {}], ids=["an unreadable dir", "another dir", "no dir"])
 def test_a_dir_that_leaves_while_it_is_stale_goes_on_counting_as_the_fallback(then: dict[str, int | None]) -> None:
     run = Run(settings(NO_PATIENCE, heartbeat="1d", fallback_factor=0.0)).see(*all_disks(0, b1=50, b2=50))
     run.see(disks(290, "b1", 50)).until(301)
@@ -219,7 +218,7 @@ def test_an_old_reading_counts_at_most_as_the_fallback() -> None:
     assert run.verdict() == (0.3, "stale_volume")
 
 
-@for_each("bookie", ["b1", ""])
+@pytest.mark.parametrize("bookie", ["b1", ""])
 def test_without_any_good_reading_the_fallback_applies(bookie: str) -> None:
     run = Run(settings(heartbeat="1d", fallback_factor=0.5)).see(failed(0, bookie))
     assert run.verdict() == (0.5, "initial")
@@ -326,7 +325,7 @@ def test_shadow_mode_and_a_missing_actuator_are_named() -> None:
     assert idle.explanation.endswith("decides; no actuator is set for this cluster.")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("course", "verdict", "when"),
     [
         ([16, 50, 50], "lower", "bookie b1 /l has 15.6 GB or less free (now 16.0 GB)"),

@@ -2,14 +2,15 @@
 
 from random import Random
 
+import pytest
+
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.observations import Observation, Outcome, Reading
-from tests.cases import for_each
 from tests.examples import seeds
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 
-HISTORIES = for_each("seed", seeds(1))
+HISTORIES = pytest.mark.parametrize("seed", seeds(1))
 GROUPS = {"g1": "b0 b1 b2", "g2": "b3 b4"}
 NAMESPACES = {"a/one": "g1", "a/two": "g2", "a/three": ""}
 STEADY = {"heartbeat": "1h"}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from policies.free_space.gate import FactorVerdict, Gate, HoldReason, move
 from policies.units import millis_of, to_millis
-from tests.cases import for_each
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
 
 A, B = (1, "/data/a"), (2, "/data/b")
@@ -20,7 +19,7 @@ def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int
     return Gate(factor, None if changed_ago is None else to_millis(at(1000 - changed_ago)), stopped_by)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "raw", "stopping", "recovered", "verdict", "factor", "hold"),
     [
         pytest.param(gate(1.0), 1.0, set(), set(), "no_change", 1.0, None, id="open stays open"),
@@ -79,7 +78,7 @@ def test_a_hold_by_the_margin_ends_by_no_time() -> None:
     assert move(gate(0.0, 10, A), 1.0, set(), set(), NOW, throttle(HARD)).rises_at_ms is None
 
 
-@for_each("raw", [0.001, 0.4999, 0.5001, 0.9999])
+@pytest.mark.parametrize("raw", [0.001, 0.4999, 0.5001, 0.9999])
 def test_without_patience_the_gate_follows_at_once(raw: float) -> None:
     assert move(gate(0.5, 0), raw, set(), set(), NOW, throttle(HARD, NO_PATIENCE)).gate.factor == raw
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.free_space.limits import Limit, LimitHit, as_settings, assess
-from tests.cases import for_each
 
 GB = 10**9
 
@@ -19,7 +18,7 @@ def below(value: float | str) -> Limit:
     return Limit.model_validate({"available_bytes_below": value})
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "total", "soft", "hard", "factor", "hit"),
     [
         pytest.param(4 * GB, 100 * GB, "5GB", 0.01, 0.75, LimitHit.SOFT, id="the example of the specification"),
@@ -61,7 +60,7 @@ def test_the_factor_of_a_volume(
     assert found.hit is hit
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "total", "soft", "hard"),
     [
         pytest.param(3, 10, 0.3, "3B", id="equal in bytes: hard is reached first"),
@@ -74,7 +73,7 @@ def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, tot
     assert (found.factor, found.hit) == (0.0, LimitHit.HARD)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "total", "soft", "hard"),
     [
         # A share of 0.1 + 0.2 is 0.30000000000000004, so 3 of 10 bytes are at or below it.
@@ -117,7 +116,7 @@ def test_a_factor_of_0_at_hard_of_1_above_both_and_in_between_between(
         assert soft.in_bytes(total) > hard.in_bytes(total)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("limit", "free", "total", "margin", "reached"),
     [
         (below("1000B"), 1000, 9, 0.0, True),
@@ -135,7 +134,7 @@ def test_a_limit_is_left_when_it_is_clear_by_the_margin(
     assert limit.reached(free, total, margin=margin) is reached
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("soft", "hard", "above"),
     [
         (below("2B"), below("1B"), True),

@@ -10,12 +10,11 @@ from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
 from policies.free_space.orders import FactorOrder, WantedFactor
 from policies.throttle.quota_plan import QuotaReason
-from tests.cases import for_each
 from tests.policies.scenario import HARD, throttle
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 SETTINGS = throttle(HARD, fallback_factor=0.2)
-EACH_ACTUATOR = for_each("reasons", [QuotaReason, PublishReason])
+EACH_ACTUATOR = pytest.mark.parametrize("reasons", [QuotaReason, PublishReason])
 
 
 def order(*, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> FactorOrder:
@@ -23,7 +22,7 @@ def order(*, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> FactorOrder:
 
 
 @EACH_ACTUATOR
-@for_each(
+@pytest.mark.parametrize(
     ("given", "factor", "reason", "slows"),
     [
         pytest.param(order(), 0.5, "decided", True, id="decided"),
@@ -44,7 +43,7 @@ PAUSED = replace(order(mode=Mode.SHADOW), frozen_until=NOW + timedelta(seconds=3
 
 
 @EACH_ACTUATOR
-@for_each(
+@pytest.mark.parametrize(
     ("after_seconds", "is_frozen"),
     [
         pytest.param(0, True, id="while paused"),

@@ -20,7 +20,6 @@ from policies.free_space.trend import (
     estimate_filling,
     follow_reading,
 )
-from tests.cases import for_each
 
 MB, GB = 10**6, 10**9
 Levels = Sequence[tuple[float, int]]
@@ -79,7 +78,7 @@ def test_a_linear_fill_is_said_once_it_has_been_seen_for_a_fortieth_of_what_is_l
     assert [a.confidence < b.confidence for a, b in pairwise(found) if 100 <= a.second < 190] == [True] * 9
 
 
-@for_each(
+@pytest.mark.parametrize(
     "levels",
     [
         pytest.param([], id="nothing read"),
@@ -100,8 +99,8 @@ def test_what_does_not_fill_has_no_rate(levels: Levels) -> None:
     assert said(levels) == []
 
 
-@for_each("share", [0.02, 0.1, 0.5])
-@for_each("every", [1, 10])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("every", [1, 10])
 def test_after_space_came_back_nothing_of_the_old_rate_is_said(every: int, share: float) -> None:
     fill = line(MB, every=every, count=60, free=2 * GB)
     end, free = fill[-1][0], round(fill[-1][1] * (1 + share))
@@ -111,7 +110,7 @@ def test_after_space_came_back_nothing_of_the_old_rate_is_said(every: int, share
     assert not any(each.rate for each in found[60:])
 
 
-@for_each("factor", [3, 10])
+@pytest.mark.parametrize("factor", [3, 10])
 def test_after_a_jump_of_the_load_the_new_rate_is_said_within_six_readings_and_never_the_old_one(factor: int) -> None:
     before = line(MB, free=4 * GB, count=40)
     after = line(factor * MB, free=before[-1][1] - factor * 10 * MB, start=400, count=20)
@@ -128,7 +127,7 @@ def test_a_volume_that_begins_to_fill_after_a_long_rest_shows_its_rate_within_th
     assert first.rate == pytest.approx(10 * MB)
 
 
-@for_each("burst_at", range(3, 58, 6))
+@pytest.mark.parametrize("burst_at", range(3, 58, 6))
 def test_one_burst_among_sixty_readings_moves_the_rate_by_less_than_a_tenth(burst_at: int) -> None:
     levels = line(MB, free=20 * GB, count=90)
     levels[burst_at] = (levels[burst_at][0], levels[burst_at][1] - 100 * MB)
@@ -148,12 +147,12 @@ def saw_tooth(period: int, free: int, *, net: int = 0, until: int = 4000) -> lis
     return [(t, free - MB * (t % period) - net * t) for t in range(0, until, 10)]
 
 
-PERIODS = for_each("period", [60, 120, 240, 300, 420])
+PERIODS = pytest.mark.parametrize("period", [60, 120, 240, 300, 420])
 """Kafka's default retention check runs every 300 s."""
 
 
 @PERIODS
-@for_each("free", [2 * GB, 20 * GB, 200 * GB])
+@pytest.mark.parametrize("free", [2 * GB, 20 * GB, 200 * GB])
 def test_once_retention_has_come_round_three_times_its_saw_tooth_is_no_filling(period: int, free: int) -> None:
     assert [each for each in said(saw_tooth(period, free)) if each.second > 3 * period] == []
 
@@ -174,8 +173,8 @@ def test_when_retention_is_overdue_the_rate_since_is_said() -> None:
     assert first.second < 2100 + 2 * 300
 
 
-@for_each("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
-@for_each(
+@pytest.mark.parametrize("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
+@pytest.mark.parametrize(
     ("rises", "overdue"),
     [
         pytest.param([(0, 79 * GB), (10, 9 * GB), (11, 21 * GB), (30, 20 * GB), (31, 41 * GB)], 71, id="falling peaks"),
@@ -209,7 +208,7 @@ def test_samples_are_few_ordered_and_recent_and_what_is_said_is_believed(steps: 
         assert found is None or (found.bytes_per_second > 0 and 0.5 <= found.confidence <= 1.0)
 
 
-@for_each("every", [1, 5, 10, 30])
+@pytest.mark.parametrize("every", [1, 5, 10, 30])
 def test_samples_stay_spread_over_the_window(every: int) -> None:
     samples: Samples = ()
     for second, free in line(MB, every=every, count=1200 // every):

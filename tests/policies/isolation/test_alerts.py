@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.observations import Outcome
-from tests.cases import for_each
 from tests.policies.isolation import scenario
 from tests.policies.isolation.scenario import LONG, Run, affinity, bookies, everything, racks, to
 
@@ -43,7 +44,7 @@ def test_it_ends_when_it_gets_a_group() -> None:
     assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
 
 
-@for_each("groups", [{}, None, {"default": ""}], ids=["no groups", "no znode", "nobody in them"])
+@pytest.mark.parametrize("groups", [{}, None, {"default": ""}], ids=["no groups", "no znode", "nobody in them"])
 def test_a_cluster_that_uses_no_groups_gets_one_note(groups: dict[str, str] | None) -> None:
     run = (
         Run(LONG)
@@ -115,7 +116,7 @@ def test_a_bookie_that_joins_again_stays_named() -> None:
     assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
 
 
-@for_each(("read_only", "known", "reason"), [("bk12", "", "read_only"), ("", "bk12", "offline")])
+@pytest.mark.parametrize(("read_only", "known", "reason"), [("bk12", "", "read_only"), ("", "bk12", "offline")])
 def test_idle_bookies_without_group_are_good_to_know(read_only: str, known: str, reason: str) -> None:
     run = Run(LONG).see(bookies(0, ALL, read_only, known), racks(0, GROUPS)).until(20)
     assert run.said("unassigned-bookie") == []
@@ -158,7 +159,7 @@ def test_a_leak_does_not_end_because_one_reading_lacked_the_bookie() -> None:
     assert run.said("isolation-leak") == [(0, "c1/acme/a", "firing", "critical")]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reading", "summary"),
     [
         (bookies(20, ""), "0 of 7 registered bookies are left"),
@@ -180,7 +181,9 @@ def test_of_what_vanished_in_one_reading_one_alert_is_said_and_nothing_else(read
     assert len(run.placements()) == placements
 
 
-@for_each("reading", [bookies(20, "bk1 bk2 bk6 bk11"), racks(20, {"default": "bk1 bk2 bk3", "shared": "bk6 bk7"})])
+@pytest.mark.parametrize(
+    "reading", [bookies(20, "bk1 bk2 bk6 bk11"), racks(20, {"default": "bk1 bk2 bk3", "shared": "bk6 bk7"})]
+)
 def test_half_of_it_may_go_at_once(reading: Any) -> None:
     run = joined().see(reading)
     assert run.said("bookies-unconfirmed") == []
@@ -304,7 +307,7 @@ def test_where_nothing_is_excluded_headroom_is_nobody_s_concern() -> None:
 # bookies-unread
 
 
-@for_each("unread", ["bookies", "racks", "affinity"])
+@pytest.mark.parametrize("unread", ["bookies", "racks", "affinity"])
 def test_a_reading_that_fails_for_its_validity_is_named(unread: str) -> None:
     run = Run().see(*everything(0, ALL, GROUPS, {"acme/a": "default"}))
     for second in range(60, 481, 60):

@@ -4,7 +4,6 @@ import pytest
 
 from policies.bookie_readings import NamespaceAffinity
 from policies.observations import Observation, Outcome
-from tests.cases import for_each
 from tests.policies.isolation.scenario import LONG, ON, Run, affinity, bookies, isolation, placement_of, racks, to
 
 NAMESPACES: dict[str, NamespaceAffinity | str] = {"acme/own": "shared", "acme/free": to()}
@@ -17,7 +16,7 @@ def read(seconds: float, writable: str, broker_groups: str | None) -> tuple[Obse
     return bookies(seconds, writable), racks(seconds, GROUPS), named
 
 
-@for_each("settings", [{}, SETTING], ids=["read from a broker", "set"])
+@pytest.mark.parametrize("settings", [{}, SETTING], ids=["read from a broker", "set"])
 def test_a_namespace_without_affinity_is_judged_by_them(settings: dict[str, object]) -> None:
     run = Run(LONG, settings).see(*read(0, "bk1 bk6 bk7 bk11", None if settings else "default"))
     placement = run.placement("acme/free")
@@ -30,7 +29,7 @@ def test_a_namespace_without_affinity_is_judged_by_them(settings: dict[str, obje
     assert ("isolation-leak", "c1/acme/free") in run.firing()
 
 
-@for_each("settings", [{}, SETTING], ids=["read from a broker", "set"])
+@pytest.mark.parametrize("settings", [{}, SETTING], ids=["read from a broker", "set"])
 def test_a_bookie_that_unnamed_namespaces_need_is_not_quarantined(settings: dict[str, object]) -> None:
     named = affinity(0, {}, broker_groups=None if settings else "default")
     run = Run(LONG, ON, settings, grace="0s").see(bookies(0, "bk1 bk11"), racks(0, GROUPS), named)
@@ -62,7 +61,7 @@ def test_a_mistyped_setting_is_an_error() -> None:
         isolation(broker_groups={"primry": ["default"]})
 
 
-@for_each("broker_groups", ["default", None], ids=["read", "not read"])
+@pytest.mark.parametrize("broker_groups", ["default", None], ids=["read", "not read"])
 def test_without_the_node_of_local_policies_they_still_hold(broker_groups: str | None) -> None:
     run = Run(LONG, ON, grace="0s").see(*read(0, "bk1 bk6 bk7 bk11", "default"))
     for second in (20, 40, 60):
@@ -71,7 +70,7 @@ def test_without_the_node_of_local_policies_they_still_hold(broker_groups: str |
     assert {v[1:] for v in run.verdicts()} == {("bk11", "withhold", "would_be_infeasible")}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("groups", "sentence"),
     [
         (

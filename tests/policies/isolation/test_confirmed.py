@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import QuarantineVerdict
 from policies.observations import Observation, Outcome
-from tests.cases import for_each
 from tests.policies.isolation.scenario import LONG, ON, Run, affinity, at, bookies, everything, racks, to
 
 MEMBERS = " ".join(f"bk{n}" for n in range(1, 11))
@@ -39,7 +38,7 @@ def criticals(run: Run) -> set[tuple[str, str]]:
     return {(a.alert, a.subject) for a in run.alerts if a.severity == "critical"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     "reading",
     [
         pytest.param(affinity(70, {}), id="no namespaces, outcome ok"),
@@ -65,7 +64,7 @@ def test_a_second_reading_lifts_the_guard() -> None:
     assert run.said("isolation-leak")[-1] == (80, "c1/acme/a", "resolved", "critical")
 
 
-@for_each(
+@pytest.mark.parametrize(
     "reading",
     [
         pytest.param(bookies(70, OTHERS), id="bookies of another cluster"),
@@ -79,7 +78,7 @@ def test_a_second_reading_lifts_the_guard() -> None:
         pytest.param(racks(70, {"default": MEMBERS.removeprefix("bk1 ")}), id="one member is missing"),
     ],
 )
-@for_each("grace", ["0s", "10s"])
+@pytest.mark.parametrize("grace", ["0s", "10s"])
 def test_one_odd_reading_orders_nothing_and_raises_nothing_critical(reading: Observation, grace: str) -> None:
     run = settled(grace=grace).see(reading).until(79)
     run.see(*everything(80, MEMBERS, GROUPS, NAMESPACES)).until(200)
@@ -173,7 +172,7 @@ def test_one_reading_in_which_a_read_only_member_is_writable_lifts_no_guard() ->
     assert orders(run)[-1] == ("bk11", "quarantine")
 
 
-@for_each("order", list(permutations(range(3))))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_order_of_collectors_in_one_instant_makes_nobody_join_in_place(order: tuple[int, ...]) -> None:
     run = settled()
     seen = everything(70, f"{MEMBERS} bk11", {"default": f"{MEMBERS} bk11"}, NAMESPACES)
@@ -201,7 +200,7 @@ DISPUTES = {
 """Readings of two collectors that contradict each other."""
 
 
-@for_each(("ours", "theirs"), DISPUTES.values(), ids=DISPUTES)
+@pytest.mark.parametrize(("ours", "theirs"), DISPUTES.values(), ids=DISPUTES)
 def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observation, theirs: Observation) -> None:
     run = settled()
     before = len(run.placements())
@@ -215,8 +214,8 @@ def test_collectors_that_disagree_are_one_alert_and_nothing_flaps(ours: Observat
     assert alert.summary.startswith("the collectors a and b disagree about ")
 
 
-@for_each("last", ["ours", "theirs"])
-@for_each("dispute", [name for name in DISPUTES if name != "another cluster"])
+@pytest.mark.parametrize("last", ["ours", "theirs"])
+@pytest.mark.parametrize("dispute", [name for name in DISPUTES if name != "another cluster"])
 def test_after_a_dispute_silence_is_reported_and_nothing_as_unconfirmed(dispute: str, last: str) -> None:
     """The dispute ends by time. Its last reading is held, although most of its members are not missing."""
     run = contradicting(200 if last == "ours" else 195, *DISPUTES[dispute]).until(1000)

@@ -13,7 +13,6 @@ from policies.isolation.judge.placements import PlacementJudgement, judge_placem
 from policies.isolation.membership import BookieMembership
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import Cohort
-from tests.cases import for_each
 from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, bookies, everything, joined, placement_of, to
 
 THREE = {"default": "bk1 bk2 bk3", "shared": "bk6 bk7"}
@@ -23,7 +22,7 @@ def said(decision: Any) -> dict[str, str]:
     return {each.verdict: each.when for each in decision.otherwise}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("writable", "affinity", "settings", "verdict", "expected"),
     [
         pytest.param(
@@ -84,7 +83,7 @@ def test_the_next_better_and_the_next_worse_are_named(
     assert said(placement) == expected
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "affinity", "after"),
     [
         ("bk1 bk2 bk3 bk6 bk7", to("default", "shared"), "bk1 bk6 bk7"),
@@ -105,7 +104,7 @@ def test_after_the_losses_that_are_named_it_is_that_verdict(before: str, affinit
         assert placed(after).verdict == worse.verdict
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("more", "reason", "expected"),
     [
         ({}, "unassigned", {"withhold": "3 other bookies are in quarantine (now 0), or a namespace needs it"}),

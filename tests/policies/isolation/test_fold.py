@@ -2,8 +2,9 @@
 
 from itertools import permutations
 
+import pytest
+
 from policies.isolation.settings import RuleSet
-from tests.cases import for_each
 from tests.policies.isolation.scenario import GROUPS, LONG, Run, bookies, everything, placement_of, promise
 
 NAMESPACES = {"acme/a": "default", "acme/b": "default"}
@@ -15,7 +16,9 @@ def test_all_bookies_gone_in_one_reading_is_a_bad_reading() -> None:
     assert run.placement("acme/a").verdict == "isolated"
 
 
-@for_each(("second", "verdict"), [(19, "isolated"), (20, "infeasible")], ids=["too soon", "confirm_after later"])
+@pytest.mark.parametrize(
+    ("second", "verdict"), [(19, "isolated"), (20, "infeasible")], ids=["too soon", "confirm_after later"]
+)
 def test_that_all_bookies_are_gone_needs_a_second_reading(second: float, verdict: str) -> None:
     run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
     run.see(bookies(10, "")).see(bookies(second, ""))
@@ -62,7 +65,7 @@ def test_taken_back_what_the_settings_promise_holds_again() -> None:
     ]  # fmt: skip
 
 
-@for_each("order", list(permutations((10, 20, 30))))
+@pytest.mark.parametrize("order", list(permutations((10, 20, 30))))
 def test_the_last_promise_counts_in_whatever_order_they_come(order: tuple[int, ...]) -> None:
     given = {10: "current", 20: None, 30: "legacy"}
     run = short()

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from policies.isolation.policy import IsolationPolicy
 from policies.maintenance import Quiet
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.isolation.scenario import (
     BASE,
     CLUSTER,
@@ -24,7 +25,7 @@ from tests.policies.isolation.scenario import (
 from tests.policies.virtual_run import at
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "sentence"),
     [
         ((), "Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine."),
@@ -38,7 +39,7 @@ def test_sentences(readings: Any, sentence: str) -> None:
     assert joined().until(60).feed(readings).quarantines()[-1].explanation == sentence
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("settings", "why"),
     [
         ({"mode": "shadow"}, "; this is shadow mode, nothing is carried out"),
@@ -60,7 +61,7 @@ def test_a_pause_is_not_called_shadow_mode() -> None:
     assert run.quarantines()[-1].explanation.endswith("; the policy is paused, nothing is carried out.")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("allowed", "sentence"),
     [
         (0, "Bookie bk11 is in no group, but max_quarantined allows none: an operator must decide."),
@@ -94,7 +95,7 @@ def test_a_leak_is_explained_by_its_numbers() -> None:
     assert (placement.promised_candidates, placement.promised_feasible) == (("bk1",), False)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("writable", "said", "size", "sentence"),
     [
         ("bk1", to("default shared"), 3, "its primary groups default, shared have 1 of 3 needed bookies writable"),
@@ -125,7 +126,7 @@ def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
     assert not [text for text in (*conditions, *(d.explanation for d in run.published)) if " 0s" in text]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("then", "alert", "summary"),
     [
         ([racks(20, {**GROUPS, "new": "bk11"})], "unassigned-bookie", "unassigned-bookie of c1/bk11 is over"),
@@ -144,7 +145,7 @@ def test_an_alert_whose_place_another_takes_is_not_said_to_be_over(then: Any, al
     assert run.latest(alert).summary == summary
 
 
-@for_each(("groups", "tier"), [({"g": "bk1 bk2"}, "can no longer place its data"),
+@pytest.mark.parametrize(("groups", "tier"), [({"g": "bk1 bk2"}, "can no longer place its data"),
                                               ({"g": "bk1 bk2", "s": "bk6"}, "must reach further")])  # fmt: skip
 def test_in_the_last_tier_one_more_loss_ends_the_placement(groups: dict[str, str], tier: str) -> None:
     names = {"acme/a": "g/s" if "s" in groups else "g"}
@@ -198,7 +199,7 @@ def test_what_is_withheld_counts_those_on_their_way() -> None:
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("then", "alert", "end"),
     [
         ([bookies(20, BASE, "bk11")], "unassigned-bookie", "has become unassigned-bookie-idle of c1/bk11"),

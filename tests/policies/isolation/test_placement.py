@@ -10,7 +10,6 @@ from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.membership import AffinityGroups, BookieMembership
 from policies.isolation.placement import Exclusion, classify, place
 from policies.isolation.settings import RuleSet, Unaffine
-from tests.cases import for_each
 
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}
 
@@ -24,7 +23,7 @@ def affinity(primary: str, secondary: str = "") -> AffinityGroups:
     return AffinityGroups(frozenset(primary.split()), frozenset(secondary.split()))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("rules", "writable", "groups", "own", "n", "candidates", "tier", "headroom"),
     [
         pytest.param("legacy", "a b c e u", TWO_GROUPS, ("p", "s"), 2, "a b u", "primary", 1, id="legacy: U always"),
@@ -83,11 +82,11 @@ def test_the_rules_of_namespaces_with_affinity(
     assert placed.feasible == (tier != "none")
 
 
-every_rules = for_each("rules", list(RuleSet))
+every_rules = pytest.mark.parametrize("rules", list(RuleSet))
 
 
 @every_rules
-@for_each(
+@pytest.mark.parametrize(
     ("groups", "own", "unaffine", "reason"),
     [
         pytest.param(None, affinity("p"), Unaffine.ANY, PlacementReason.NO_GROUPS, id="no racks known"),
@@ -110,7 +109,7 @@ def test_where_nothing_is_excluded(
     assert (placed.reason, placed.feasible, placed.headroom) == (reason, True, 2)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("rules", "writable", "candidates", "tier"),
     [
         ("legacy", "a x y u", "xyu", Tier.SECONDARY),
@@ -120,7 +119,7 @@ def test_where_nothing_is_excluded(
         ("strict", "a u v", "", Tier.NONE),
     ],
 )
-@for_each("unaffine", list(Unaffine))
+@pytest.mark.parametrize("unaffine", list(Unaffine))
 def test_secondary_groups_alone_are_an_affinity_whose_primary_groups_are_always_short(
     rules: str, writable: str, candidates: str, tier: Tier, unaffine: Unaffine
 ) -> None:
@@ -156,7 +155,7 @@ def test_a_bookie_in_the_quarantine_group_is_never_used_as_ungrouped() -> None:
     }
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("rules", "writable", "expected"),
     [
         (

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from policies.observations import Observation, Outcome
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.units import millis_of
 from policies.wire import EventReader, decision_event
-from tests.cases import for_each
 from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, promise, racks
 
 BOOKIES = ["bk1", "bk2", "bk3", "bk4", "bk4#2", "bk5"]
@@ -257,6 +257,6 @@ def test_the_policy_is_registered() -> None:
     assert kind.state is IsolationState
 
 
-@for_each("value", [True, "on"])
+@pytest.mark.parametrize("value", [True, "on"])
 def test_yaml_s_plain_on_is_on(value: object) -> None:
     assert isolation(quarantine=value).quarantine == "on"

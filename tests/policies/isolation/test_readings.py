@@ -8,7 +8,6 @@ import pytest
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation.readings import NamespacePromise
 from policies.wire import BadRecordError, EventReader
-from tests.cases import for_each
 
 READER: EventReader[Any] = EventReader((Bookies, BookieRacks, BookieAffinity, NamespacePromise))
 LONG = "x" * 5_000
@@ -23,7 +22,7 @@ def registered(count: int, **more: Any) -> list[dict[str, Any]]:
     return [{"bookie": f"b{n}", **more} for n in range(count)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "record",
     [
         event(Bookies, writable=[{"bookie": LONG}]),
@@ -54,7 +53,7 @@ def test_what_is_beyond_any_real_cluster_is_no_reading(record: str) -> None:
         READER.read(record)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "record",
     [
         event(Bookies, writable=registered(10_000), known=[f"b{n}" for n in range(20_000)]),

@@ -5,12 +5,11 @@ import pytest
 from policies.errors import UserError
 from policies.isolation.membership import BookieMembership
 from policies.isolation.what_if import HypotheticalChange, apply_changes, parse_change
-from tests.cases import for_each
 
 NOW = BookieMembership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "change"),
     [
         ("add=bk9:3181", HypotheticalChange("add", "bk9:3181")),
@@ -25,13 +24,15 @@ def test_a_change_is_read(text: str, change: HypotheticalChange) -> None:
     assert parse_change(text) == change
 
 
-@for_each("text", ["", "bk1", "add", "add=", "lose=bk1", "add=@g", "add=bk1@", "remove=", "remove-group="])
+@pytest.mark.parametrize(
+    "text", ["", "bk1", "add", "add=", "lose=bk1", "add=@g", "add=bk1@", "remove=", "remove-group="]
+)
 def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
     with pytest.raises(UserError, match="add=BOOKIE@GROUP"):
         parse_change(text)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "writable", "groups"),
     [
         pytest.param(["add=c:1"], {"a:1", "b:1", "c:1"}, NOW.groups, id="joins without a group"),
@@ -57,7 +58,7 @@ def test_where_there_are_no_groups_a_bookie_without_one_makes_none() -> None:
     assert apply_changes(BookieMembership(frozenset(), None), [HypotheticalChange("add", "a:1")]).groups is None
 
 
-@for_each("text", ["remove=nobody:1", "remove=dead:1", "remove-group=nobody"])
+@pytest.mark.parametrize("text", ["remove=nobody:1", "remove=dead:1", "remove-group=nobody"])
 def test_what_is_not_there_cannot_go(text: str) -> None:
     with pytest.raises(UserError, match=text):
         apply_changes(NOW, [parse_change(text)])

@@ -1,11 +1,11 @@
 """Bundles are ranges: what others cover was split or merged, and is neither an orphan nor to be owned again."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
 from policies.sessions.state import NodeRecord
-from tests.cases import for_each
 from tests.policies.sessions.course import Run, node, session, tree
 
 NS = "/namespace/t/ns"
@@ -22,7 +22,7 @@ def record(name: str, *, exists: bool = True, changed_ms: int = 0) -> NodeRecord
     return NodeRecord(name, 100, "n", exists=exists, changed_ms=changed_ms)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("others", "expected"),
     [
         ([], (False, False)),

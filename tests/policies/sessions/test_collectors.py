@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.sessions.course import (
     BUNDLE,
@@ -86,7 +85,7 @@ def test_the_order_of_collectors_within_an_instant_changes_no_decision(
 ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
 
 
-@for_each(
+@pytest.mark.parametrize(
     "denied",
     [
         session(21, "b1", "expired", "0xb1"),
@@ -101,7 +100,7 @@ ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
         owned(21, None, None),
     ],
 )
-@for_each("cut", [Run.feed, lambda run, seen: run.together(*seen)], ids=["one by one", "in one batch"])
+@pytest.mark.parametrize("cut", [Run.feed, lambda run, seen: run.together(*seen)], ids=["one by one", "in one batch"])
 def test_a_reading_that_the_next_ones_deny_orders_nothing(denied: Observation, cut: Any) -> None:
     run = Run(on_session_lost="shutdown", zombie_after="1m", shutdown_delay="0s")
     for second in range(0, 120, 5):
@@ -171,7 +170,7 @@ MOST_RECORDS = 16
 """Of one subject within one validity: four losses, each with a few orders; then it flaps, and little follows."""
 
 
-@for_each(("odd", "collectors"), combined(ODD, [1, 2, 3], one_of=3))
+@pytest.mark.parametrize(("odd", "collectors"), combined(ODD, [1, 2, 3], one_of=3))
 def test_contradicting_readings_are_few_records_and_bring_nobody_down(odd: str, collectors: int) -> None:
     """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
     rng = random.Random(f"{odd} {collectors}")
@@ -230,7 +229,7 @@ def test_a_member_that_flaps_is_gone_when_readings_have_shown_it_closed_for_sett
     assert run.told("b1")[-1][1] == "gone closed"
 
 
-@for_each("other", ["disconnected", "expired"])
+@pytest.mark.parametrize("other", ["disconnected", "expired"])
 def test_two_collectors_that_contradict_each_other_all_the_time_are_a_few_decisions_and_one_alert(other: str) -> None:
     run = Run(on_session_lost="shutdown").together(*look(0))
     for second in range(3, 320, 3):

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from policies.sessions.counterfactuals import derive_bundle_counterfactuals, derive_member_counterfactuals
 from policies.sessions.decisions import (
     OwnershipDecision,
@@ -12,7 +14,6 @@ from policies.sessions.decisions import (
     SessionVerdict,
 )
 from policies.sessions.settings import SessionsSettings
-from tests.cases import for_each
 from tests.policies.sessions.course import Run, absent, owned, session
 from tests.policies.sessions.joined import connected, expired
 
@@ -51,7 +52,7 @@ def test_who_recovers_is_told_of_its_bundles() -> None:
     assert said(run.bundles[-1])["unload"] == "it names another member"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("budget", "when"),
     [
         (0, "`shutdown_budget` is more than 0"),
@@ -70,8 +71,8 @@ def test_who_owned_nothing_waits_for_nothing_when_it_is_back() -> None:
     assert said(run.see(session(20, "b1", "connected", "0xnew")).sessions[-1]) == {"hold": "its connection is lost"}
 
 
-@for_each("reason", SessionReason)
-@for_each("seconds_left", [None, 12.0])
+@pytest.mark.parametrize("reason", SessionReason)
+@pytest.mark.parametrize("seconds_left", [None, 12.0])
 def test_of_each_reason_it_is_said_what_would_change_it(reason: SessionReason, seconds_left: float | None) -> None:
     for verdict in SessionVerdict:
         found = derive_member_counterfactuals(decided(reason, verdict, seconds_left), SETTINGS)
@@ -80,8 +81,8 @@ def test_of_each_reason_it_is_said_what_would_change_it(reason: SessionReason, s
         assert all(each.when and "None" not in each.when for each in found)
 
 
-@for_each("reason", OwnershipReason)
-@for_each("verdict", OwnershipVerdict)
+@pytest.mark.parametrize("reason", OwnershipReason)
+@pytest.mark.parametrize("verdict", OwnershipVerdict)
 def test_of_each_ruling_it_is_said_what_would_change_it(reason: OwnershipReason, verdict: OwnershipVerdict) -> None:
     found = derive_bundle_counterfactuals(ruled(reason, verdict))
     assert found

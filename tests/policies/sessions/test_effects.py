@@ -1,10 +1,11 @@
 """What follows from verdicts for what is remembered, and what is forgotten."""
 
+import pytest
+
 from policies.observations import Observation
 from policies.sessions.effects import FORGET_MS, find_forgotten, is_long_absent
 from policies.sessions.readings import registration_path
 from policies.sessions.state import Health, Member, NodeRecord, SourceRecord
-from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
     absent,
@@ -30,7 +31,7 @@ def test_who_is_gone_leaves_its_claims_free_for_others() -> None:
     assert len(after(joined(*LOST, until=11)).members["b1"].claims) == 1
 
 
-@for_each("bundles", [(), (owned(1, "b1", "0xb1"), owned(12, "b2", "0xb2"))], ids=["none", "all taken"])
+@pytest.mark.parametrize("bundles", [(), (owned(1, "b1", "0xb1"), owned(12, "b2", "0xb2"))], ids=["none", "all taken"])
 def test_a_recovery_of_nothing_ends_at_once_and_load_data_is_asked_for(bundles: tuple[Observation, ...]) -> None:
     run = start("b1", "b2").see(*bundles[:1], *expired("b1", seconds=10), *bundles[1:])
     run.see(registered(15, "b1", "0xb1"), session(20, "b1", "connected", "0xnew")).until(60)
@@ -59,7 +60,7 @@ def test_a_claim_is_over_when_its_member_has_recovered_and_nobody_else_claims_it
     assert run.state.claims == ()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("unseen_ms", "who", "forgotten"),
     [
         (300_000, "b2", False),
@@ -82,7 +83,7 @@ def test_who_is_listed_no_more_is_forgotten_and_later_when_without_a_session(
     assert bool(find_forgotten([member], sessions, 300_000, down)) is forgotten
 
 
-@for_each(("asked_ms", "forgotten"), [(FORGET_MS, set()), (FORGET_MS + 1, {"z"})])
+@pytest.mark.parametrize(("asked_ms", "forgotten"), [(FORGET_MS, set()), (FORGET_MS + 1, {"z"})])
 def test_a_member_of_which_only_its_health_was_read_is_forgotten_when_others_are_asked_and_it_is_not(
     asked_ms: int, forgotten: set[str]
 ) -> None:

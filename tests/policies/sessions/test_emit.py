@@ -1,5 +1,7 @@
 """Only a decision that differs from the one in force is published, in a fixed order; its sentence has the cause."""
 
+import pytest
+
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.emit import explain_ruling
 from policies.sessions.facts import ClaimFacts
@@ -7,7 +9,6 @@ from policies.sessions.judge import RuledClaim
 from policies.sessions.judge.ownership_table import BundleRuling
 from policies.sessions.state import Claim, NodeRecord
 from policies.units import from_millis
-from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, Run, absent, at, owned, session, tree
 from tests.policies.sessions.joined import connected, expired, joined, published
 
@@ -74,7 +75,7 @@ def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) 
     return explain_ruling("t/ns/0x0", RuledClaim(claim, ruling), "0xnew")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("ruling", "rivals", "expected"),
     [
         (
@@ -101,7 +102,7 @@ def test_the_sentence_about_a_bundle(ruling: BundleRuling, rivals: tuple[str, ..
     assert message(ruling, NODE, *rivals) == expected
 
 
-@for_each("reason", OwnershipReason)
+@pytest.mark.parametrize("reason", OwnershipReason)
 def test_there_is_a_sentence_for_every_reason_with_and_without_a_node_and_what_it_says(reason: OwnershipReason) -> None:
     for node in (NODE, NodeRecord(BUNDLE, 1, "n"), None):
         said = message(BundleRuling(UNLOAD, reason), node, "b3")

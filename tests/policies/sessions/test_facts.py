@@ -6,7 +6,6 @@ import pytest
 
 from policies.sessions.facts import unique_ids
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, owned, recovery, registered, session, tree, unread
 from tests.policies.sessions.joined import after, connected, expired, joined
 
@@ -45,7 +44,9 @@ def test_a_node_that_was_not_read_for_its_validity_is_stale() -> None:
     assert joined(*readings, until=301.001).members["b1"].claims[0].is_stale
 
 
-@for_each(("attempts", "until", "exhausted"), [(9, 30, False), (10, 30, True), (0, 309, False), (0, 310, True)])
+@pytest.mark.parametrize(
+    ("attempts", "until", "exhausted"), [(9, 30, False), (10, 30, True), (0, 309, False), (0, 310, True)]
+)
 def test_a_member_is_exhausted_after_enough_attempts_or_time(attempts: int, until: float, exhausted: bool) -> None:
     failed = recovery(20, "b1", "reconnect", "failed", attempt=attempts) if attempts else unread(20, "b9")
     facts = joined(*connected(*FLEET), *expired("b1", seconds=10), failed, until=until)

@@ -1,10 +1,11 @@
 """What holds of the whole fleet: losses together, what is unread, and the budget."""
 
+import pytest
+
 from policies.observations import Observation
 from policies.sessions import SessionsSettings
 from policies.sessions.fleet import Budget, RoleFacts, compare_losses, find_unread, join_roles
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
-from tests.cases import for_each
 from tests.policies.sessions.course import session
 from tests.policies.sessions.joined import connected, expired, joined
 
@@ -12,7 +13,7 @@ SETTINGS = SessionsSettings()
 VALIDITY_MS = 300_000
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("members", "ratio", "needed"), [(1, 1.0, 2), (3, 0.3, 2), (10, 0.3, 3), (11, 0.3, 4), (100, 0.07, 7), (4, 1.0, 4)]
 )
 def test_how_many_make_it_a_loss_of_the_fleet(members: int, ratio: float, needed: int) -> None:
@@ -41,7 +42,9 @@ def test_whoever_is_cut_off_counts_though_nobody_is_lost_by_that_alone() -> None
     assert role(*cut[1:], *expired("b1", seconds=101), until=105).is_lost_together
 
 
-@for_each(("closed", "lost", "may"), [(0, 2, True), (4, 1, True), (4, 2, False), (7, 1, False), (9, 1, False)])
+@pytest.mark.parametrize(
+    ("closed", "lost", "may"), [(0, 2, True), (4, 1, True), (4, 2, False), (7, 1, False), (9, 1, False)]
+)
 def test_nobody_may_be_shut_down_when_most_are_down(closed: int, lost: int, may: bool) -> None:
     ended = [session(10, name, "closed", f"0x{name}") for name in NAMES[:closed]]
     assert role(*ended, *expired(*NAMES[closed : closed + lost], seconds=20)).may_lose_another is may
@@ -62,7 +65,7 @@ def test_each_role_is_a_fleet_of_its_own() -> None:
 OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("source", "now_ms", "reason", "evidence"),
     [
         (OK, 1000 + VALIDITY_MS, None, ()),

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from policies.observations import Observation
 from policies.sessions.liveness import Certainty
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.sessions.course import at, health, registered, session, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
@@ -18,7 +19,7 @@ def b1(*readings: Observation, until: float, **settings: Any) -> Any:
     return joined(*B1, *readings, until=until, **settings).members["b1"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "until", "dead"),
     [
         ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 10, True),
@@ -51,7 +52,7 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
     assert b1(*readings, until=until).liveness.is_dead is dead
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "since"),
     [
         ([unregistered(10, "b1"), health(12, "b1")], 10),
@@ -93,7 +94,7 @@ def test_a_zombie_is_who_is_healthy_and_unregistered_for_long_enough(
     assert b1(*readings, until=400).liveness.unregistered is None, "readings past their validity"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "until", "certainty"),
     [
         ([unregistered(10, "b1"), health(12, "b1")], 14, Certainty.ONCE),
@@ -113,7 +114,7 @@ def test_it_is_certain_by_two_fresh_readings_of_each_after_it_was_gone(
     assert absence.certainty is certainty
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("listed", "asked_at", "until", "since"),
     [
         (False, 22, 30, 22),

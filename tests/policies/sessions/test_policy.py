@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import pytest
+
 from policies.observations import Observation
-from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
     Run,
@@ -147,7 +148,7 @@ def test_an_unreadable_zookeeper_is_no_loss_of_sessions() -> None:
     assert run.firing() == set()
 
 
-@for_each("policy", ["reconnect", "shutdown"])
+@pytest.mark.parametrize("policy", ["reconnect", "shutdown"])
 def test_a_member_that_does_not_come_back_by_its_deadline_is_given_up(policy: str) -> None:
     settings = {
         "on_session_lost": policy,

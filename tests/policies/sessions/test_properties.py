@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.observations import Observation
 from policies.sessions import SessionsSettings, SessionsState
 from policies.wire import audit_event
-from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.sessions.course import (
     BUNDLE,
@@ -257,7 +257,7 @@ B2 = ("b2 expired", "b2 connected")
 NODE = ("node absent", "node taken")
 
 
-@for_each(("rules", "winner"), combined(["pip57", "current"], ["b1", "b2"]))
+@pytest.mark.parametrize(("rules", "winner"), combined(["pip57", "current"], ["b1", "b2"]))
 def test_every_interleaving_of_two_claims_ends_with_one_owner_told_to_keep(winner: str, rules: str) -> None:
     """Both lose their sessions and get others; the node goes, and is taken by one of them."""
     for order in _interleavings(B1, B2, NODE):

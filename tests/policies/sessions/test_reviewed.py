@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.cases import for_each
 from tests.policies.sessions.course import Run, health, node, owned, session, tree
 from tests.policies.sessions.world import World
 
@@ -25,7 +24,7 @@ def _collectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("_collectors")
-@for_each(
+@pytest.mark.parametrize(
     ("fails_s", "works_s", "expected"),
     [(17.5, 22.5, "reconnect fleet_wide"), (12.5, 17.5, "shutdown session_lost")],
     ids=["in the instant of its last connection", "in the instant before"],
@@ -118,7 +117,7 @@ def test_a_process_that_stays_dead_after_that_is_gone_once_it_is_settled() -> No
 FLEET = tuple(f"b{n:02}" for n in range(40))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("left", "summary"),
     [
         (3, "session-lost of messaging ends: the few that are left have alerts of their own"),
@@ -141,7 +140,7 @@ def waits_to_restart(world: World) -> None:
     world.until(100)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("happen", "block", "expected"),
     [
         (waits_for_the_budget, SHUTDOWN, {"recover", "shutdown"}),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from policies.decisions import AlertStatus
 from policies.observations import Observation
 from policies.sessions import SessionDecision
 from policies.sessions.readings import MemberHealth, Ownerships, Recovery, ZkSession, registration_path
-from tests.cases import for_each
 from tests.examples import examples
 from tests.policies.sessions.course import BUNDLE, at
 from tests.policies.sessions.world import World
@@ -241,7 +241,7 @@ def test_when_all_is_well_again_each_claim_has_one_last_verdict_and_nothing_fire
     assert world.run.firing() == set()
 
 
-@for_each("verdict", DOWN)
+@pytest.mark.parametrize("verdict", DOWN)
 def test_the_courses_bring_somebody_down_at_times(verdict: str) -> None:
     """Or the tests above would say nothing."""
     world = World(*NAMES, on_session_lost="shutdown", zombie_after="40s").until(15)

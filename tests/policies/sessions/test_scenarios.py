@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.cases import for_each
+import pytest
+
 from tests.policies.sessions.course import BUNDLE, recovery, tree, unread
 from tests.policies.sessions.world import World
 
@@ -29,7 +30,7 @@ def test_who_alone_has_lost_its_session_is_shut_down_after_the_spread_of_expirie
     assert 20 + 30 / 3 + 5 <= second <= 45
 
 
-@for_each("timeout_s", [6.0, 30.0, 60.0])
+@pytest.mark.parametrize("timeout_s", [6.0, 30.0, 60.0])
 def test_the_default_delay_grows_with_the_timeout(timeout_s: float) -> None:
     world = World(*TEN, timeout_s=timeout_s, on_session_lost="shutdown").until(19).lose("b1").until(100)
     ((second, _, _),) = world.went_down()
@@ -47,7 +48,7 @@ def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
 # --- old and lagging readings
 
 
-@for_each("silent_at", [20.5, 26, 31])
+@pytest.mark.parametrize("silent_at", [20.5, 26, 31])
 def test_nobody_is_shut_down_when_the_sessions_fall_silent(silent_at: float) -> None:
     world = fleet().lose("b1").until(silent_at)
     world.silent = {"session"}
@@ -91,7 +92,7 @@ def test_one_reading_that_says_expired_and_the_next_that_does_not_shut_nobody_do
     assert world.until(100).went_down() == []
 
 
-@for_each("silent", ["brokers", "health"])
+@pytest.mark.parametrize("silent", ["brokers", "health"])
 def test_nobody_is_restarted_whose_registration_or_health_is_no_longer_read(silent: str) -> None:
     world = World("b1", "b2").until(20)
     world.brokers["b1"].registered = False
@@ -110,7 +111,7 @@ def test_who_has_registered_by_itself_just_before_it_is_due_is_not_restarted() -
     assert not world.fires("zombie-member", "b1")
 
 
-@for_each("lag_s", [10, 78, 150])
+@pytest.mark.parametrize("lag_s", [10, 78, 150])
 def test_a_list_of_brokers_that_lags_shuts_nobody_down(lag_s: float) -> None:
     world = World("b1", "b2", "b3").until(20).lose("b1").until(40).back("b1")
     world.brokers["b1"].listed = False
@@ -139,7 +140,7 @@ def test_a_list_that_has_nobody_any_more_shuts_nobody_down() -> None:
 # --- fleets
 
 
-@for_each("pace_s", [0.0, 7.0, 100.0])
+@pytest.mark.parametrize("pace_s", [0.0, 7.0, 100.0])
 def test_however_far_apart_ten_lose_theirs_at_most_the_budget_is_down_before_it_is_a_loss_of_the_fleet(
     pace_s: float,
 ) -> None:
@@ -152,7 +153,7 @@ def test_however_far_apart_ten_lose_theirs_at_most_the_budget_is_down_before_it_
     assert world.fires("session-fleet-wide", "broker")
 
 
-@for_each("first_s", [0.0, 3.0, 9.9])
+@pytest.mark.parametrize("first_s", [0.0, 3.0, 9.9])
 def test_a_fleet_that_is_cut_off_at_once_loses_nobody(first_s: float) -> None:
     """Sessions that are cut off together expire up to T/3 apart, and the first is not the only one."""
     world = fleet().cut(*TEN).until(25 + first_s).lose("b3").until(45)
@@ -236,7 +237,7 @@ def test_a_zombie_s_restart_that_waits_for_the_budget_is_withdrawn_when_it_regis
     assert [name for _, name, _ in world.until(2000).went_down()] == ["b1"]
 
 
-@for_each(("well", "healthy", "last"), [("ok", False, "resume withdrawn"), ("timeout", None, None)])
+@pytest.mark.parametrize(("well", "healthy", "last"), [("ok", False, "resume withdrawn"), ("timeout", None, None)])
 def test_a_zombie_s_restart_that_waits_is_withdrawn_when_the_zombie_is_unwell(
     well: str, healthy: bool | None, last: str | None
 ) -> None:
@@ -293,7 +294,7 @@ def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
 # --- what was published only
 
 
-@for_each("what", ["shutdown session_lost", "restart zombie"])
+@pytest.mark.parametrize("what", ["shutdown session_lost", "restart zombie"])
 def test_what_was_decided_in_shadow_mode_and_still_is_the_case_is_said_when_it_may_be_carried_out(what: str) -> None:
     zombie_after = NO_ZOMBIES if what.startswith("shutdown") else "3m"
     block: dict[str, Any] = {"on_session_lost": "shutdown", "zombie_after": zombie_after}
@@ -320,7 +321,7 @@ def sentence(world: World, name: str) -> str:
     return next(d.explanation for d in reversed(world.run.sessions) if d.member == name)
 
 
-@for_each("cause", ["the fleet's loss", "an unread tree"])
+@pytest.mark.parametrize("cause", ["the fleet's loss", "an unread tree"])
 def test_a_loss_of_an_outage_is_not_said_to_be_shared_by_others_who_have_a_session(cause: str) -> None:
     world = fleet(6, reconnect_deadline="1h")
     lost = ("b1",) if cause == "an unread tree" else ("b1", "b2", "b3")
@@ -393,7 +394,7 @@ def test_a_zombie_is_warned_of_at_once_and_restarted_when_none_that_heals_takes_
     assert not world.fires("not-registered", "b1")
 
 
-@for_each("silent", [{"health"}, {"brokers"}, {"session"}, {"health", "brokers", "session"}])
+@pytest.mark.parametrize("silent", [{"health"}, {"brokers"}, {"session"}, {"health", "brokers", "session"}])
 def test_a_zombie_s_alert_does_not_end_because_readings_do(silent: set[str]) -> None:
     world = World("b1", "b2").until(20)
     world.brokers["b1"].registered = False
@@ -405,7 +406,7 @@ def test_a_zombie_s_alert_does_not_end_because_readings_do(silent: set[str]) -> 
     assert said[-1].startswith("unknown") == bool(silent & {"health", "brokers"})
 
 
-@for_each("well", ["timeout", "error", "unauthorized"])
+@pytest.mark.parametrize("well", ["timeout", "error", "unauthorized"])
 def test_a_zombie_s_alert_does_not_end_because_it_is_slow_to_answer(well: str) -> None:
     world = World("b1", "b2").until(20)
     world.brokers["b1"].registered = False
@@ -468,7 +469,9 @@ def test_a_pause_of_ten_minutes_forgets_no_claim() -> None:
     assert world.run.ruled("b1", SECOND)[-1][1] == "re-own absent"
 
 
-@for_each(("well", "verdict"), [("unreachable", "gone unreachable"), ("timeout", "reconnect session_lost")])
+@pytest.mark.parametrize(
+    ("well", "verdict"), [("unreachable", "gone unreachable"), ("timeout", "reconnect session_lost")]
+)
 def test_gone_is_who_refuses_twice(well: str, verdict: str) -> None:
     world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20)
     world.brokers["b1"].well = well
@@ -486,7 +489,7 @@ def test_one_refusal_is_not_the_end_of_a_process() -> None:
 # --- Headgate away
 
 
-@for_each("away_s", [60, 299, 600, 7200])
+@pytest.mark.parametrize("away_s", [60, 299, 600, 7200])
 def test_membership_and_claims_outlive_a_restart_of_headgate(away_s: float) -> None:
     world = World("b1", "b2", "b3", reconnect_deadline="3h", zombie_after=NO_ZOMBIES).own("b1", BUNDLE)
     world.until(20).lose("b1").until(30)
@@ -520,7 +523,7 @@ def test_the_last_member_of_a_cluster_is_forgotten_while_its_sessions_are_read()
     assert world.run.said("zookeeper-unread") == []
 
 
-@for_each("state", ["disconnected", "expired"])
+@pytest.mark.parametrize("state", ["disconnected", "expired"])
 def test_what_was_the_case_before_a_gap_shuts_nobody_down_at_once_after_it(state: str) -> None:
     """However often it was read before: the first reading after it is one."""
     world = fleet().until(20)
@@ -532,7 +535,7 @@ def test_what_was_the_case_before_a_gap_shuts_nobody_down_at_once_after_it(state
     assert [name for _, name, _ in world.until(3060).went_down()] == ["b1"]
 
 
-@for_each("state", ["disconnected", "expired"])
+@pytest.mark.parametrize("state", ["disconnected", "expired"])
 def test_a_session_lost_in_a_gap_is_fleet_wide_and_its_member_has_the_whole_deadline(state: str) -> None:
     """Nobody knows what others lost meanwhile: silence counts as unread, as it does while it lasts."""
     world = fleet().until(21)
@@ -574,7 +577,7 @@ def test_nobody_is_shut_down_while_zookeeper_cannot_be_read_nor_right_after_it_c
     assert world.back(*TEN).until(400).went_down() == []
 
 
-@for_each("unread", [set(), {"session", "brokers", "namespaces"}], ids=["network", "ZooKeeper"])
+@pytest.mark.parametrize("unread", [set(), {"session", "brokers", "namespaces"}], ids=["network", "ZooKeeper"])
 def test_who_comes_back_a_little_later_than_the_fleet_is_not_given_up(unread: set[str]) -> None:
     """The deadline has passed in an outage, in which nobody could reconnect."""
     world = World(*TEN, zombie_after=NO_ZOMBIES).until(20).lose(*TEN).until(30)
@@ -592,7 +595,7 @@ def test_an_alert_that_a_member_cannot_reconnect_outlasts_a_short_outage() -> No
     assert [status for _, _, status in world.until(600).run.said("reconnect-exhausted")] == ["firing"]
 
 
-@for_each(("failing", "restarts"), [(True, []), (False, [205.0])])
+@pytest.mark.parametrize(("failing", "restarts"), [(True, []), (False, [205.0])])
 def test_a_zombie_has_its_time_while_zookeeper_can_be_read(failing: bool, restarts: list[float]) -> None:
     world = World(*TEN[:3]).until(20)
     world.brokers["b1"].registered = False

@@ -3,9 +3,10 @@
 import re
 from typing import Any
 
+import pytest
+
 from policies.decisions import Alert
 from policies.observations import Observation
-from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
     Run,
@@ -60,7 +61,7 @@ def test_a_zombie_s_sentence_names_the_age_of_the_reading_of_its_health() -> Non
     assert "restart it as soon as a fresh reading confirms it (the last one is 55 s old)" in hold
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "owns"),
     [
         ([], ""),
@@ -104,7 +105,7 @@ def test_a_loss_of_a_member_that_flaps_is_not_said_to_be_over() -> None:
     assert ("session-lost", "b1") not in run.firing()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("then", "summary"),
     [
         ([registered(40, "b1", "0xb1")], "is over"),
@@ -143,7 +144,7 @@ def test_a_member_that_cannot_reconnect_is_not_said_to_have_a_session_when_its_s
     assert ended.summary == "reconnect-exhausted of messaging/b1 ends: its shutdown is ordered"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("readings", "end"),
     [
         ((session(110, "b1", "closed", "0xb1-0"),), "it has closed its session"),
@@ -195,7 +196,7 @@ def test_a_flapping_member_s_bundles_are_not_cleaned_up_until_it_is_stable() -> 
     )
 
 
-@for_each("gap_s", [1, 5, 30, 100])
+@pytest.mark.parametrize("gap_s", [1, 5, 30, 100])
 def test_a_shutdown_that_waits_comes_when_it_was_said_to(gap_s: int) -> None:
     """Whatever the interval of the readings was before the loss, and however often the member is read after it."""
     run = Run(on_session_lost="shutdown", zombie_after="10h").together(

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from policies.observations import Observation
-from tests.cases import for_each
 from tests.policies.sessions.course import Run, session, tree, unread
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -55,15 +56,15 @@ def last(run: Run) -> str:
     return run.told("b3")[-1][1]
 
 
-@for_each("trees_s", [-0.1, 0.0, 0.1], ids=["trees first", "together", "sessions first"])
-@for_each("cut", [by_event, by_instant, by_minute])
+@pytest.mark.parametrize("trees_s", [-0.1, 0.0, 0.1], ids=["trees first", "together", "sessions first"])
+@pytest.mark.parametrize("cut", [by_event, by_instant, by_minute])
 def test_a_session_that_expired_during_an_outage_shuts_nobody_down(cut: Any, trees_s: float) -> None:
     run = cut(outage(trees_s=trees_s + 0.2, sessions_s=0.2))
     assert last(run) == "reconnect fleet_wide"
     assert not [d for d in run.sessions if d.verdict in DOWN]
 
 
-@for_each("cut", [by_event, by_instant])
+@pytest.mark.parametrize("cut", [by_event, by_instant])
 def test_a_session_that_expired_after_the_outage_is_one_alone(cut: Any) -> None:
     alone = [o for second in range(0, 60, 5) for o in (failed(second) if 25 <= second < 40 else poll(second))]
     alone += [o for second in range(60, 125, 5) for o in poll(second, "b3")]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 
 from policies.decisions import Alert, Severity
@@ -11,7 +12,6 @@ from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import MembersSeen
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -24,7 +24,7 @@ def read_under(world: World, name: str, epoch: int) -> ClusterSnapshot:
     return structs.replace(world.cluster_event(name), epoch=epoch)
 
 
-@for_each(("early", "late"), [("old", "new"), ("new", "old")])
+@pytest.mark.parametrize(("early", "late"), [("old", "new"), ("new", "old")])
 def test_a_generator_read_under_the_directive_before_lets_no_switch_go_live(early: str, late: str) -> None:
     world = World().to(S.TRIGGERED)
     world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
@@ -56,7 +56,7 @@ def test_a_list_of_brokers_read_under_the_directive_before_forgets_no_cluster() 
     assert codes(world.tell(command("unregister", "u", name="old"))) == [RejectCode.IN_USE]
 
 
-@for_each("stage", [S.LIVE_DUAL_READ, S.CLEANUP])
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.CLEANUP])
 def test_an_inventory_taken_under_the_directive_before_plans_and_deletes_nothing(stage: SwitchStage) -> None:
     world = World().to(stage)
     world.orders.clear()
@@ -90,7 +90,7 @@ def test_brokers_are_not_sent_back_to_a_cluster_that_was_not_read_for_an_hour() 
     assert world.state.active() == "old"
 
 
-@for_each("name", ["old", "new"])
+@pytest.mark.parametrize("name", ["old", "new"])
 def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name: str) -> None:
     world = WireWorld()
     world.to(S.HOLD)
@@ -108,8 +108,8 @@ def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name
     assert world.alerts()[-1] == (IDS_BEHIND, "resolved"), "no client has taken one since"
 
 
-@for_each("deletes", [False, True])
-@for_each("hours", [0, 25, 15 * 24 - 1, 40 * 24])
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("hours", [0, 25, 15 * 24 - 1, 40 * 24])
 def test_hold_ends_at_any_hour(hours: int, deletes: bool) -> None:
     world = World().to(S.HOLD)
     world.later(hours * HOUR_MS).refresh()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from msgspec.structs import replace as with_fields
 
 from policies.switching.decisions import RejectCode
@@ -11,7 +12,6 @@ from policies.switching.precheck.report import precheck, to_reading
 from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.snapshots import DEDICATED, GOOD, NEW, NOW_MS, SHARED
 from tests.policies.switching.world import World
 
@@ -19,7 +19,7 @@ LAB = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, skip_idgen_pr
 BEHIND = replace(GOOD, target=with_fields(NEW, generator=IdGenerator(None, 2, 0)))
 
 
-@for_each("skip", [False, True])
+@pytest.mark.parametrize("skip", [False, True])
 def test_only_ids_that_are_behind_are_passed_over_and_the_finding_stays(skip: bool) -> None:
     rules = replace(SHARED, skip_idgen=skip)
     report = precheck(BEHIND, rules, NOW_MS)

@@ -1,11 +1,12 @@
 """What would have to change for a switch to stand elsewhere, or for what was refused to pass."""
 
+import pytest
+
 from policies.switching.counterfactuals import counterfactuals
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.judge.holds import Hold
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import tell_of
 
@@ -20,7 +21,7 @@ DECISION: SwitchDecision = SwitchDecision.model_validate(
 )  # fmt: skip
 
 
-@for_each("stage", [S.DONE, S.DONE_WITH_FAILURES, S.REJECTED, S.ROLLED_BACK])
+@pytest.mark.parametrize("stage", [S.DONE, S.DONE_WITH_FAILURES, S.REJECTED, S.ROLLED_BACK])
 def test_on_each_way_something_is_named_without_a_gap(stage: SwitchStage) -> None:
     world = WireWorld()
     world.to(stage)
@@ -42,20 +43,20 @@ def test_what_stops_it_comes_first() -> None:
     assert first.when.endswith(" (remove the cause, then `resume`, or `abort`)")
 
 
-@for_each("code", RejectCode)
+@pytest.mark.parametrize("code", RejectCode)
 def test_of_each_refusal_it_is_said_what_would_let_it_pass(code: RejectCode) -> None:
     (only,) = counterfactuals(DECISION.model_copy(update={"verdict": SwitchVerdict.REJECT, "code": code}), None)
     assert (only.verdict, only.when) == ("advance", f"this no longer holds: {code.meaning}")
 
 
-@for_each("verdict", sorted(ORDERS))
+@pytest.mark.parametrize("verdict", sorted(ORDERS))
 def test_of_an_order_it_is_said_who_ends_it(verdict: SwitchVerdict) -> None:
     done, failed = counterfactuals(DECISION.model_copy(update={"verdict": verdict}), None)
     assert (done.verdict, done.when) == ("advance", "an executor answers order 7 that it is done")
     assert failed.verdict == "halt"
 
 
-@for_each("hold", [None, Hold("waits in hold", None, "`end`")])
-@for_each("verdict", [v for v in SwitchVerdict if v is not SwitchVerdict.REJECT])
+@pytest.mark.parametrize("hold", [None, Hold("waits in hold", None, "`end`")])
+@pytest.mark.parametrize("verdict", [v for v in SwitchVerdict if v is not SwitchVerdict.REJECT])
 def test_each_verdict_has_something_that_would_change_it(verdict: SwitchVerdict, hold: Hold | None) -> None:
     assert counterfactuals(DECISION.model_copy(update={"verdict": verdict}), hold)

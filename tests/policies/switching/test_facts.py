@@ -2,13 +2,13 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.facts import SwitchFacts
 from policies.switching.machine import Transition
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.world import World
 
 S = SwitchStage
@@ -26,7 +26,7 @@ def test_of_a_cluster_that_was_never_read_nothing_is_known() -> None:
     assert (EMPTY.instance("new"), EMPTY.generator("new")) == (None, None)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("change", "is_known"),
     [({}, True), ({"epoch": -1}, False), ({"is_unread": True}, False), ({"at_ms": -60_000}, False)],
     ids=["just now", "before the directive", "the last attempt failed", "too long ago"],

@@ -20,7 +20,6 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import SwitchAction, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import HarmError, Held, World, stored
 
@@ -275,7 +274,7 @@ class SchemasAnew(TwoClusters):
     limits = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, remapped=frozenset({LedgerKind.SCHEMA}))
 
 
-@for_each("runs", [TwoClusters, SchemasAnew])
+@pytest.mark.parametrize("runs", [TwoClusters, SchemasAnew])
 def test_random_runs_do_no_harm(runs: type[TwoClusters]) -> None:
     run_state_machine_as_test(runs, settings=QUICK)
 

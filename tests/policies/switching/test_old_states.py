@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.plan import LedgerPlan, load_plan
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.switching.upgrades import drop_journal
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import World
 
@@ -30,7 +30,7 @@ def resumed(stage: str) -> World:
     return world.later()
 
 
-@for_each("stage", STATES)
+@pytest.mark.parametrize("stage", STATES)
 def test_a_state_of_before_is_read(stage: str) -> None:
     world = resumed(stage)
     switch = world.state.switch
@@ -38,7 +38,9 @@ def test_a_state_of_before_is_read(stage: str) -> None:
     assert world.state.marks == ()
 
 
-@for_each(("stage", "count"), [("triggered", 0), ("live_dual_read", 0), ("build", 2), ("promote", 3), ("hold", 3)])
+@pytest.mark.parametrize(
+    ("stage", "count"), [("triggered", 0), ("live_dual_read", 0), ("build", 2), ("promote", 3), ("hold", 3)]
+)
 def test_of_a_journal_of_before_the_plan_keeps_which_ledgers_were_copied(stage: str, count: int) -> None:
     assert sum(task.copied for task in resumed(stage).switch.tasks) == count
 
@@ -58,7 +60,7 @@ def test_of_a_large_journal_of_before_as_well() -> None:
     assert replace(upgraded, switch=None) == replace(large, switch=None)
 
 
-@for_each("stage", ["triggered", "live_dual_read", "build", "promote", "hold", "cleanup"])
+@pytest.mark.parametrize("stage", ["triggered", "live_dual_read", "build", "promote", "hold", "cleanup"])
 def test_a_switch_of_before_goes_on_to_its_end(stage: str) -> None:
     world = resumed(stage)
     world.tell(world.lease_event(2))
@@ -70,7 +72,7 @@ def test_a_switch_of_before_goes_on_to_its_end(stage: str) -> None:
     assert world.is_at(S.DONE)
 
 
-@for_each("stage", ["triggered", "live_dual_read", "build", "promote", "hold", "rollback"])
+@pytest.mark.parametrize("stage", ["triggered", "live_dual_read", "build", "promote", "hold", "rollback"])
 def test_a_switch_of_before_is_ended(stage: str) -> None:
     world = resumed(stage)
     world.tell(world.cluster_event("new"), world.cluster_event("old"), command("abort", "new-key"))

@@ -13,7 +13,6 @@ from policies.switching.machine import Transition
 from policies.switching.plan import LedgerPlan
 from policies.switching.references import LedgerKind
 from policies.switching.state import REVERSIBLE, LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 
@@ -30,7 +29,7 @@ def ids(tasks: list[LedgerTask]) -> list[int]:
     return [t.ledger_id for t in tasks]
 
 
-@for_each("order", list(permutations([1, 2, 3])))
+@pytest.mark.parametrize("order", list(permutations([1, 2, 3])))
 def test_the_least_ids_come_first_and_asking_takes_nothing_away(order: tuple[int, ...]) -> None:
     plan = LedgerPlan([])
     for ledger_id in order:
@@ -40,7 +39,7 @@ def test_the_least_ids_come_first_and_asking_takes_nothing_away(order: tuple[int
     assert ids(plan.idle(9, L.PENDING)) == ids(list(plan)) == [1, 2, 3]
 
 
-@for_each("most", [0, -1])
+@pytest.mark.parametrize("most", [0, -1])
 def test_where_nothing_more_may_be_asked_nothing_is_idle(most: int) -> None:
     assert LedgerPlan([task(1)]).idle(most, L.PENDING) == []
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,14 +18,13 @@ from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchStage
 from policies.units import from_millis
-from tests.cases import for_each
 from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import apply, stored
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
 
 
-@for_each("stage", REACHABLE)
+@pytest.mark.parametrize("stage", REACHABLE)
 def test_every_stage_is_reached_over_the_wire(stage: SwitchStage) -> None:
     world = WireWorld().to(stage)
     assert world.is_at(stage)
@@ -48,7 +48,7 @@ def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state() -> No
     assert state == DONE.state
 
 
-@for_each("name", CommandName)
+@pytest.mark.parametrize("name", CommandName)
 def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
     bare = SwitchCommand(cluster=CLUSTER, command=name, idempotency_key="k", dry_run=False)
     step = SwitchingPolicy(CLUSTER, SETTINGS).step(None, [Observation("o", from_millis(0), bare)], from_millis(0))

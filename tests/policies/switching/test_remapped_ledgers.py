@@ -1,5 +1,6 @@
 """Ledgers that get a new id in the target, over all rows."""
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import SwitchVerdict
@@ -7,7 +8,6 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import START_MS, Held, World, tell_of, verdicts
 
@@ -85,7 +85,7 @@ def test_what_stands_under_a_new_id_and_is_not_ours_is_never_promoted_nor_delete
     assert world.task("/s1").stage is L.FOREIGN_CONFLICT
 
 
-@for_each("changed", [("attribution",), ("ledger_id",), ("attribution", "ledger_id", "entry_id")])
+@pytest.mark.parametrize("changed", [("attribution",), ("ledger_id",), ("attribution", "ledger_id", "entry_id")])
 def test_a_reference_gets_its_new_id_and_its_cluster_together_or_the_switch_halts(changed: tuple[str, ...]) -> None:
     world = anew(S.PROMOTE)
     assert verdicts(tell_of(world, "/s1", LedgerOutcome.PROMOTED, changed=changed)) == [SwitchVerdict.HALT]
@@ -123,7 +123,7 @@ def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback
     assert is_untouched(world, task.ledger_id)
 
 
-@for_each("remapped", [frozenset(), frozenset({LedgerKind.CURSOR})], ids=["same id", "remap"])
+@pytest.mark.parametrize("remapped", [frozenset(), frozenset({LedgerKind.CURSOR})], ids=["same id", "remap"])
 def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(remapped: frozenset[LedgerKind]) -> None:
     world = World(SwitchLimits(remapped=remapped)).to(S.PROMOTE)
     if remapped:

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.precheck.snapshot import greatest_referenced
 from policies.switching.readings import StayingReading, SwitchCommand, SwitchInventory, SwitchInventoryPart
 from policies.switching.references import ANY_CLUSTER, StayingKind, StayingLedgers
 from policies.switching.state import SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.snapshots import GOOD
 from tests.policies.switching.wire import WireWorld, inventory_readings
@@ -39,8 +40,8 @@ COMMANDS: dict[str, tuple[SwitchCommand, RejectCode]] = {
 }
 
 
-@for_each("command", COMMANDS)
-@for_each("cluster", ["old", ANY_CLUSTER], ids=["in it", "nobody knows where"])
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("cluster", ["old", ANY_CLUSTER], ids=["in it", "nobody knows where"])
 def test_a_cluster_that_still_holds_ledgers_is_kept(command: str, cluster: str) -> None:
     asked, code = COMMANDS[command]
     refused, why = answer(done(topics(cluster)), asked)
@@ -49,7 +50,7 @@ def test_a_cluster_that_still_holds_ledgers_is_kept(command: str, cluster: str) 
     assert "7 topic" in why
 
 
-@for_each("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_cluster_that_holds_nothing_any_more_is_given_up(command: str) -> None:
     asked, _ = COMMANDS[command]
     assert answer(done(topics("new")), asked)[0] is None

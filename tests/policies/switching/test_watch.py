@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+import pytest
 from msgspec.structs import replace
 
 from policies.decisions import Alert, AlertStatus
@@ -22,7 +23,6 @@ from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, 
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import SETTINGS, WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
@@ -63,8 +63,8 @@ def firing(world: WireWorld, alert: str) -> list[Alert]:
     return [a for a in found if a.subject not in ended]
 
 
-@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-@for_each(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
 def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
     stage: SwitchStage, deviates: Callable[[World], None], broker: str, why: str
 ) -> None:
@@ -78,7 +78,7 @@ def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
     assert f"pulsar-1: {broker} {why}" in alert.summary
 
 
-@for_each(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
+@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
 def test_it_blocks_the_clean_up(deviates: Callable[[World], None], broker: str, why: str) -> None:
     world = World().to(S.HOLD).later(15 * DAY_MS)
     deviates(world)
@@ -86,7 +86,7 @@ def test_it_blocks_the_clean_up(deviates: Callable[[World], None], broker: str, 
     assert (refused.code, f"{broker} {why}" in refused.sentence) == (RejectCode.BROKERS_BEHIND, True)
 
 
-@for_each(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
+@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
 def test_it_stops_a_clean_up_under_way_until_it_follows(
     deviates: Callable[[World], None], broker: str, why: str
 ) -> None:
@@ -225,8 +225,8 @@ CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
 }
 
 
-@for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
-@for_each("contest", CONTESTS.values(), ids=CONTESTS)
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+@pytest.mark.parametrize("contest", CONTESTS.values(), ids=CONTESTS)
 def test_what_somebody_else_wrote_stops_all_orders(
     stage: SwitchStage, contest: Callable[[World], RegistrySeen]
 ) -> None:
@@ -239,7 +239,7 @@ def test_what_somebody_else_wrote_stops_all_orders(
     assert codes(world.tell(command("rollback", "s"))) == [RejectCode.CONTESTED]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("contest", "end", "refused"),
     [("two active clusters", "undo that in the registry", True), ("a later directive", "`resume`", False)],
 )

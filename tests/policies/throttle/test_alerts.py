@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from policies.observations import Outcome
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, failed, log_dirs, members, throttle
 
 A, B = "/data/a", "/data/b"
@@ -13,7 +12,7 @@ SOFT_ALERT, HARD_ALERT = "volume-below-soft-limit", "volume-below-hard-limit"
 FILLS, UNREAD, CROSS, FORGOTTEN = "volume-fills-soon", "log-dirs-unread", "limits-cross", "departed-volume-forgotten"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "firing"),
     [
         pytest.param(5 * GB + 1, set(), id="above"),
@@ -56,7 +55,7 @@ def test_an_alert_ends_when_the_volume_is_clear_by_the_margin() -> None:
     assert run.said(HARD_ALERT) == [(0, "firing", "critical"), (30, "resolved", "critical")]
 
 
-@for_each("limit", [GB, 5 * GB], ids=["hard", "soft"])
+@pytest.mark.parametrize("limit", [GB, 5 * GB], ids=["hard", "soft"])
 def test_a_saw_tooth_around_a_limit_is_one_alert(limit: int) -> None:
     course = (log_dirs(t * 10, 1, limit + (limit // 100 if t % 2 else -limit // 100)) for t in range(200))
     run = Run(throttle(SOFT_AND_HARD, alert_refresh="1h")).feed(course)
@@ -64,7 +63,7 @@ def test_a_saw_tooth_around_a_limit_is_one_alert(limit: int) -> None:
     assert len(run.alerts) in (1, 2)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "silence",
     [
         pytest.param([], id="no reading"),
@@ -84,7 +83,7 @@ def test_the_alert_of_a_departed_volume_ends_when_it_is_forgotten() -> None:
     assert run.said(HARD_ALERT) == [(0, "firing", "critical"), (3610, "resolved", "critical")]
 
 
-@for_each("silence", ["no reading", "unreadable"])
+@pytest.mark.parametrize("silence", ["no reading", "unreadable"])
 def test_silence_does_not_begin_an_alert_of_a_volume(silence: str) -> None:
     run = Run(throttle(HARD, fallback_factor=0.0)).see(log_dirs(0, 1, 50 * GB)).until(900)
     assert run.said(HARD_ALERT) == []
@@ -120,13 +119,13 @@ def test_silence_does_not_end_the_alert_of_a_volume_that_fills_soon(silence: lis
     assert run.said(FILLS)[-1][1] == "resolved"
 
 
-@for_each("rate", [0, -(10**6), 10**5], ids=["steady", "emptying", "slowly filling"])
+@pytest.mark.parametrize("rate", [0, -(10**6), 10**5], ids=["steady", "emptying", "slowly filling"])
 def test_a_volume_that_does_not_fill_soon_is_not_said(rate: int) -> None:
     run = Run(throttle(HARD)).feed(log_dirs(t, 1, 18 * GB - t * rate) for t in range(0, 900, 10))
     assert run.said(FILLS) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("outcome", "reason"),
     [(None, "silence"), *((o, o.value) for o in Outcome if o is not Outcome.OK)],
 )
@@ -167,7 +166,7 @@ def test_a_broker_that_left_is_not_unread() -> None:
     assert run.said(UNREAD) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     "course",
     [
         pytest.param([log_dirs(0, 1, 9 * GB), log_dirs(0, 2, 9 * GB)], id="all brokers silent"),
@@ -175,7 +174,7 @@ def test_a_broker_that_left_is_not_unread() -> None:
         pytest.param([members(t, outcome=Outcome.UNREACHABLE) for t in range(0, 300, 10)], id="no brokers known"),
     ],
 )
-@for_each("block", [HARD, {}], ids=["limited", "only observed"])
+@pytest.mark.parametrize("block", [HARD, {}], ids=["limited", "only observed"])
 def test_when_nothing_is_known_for_validity_it_is_critical(course: list[Any], block: dict[str, Any]) -> None:
     run = Run(throttle(block)).feed(course).until(900)
     of_cluster = [a for a in run.alerts if a.subject == CLUSTER]
@@ -189,7 +188,7 @@ def test_that_nothing_is_readable_is_critical_though_its_broker_answers() -> Non
     assert [(a.subject, a.severity.value) for a in run.alerts] == [(CLUSTER, "critical")]
 
 
-@for_each("preset", [None, "strimzi"])
+@pytest.mark.parametrize("preset", [None, "strimzi"])
 def test_a_single_silent_broker_is_not_critical(preset: str | None) -> None:
     run = Run(throttle(HARD, preset=preset)).see(log_dirs(0, 1, 9 * GB))
     run.feed(log_dirs(t, 2, 9 * GB) for t in range(5, 900, 60))

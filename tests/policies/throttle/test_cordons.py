@@ -5,13 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.throttle.cordons import CordonStep, CordonVerdict, plan_cordons
-from tests.cases import for_each
 
 V, W = (1, "/a"), (2, "/b")
 NONE: frozenset[tuple[int, str]] = frozenset()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("wanted", "is_recorded", "is_cordoned", "is_confirmed", "step"),
     [
         pytest.param(True, False, False, False, CordonVerdict.CORDON, id="at its limit"),

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from tests.cases import for_each
 from tests.policies.scenario import GB, HARD, MB, NO_PATIENCE, SOFT_AND_HARD, Run, log_dirs, members, throttle
 
 SOFT = {"soft": {"available_bytes_below": "5GB"}}
@@ -16,7 +15,7 @@ def said(run: Run) -> dict[str, str]:
     return {each.verdict: each.when for each in run.last.otherwise}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("settings", "course", "reason", "expected"),
     [
         pytest.param(
@@ -90,8 +89,8 @@ def test_before_any_reading_one_is_awaited() -> None:
     assert said(run)["raise"] == "a broker's volumes are read"
 
 
-@for_each("free", [9 * GB, 4 * GB, 3 * GB, 2 * GB])
-@for_each("min_change", [0.05, 0.1])
+@pytest.mark.parametrize("free", [9 * GB, 4 * GB, 3 * GB, 2 * GB])
+@pytest.mark.parametrize("min_change", [0.05, 0.1])
 def test_at_the_threshold_that_is_said_the_factor_falls_and_above_it_does_not(free: int, min_change: float) -> None:
     def after(next_free: int) -> str:
         run = Run(throttle(SOFT_AND_HARD, **{**NO_PATIENCE, "min_change": min_change}))

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A
 
@@ -34,7 +33,7 @@ def test_a_stop_begins_before_the_limit() -> None:
     assert "has 2.0 GB free of 100 GB (400 MB in 16 s at the present rate), at or below" in run.last.explanation
 
 
-@for_each(
+@pytest.mark.parametrize(
     "more", [{"anticipate": False}, {"stop_time": None}, {"preset": "strimzi"}], ids=["off", "no dead time", "strimzi"]
 )
 def test_without_it_the_plain_free_space_decides(more: dict[str, Any]) -> None:

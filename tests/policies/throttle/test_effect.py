@@ -9,7 +9,6 @@ from policies.observations import Observation, Outcome
 from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, HARD, Run, at, log_dirs, members, throttle
 
 FREE = 900
@@ -36,7 +35,7 @@ def firing(*observations: Observation) -> dict[str, Alert]:
     return {name: alert for name, alert in alerts.items() if alert.status is AlertStatus.FIRING}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("rate", "more", "expected"),
     [
         pytest.param(3.0, {}, False, id="what the quotas let through, and some more"),
@@ -61,7 +60,7 @@ def test_it_ends_when_the_growth_does() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *calm)
 
 
-@for_each(("let_through", "is_over"), [(3, True), (4, True), (2, False), (1, False)])
+@pytest.mark.parametrize(("let_through", "is_over"), [(3, True), (4, True), (2, False), (1, False)])
 def test_it_ends_when_the_quotas_are_raised_beyond_the_growth(let_through: int, is_over: bool) -> None:
     """6 bytes a second are expected of quotas that let through 3. The next window has not ended yet."""
     raised = quotas(61, factor=0.5, let_through_bytes_per_second=let_through)
@@ -87,7 +86,7 @@ def test_it_does_not_end_because_the_volume_is_no_longer_read() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *other, quotas(999), *calm)
 
 
-@for_each("growing", [(1, "/data/b"), (2, "/data/a")], ids=["another dir", "another broker"])
+@pytest.mark.parametrize("growing", [(1, "/data/b"), (2, "/data/a")], ids=["another dir", "another broker"])
 def test_each_limiting_volume_is_followed_and_not_only_the_one_that_decides(growing: tuple[int, str]) -> None:
     seen = [quotas(0)]
     for t in range(0, 61, 5):
@@ -107,7 +106,7 @@ def usage(**more: Any) -> Observation:
 OFFSETS = TopicUsage(topic="__consumer_offsets", size_bytes=9, bytes_per_second=6.0, share=0.9)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reading", "more", "cause"),
     [
         pytest.param((), {"escaping": (ALICE,), "escaping_count": 1}, "clients escape by user=alice", id="escape"),
@@ -138,20 +137,22 @@ def test_the_sentence_names_the_likely_cause(
     assert cause in summary
 
 
-@for_each(("factor", "words"), [(0.0, "stopped"), (0.004, "slowed to less than 0.01"), (0.5, "slowed to 0.50")])
+@pytest.mark.parametrize(
+    ("factor", "words"), [(0.0, "stopped"), (0.004, "slowed to less than 0.01"), (0.5, "slowed to 0.50")]
+)
 def test_the_sentence_has_the_factor_that_is_carried_out(factor: float, words: str) -> None:
     assert firing(quotas(0, factor=factor), *fill(6.0))[WITHOUT_EFFECT].summary.startswith(
         f"{CLUSTER} is {words}, but "
     )
 
 
-@for_each(("count", "words"), [(1, "1 quota of {} decides"), (2, "2 quotas of {} decide")])
+@pytest.mark.parametrize(("count", "words"), [(1, "1 quota of {} decides"), (2, "2 quotas of {} decide")])
 def test_one_quota_that_escapes_is_singular(count: int, words: str) -> None:
     alert = firing(quotas(0, escaping=(ALICE,) * count, escaping_count=count), *fill(0.0))[ESCAPED]
     assert alert.summary.startswith(words.format(CLUSTER) + " in place of")
 
 
-@for_each(("factor", "severity"), [(0.0, Severity.CRITICAL), (0.5, Severity.WARNING)])
+@pytest.mark.parametrize(("factor", "severity"), [(0.0, Severity.CRITICAL), (0.5, Severity.WARNING)])
 def test_a_quota_that_escapes_is_an_alert_critical_in_a_stop(factor: float, severity: Severity) -> None:
     alert = firing(quotas(0, factor=factor, escaping=(ALICE,), escaping_count=1), *fill(0.0))[ESCAPED]
     assert alert.severity is severity

@@ -2,11 +2,12 @@
 
 from itertools import pairwise
 
+import pytest
+
 from policies.decisions import Mode, deterministic_id
 from policies.free_space.gate import FactorVerdict
 from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -187,7 +188,7 @@ def test_what_is_said_never_runs_out_while_the_loop_lives_however_seldom_it_is_t
         assert ends[-1] > at(3 * 86_400)
 
 
-@for_each(("before", "after"), [("60s", "10m"), ("10m", "60s"), ("60s", "1d")])
+@pytest.mark.parametrize(("before", "after"), [("60s", "10m"), ("10m", "60s"), ("60s", "1d")])
 def test_what_is_in_force_does_not_run_out_when_the_settings_have_it_repeated_more_seldom(
     before: str, after: str
 ) -> None:

@@ -1,12 +1,13 @@
 """How fresh brokers and volumes are at a moment, and how soon a volume is full."""
 
+import pytest
+
 from policies.free_space.volumes import Freshness, VolumeState, seconds_left
-from tests.cases import for_each
 from tests.policies.scenario import GB, log_dirs, members
 from tests.policies.throttle.known import A, counting, folded, judged_at
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("seconds", "kind", "factor"),
     [(0, "fresh", 0.75), (299.999, "fresh", 0.75), (300, "stale", 0.5), (9999, "stale", 0.5)],
 )
@@ -20,7 +21,7 @@ def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
     assert [b.facts.freshness for b in judged_at(known, 10).brokers.values()] == [Freshness.FRESH, Freshness.STALE]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "rate", "age", "left"),
     [
         (100, 10.0, 0, 10),

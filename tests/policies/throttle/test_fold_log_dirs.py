@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation, Outcome
-from tests.cases import for_each
 from tests.policies.scenario import GB, at, failed, log_dirs
 from tests.policies.throttle.known import A, B, counting, folded, freshness
 
@@ -15,7 +14,7 @@ def test_the_last_good_reading_counts() -> None:
     assert counting(known, 10)[1, A].factor == 0.75
 
 
-@for_each(
+@pytest.mark.parametrize(
     "late",
     [
         pytest.param(log_dirs(5, 1, 0), id="an older reading"),
@@ -47,7 +46,7 @@ def test_an_unreadable_volume_ages_while_its_broker_is_read() -> None:
     assert freshness(known, 300) == {(1, A): "stale", (1, B): "fresh"}
 
 
-@for_each("sizes", [(-1, 5), (5, -1), (-1, -1)], ids=["no total", "no usable", "neither"])
+@pytest.mark.parametrize("sizes", [(-1, 5), (5, -1), (-1, -1)], ids=["no total", "no usable", "neither"])
 def test_a_volume_without_sizes_is_unreadable(sizes: tuple[int, int]) -> None:
     observation = log_dirs(0, 1, {A: 0})
     volume = observation.reading.volumes[0]  # type: ignore[attr-defined]
@@ -64,7 +63,7 @@ def test_a_dir_named_twice_counts_as_the_fuller() -> None:
         assert counting(folded([Observation("x", at(0), both)]), 0)[1, A].state.usable_bytes == 2 * GB
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "counted"),
     [
         pytest.param(4 * GB, {(1, A): "departed", (1, B): "fresh"}, id="limiting: held"),

@@ -5,7 +5,6 @@ import pytest
 from policies.observations import Observation, Outcome
 from policies.throttle.fold import fold
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.scenario import GB, at, log_dirs, members
 from tests.policies.throttle.known import A, counting, folded, freshness
 
@@ -15,7 +14,7 @@ def test_a_broker_left_when_a_membership_first_lacked_it_though_later_ones_are_i
     assert known.brokers[0].left_ms == to_millis(at(20))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("membership", "kind"),
     [
         pytest.param(members(20, 2), "departed", id="a newer one without it"),
@@ -36,7 +35,7 @@ def test_an_older_membership_changes_nothing() -> None:
     assert fold(known, [members(10, 2)]) == known
 
 
-@for_each("back", [members(30, 1), log_dirs(30, 1, 3 * GB)], ids=["a member again", "read again"])
+@pytest.mark.parametrize("back", [members(30, 1), log_dirs(30, 1, 3 * GB)], ids=["a member again", "read again"])
 def test_a_broker_that_returns_is_there_again(back: Observation) -> None:
     known = folded([log_dirs(0, 1, 3 * GB)], [members(20, 2)], [back])
     assert freshness(known, 30) == {(1, A): "fresh"}

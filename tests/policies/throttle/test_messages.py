@@ -6,7 +6,6 @@ import pytest
 
 from policies.observations import Observation
 from policies.throttle.decisions import SoonestFull, ThrottleReason
-from tests.cases import for_each
 from tests.policies.scenario import (
     GB,
     HARD,
@@ -162,12 +161,12 @@ NOBODY = "; no actuator is set for this cluster."
 SHADOW = "; this is shadow mode, nothing is carried out."
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "wanted"),
     [(0, "should be stopped:"), (4 * GB, "should be slowed to 0.75:"), (9 * GB, "may write freely:")],
     ids=["stop", "slow", "free"],
 )
-@for_each(
+@pytest.mark.parametrize(
     ("block", "unless"),
     [
         pytest.param({}, "", id="not known here"),
@@ -186,7 +185,7 @@ def test_a_sentence_says_what_is_wanted_and_why_nobody_carries_it_out(
     assert not any(claim in sentence for claim in ("are stopped", "are slowed", "is stopped"))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "said"),
     [
         (GB, "should be stopped"),

@@ -1,7 +1,8 @@
 """Never read is not absent: a member or a log dir without any reading counts as the fallback after `validity`."""
 
+import pytest
+
 from policies.throttle.decisions import ThrottleReason
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, Run, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B
 
@@ -14,7 +15,7 @@ def watch(run: Run, until: int, *brokers: int, **dirs: int | None) -> Run:
     return run
 
 
-@for_each("fallback", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("fallback", [0.0, 0.5, 1.0])
 def test_a_dir_that_failed_before_the_start_counts_as_the_fallback(fallback: float) -> None:
     run = watch(Run(throttle(HARD, fallback_factor=fallback)), 700, 1, 2, 3, a=50 * GB, b=None)
     assert run.factor_at(299) == 1.0

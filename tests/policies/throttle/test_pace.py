@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from policies.free_space.limits import Limit
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
-from tests.cases import for_each
 from tests.policies.scenario import GB, MB, volume
 
 LIMITS = (Limit(available_bytes_below=5 * GB), Limit(available_bytes_below=1 * GB))
@@ -35,7 +34,7 @@ def intervals(course: Course, until: float) -> list[float]:
     return [pace.interval_seconds for pace in paces(course, until)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "course",
     [
         pytest.param(lambda _: 50 * GB, id="at rest"),
@@ -54,7 +53,7 @@ def test_as_a_limit_comes_near_the_looks_come_closer_and_ten_of_them_are_had_bef
     assert len(found) >= 10 + 5
 
 
-@for_each("rate", [20 * MB, 200 * MB, 2000 * MB])
+@pytest.mark.parametrize("rate", [20 * MB, 200 * MB, 2000 * MB])
 def test_a_crossed_limit_is_seen_as_soon_as_at_the_shortest_pace_for_about_the_requests_of_the_longest(
     rate: int,
 ) -> None:

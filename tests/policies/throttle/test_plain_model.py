@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from tests.cases import for_each
 from tests.examples import seeds
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
 
@@ -69,7 +68,7 @@ def course(draw: Random) -> list[tuple[float, list[int]]]:
     return found
 
 
-@for_each("seed", seeds(1.5))
+@pytest.mark.parametrize("seed", seeds(1.5))
 def test_it_does_what_the_rules_say(seed: int) -> None:
     run, model = Run(throttle(SOFT_AND_HARD)), Model()
     run.see(members(0, 1))

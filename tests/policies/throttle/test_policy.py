@@ -9,7 +9,6 @@ from policies.free_space.limits import LimitHit
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import FALLBACK_REASONS, ThrottleReason
 from policies.throttle.readings import LogDirs, VolumeReading
-from tests.cases import for_each
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -26,7 +25,7 @@ from tests.policies.scenario import (
 from tests.policies.throttle.known import A, B, eventful, polls
 
 
-@for_each("fallback", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("fallback", [0.0, 0.5, 1.0])
 def test_before_the_first_reading_the_fallback_holds_with_the_verdict_initial(fallback: float) -> None:
     decided = Run(throttle(HARD, fallback_factor=fallback)).see(failed(0, 1)).last
     assert (decided.verdict, decided.reason, decided.factor) == (
@@ -49,7 +48,7 @@ def test_the_first_reading_acts_at_once_either_way() -> None:
         assert run.changes() == [(0, fallback), (1, factor)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "fallback", "factor"),
     [(50 * GB, 0.5, 0.5), (2 * GB, 0.5, 0.25), (0, 0.5, 0.0), (0, 1.0, 0.0), (50 * GB, 1.0, 1.0)],
 )
@@ -108,7 +107,7 @@ def test_when_the_last_broker_left_there_is_no_data() -> None:
     assert (run.last.reason, run.last.factor) == (ThrottleReason.NO_DATA, 0.5)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "course",
     [
         pytest.param([failed(0, 1)], id="never read"),
@@ -122,7 +121,7 @@ def test_without_limits_a_cluster_is_observed_never_throttled(course: list[Obser
     assert {d.factor for d in run.decisions} == {1.0}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("course", "expected"),
     [
         pytest.param([log_dirs(0, 1, 50 * GB)], (300, "stale_volume", 0.5), id="a broker falls silent"),
@@ -195,7 +194,7 @@ def test_a_slowed_cluster_needs_no_margin() -> None:
     assert run.until(30).factor == pytest.approx(0.075)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "factor"),
     [
         (3.2, 0.55),
@@ -212,7 +211,7 @@ def test_a_change_smaller_than_min_change_is_not_published(free: float, factor: 
     assert run.factor == pytest.approx(factor)
 
 
-@for_each(("start", "end", "factor"), [(4.9, 5.0, 1.0), (1.1, 1.0, 0.0)], ids=["to 1", "to 0"])
+@pytest.mark.parametrize(("start", "end", "factor"), [(4.9, 5.0, 1.0), (1.1, 1.0, 0.0)], ids=["to 1", "to 0"])
 def test_a_small_change_that_reaches_an_end_is_published(start: float, end: float, factor: float) -> None:
     run = Run(throttle(SOFT_AND_HARD, min_hold="0s")).see(log_dirs(0, 1, int(start * GB)))
     assert run.see(log_dirs(10, 1, int(end * GB))).factor == factor
@@ -245,7 +244,7 @@ def test_a_volume_that_keeps_the_cluster_stopped_goes_on_doing_so_when_its_broke
 STRIMZI = throttle(HARD, preset="strimzi", fallback_factor=0.25)
 
 
-@for_each(("free", "factor"), [(GB, 0.0), (GB + 1, 1.0)], ids=["one volume violates", "none violates"])
+@pytest.mark.parametrize(("free", "factor"), [(GB, 0.0), (GB + 1, 1.0)], ids=["one volume violates", "none violates"])
 def test_strimzi_gives_0_if_any_volume_violates_else_1(free: int, factor: float) -> None:
     run = Run(STRIMZI).see(log_dirs(0, 1, {A: free, B: 9 * GB}), log_dirs(0, 2, 9 * GB))
     assert run.last.factor == factor
@@ -280,7 +279,7 @@ def test_the_fallback_reasons_are_those_without_a_valid_reading() -> None:
     assert {r.value for r in FALLBACK_REASONS} == {"stale_volume", "no_data", "initial"}
 
 
-@for_each("settings", [throttle(HARD, NO_PATIENCE), STRIMZI], ids=["none", "strimzi"])
+@pytest.mark.parametrize("settings", [throttle(HARD, NO_PATIENCE), STRIMZI], ids=["none", "strimzi"])
 def test_without_patience_the_factor_is_the_raw_factor(settings: Any) -> None:
     run = Run(settings).feed(sorted(eventful(), key=lambda o: o.at))
     assert all(d.factor == d.raw_factor for d in run.decisions)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, audit_event, decision_event
-from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.scenario import (
     CLUSTER,
@@ -369,7 +369,7 @@ AROUND: dict[str, tuple[Mapping[str, Any], int]] = {
 }
 
 
-@for_each(("around", "poll"), combined(AROUND, [1, 5, 10, 15, 29, 30, 31, 60], one_of=4))
+@pytest.mark.parametrize(("around", "poll"), combined(AROUND, [1, 5, 10, 15, 29, 30, 31, 60], one_of=4))
 def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(around: str, poll: int) -> None:
     minutes, (block, limit) = 15, AROUND[around]
     run = Run(throttle(block)).feed(saw_tooth(limit, poll=poll, minutes=minutes))
@@ -378,7 +378,7 @@ def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(ar
     assert len(run.changes()) - 1 <= 1
 
 
-@for_each("poll", [1, 7, 10, 30])
+@pytest.mark.parametrize("poll", [1, 7, 10, 30])
 def test_without_margins_a_saw_tooth_gives_two_transitions_per_min_hold_at_most(poll: int) -> None:
     """`min_hold` alone delays a rise, never the fall after it: so pairs, each at least `min_hold` apart."""
     minutes = 15

@@ -3,7 +3,6 @@
 import pytest
 
 from policies.throttle.quota_contest import CLOSE_LOOK_SECONDS, Contest, note_put_back
-from tests.cases import for_each
 
 
 def contest(*at: float) -> Contest:
@@ -20,7 +19,7 @@ def test_three_times_the_same_value_are_a_contest_and_another_value_begins_again
     assert note_put_back(found, 50.0, None) == Contest((50.0,), None)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("known", "now", "expected"),
     [
         pytest.param(contest(0.0), 1.0, CLOSE_LOOK_SECONDS, id="often at first"),
@@ -39,7 +38,7 @@ def test_when_to_look(known: Contest, now: float, expected: float) -> None:
     assert known.look_seconds(now, 5.0) == expected
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("known", "now", "expected"),
     [(contest(0.0), 800.0, False), (contest(0.0), 901.0, True), (contest(0.0, 24.0), 90.0, False),
      (contest(0.0, 24.0), 100.0, True)],

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from policies.throttle.quota_coverage import Coverage, find_coverage, takes_precedence
 from policies.throttle.quota_originals import parse_entity, record_entity, recorded_entity
 from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaEntity, QuotaSettings
-from tests.cases import for_each
 
 BY_PRECEDENCE = [
     Entity("alice", "app"), Entity("alice", DEFAULT), Entity("alice"), Entity(DEFAULT, "app"), Entity(DEFAULT, DEFAULT),
@@ -29,7 +28,7 @@ def test_kafkas_order_of_precedence() -> None:
         assert not takes_precedence(general, specific)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("entity", "other", "expected"),
     [
         pytest.param(Entity("bob"), Entity("alice", "app"), False, id="more general"),
@@ -46,7 +45,7 @@ def test_which_quota_is_applied_in_place_of_which(entity: Entity, other: Entity,
 RATES = {ANY: 1, Entity("alice"): 50_000_000, Entity("bob"): 10_000, Entity("carol"): 50_000_000}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("given_settings", "expected"),
     [
         pytest.param(settings(ANY), Coverage((Entity("alice"), Entity("bob"), Entity("carol"))), id="all"),
@@ -72,6 +71,6 @@ def test_each_entity_has_a_record_of_its_own(entity: Entity) -> None:
     assert recorded_entity(entity) is None
 
 
-@for_each("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "user=a,"])
+@pytest.mark.parametrize("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "user=a,"])
 def test_text_that_names_no_entity_is_refused(text: str) -> None:
     assert parse_entity(text) is None

@@ -18,7 +18,6 @@ from policies.throttle.quota_plan import (
     may_be_ours,
     plan,
 )
-from tests.cases import for_each
 
 FLOOR = 1000
 BASE = 100_000
@@ -112,13 +111,13 @@ CASES: list[Any] = [
 ]  # fmt: skip
 
 
-@for_each(("given_", "verdict", "reason", "rate"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(("given_", "verdict", "reason", "rate"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: int | None) -> None:
     planned = plan(situation(**given_))
     assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("found", "base", "factors", "expected"),
     [
         pytest.param(FLOOR, None, (), True, id="the floor"),

@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings, catches
-from tests.cases import for_each
 
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 
@@ -24,13 +23,13 @@ def test_defaults_are_pinned() -> None:
     }
 
 
-@for_each(("given", "seconds"), [("none", None), (None, None), ("45s", 45.0)])
+@pytest.mark.parametrize(("given", "seconds"), [("none", None), (None, None), ("45s", 45.0)])
 def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) -> None:
     wait = QuotaSettings.model_validate({"entities": [ANY_CLIENT], "max_told_wait": given}).max_told_wait
     assert (wait and wait.total_seconds()) == seconds
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("block", "said"),
     [
         ({"entities": []}, "needs at least one"),
@@ -55,7 +54,7 @@ def test_a_mistake_is_named(block: dict[str, Any], said: str) -> None:
     assert said in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("entity", "name"),
     [
         (Entity(user=DEFAULT), "user=<default>"),
@@ -67,7 +66,7 @@ def test_an_entity_is_named_as_kafkas_tools_do(entity: Entity, name: str) -> Non
     assert str(entity) == name
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("entity", "own", "expected"),
     [
         pytest.param(Entity(DEFAULT), [], True, id="the default user"),

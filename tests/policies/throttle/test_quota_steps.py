@@ -13,7 +13,6 @@ from policies.throttle.quota_steps import (
     RatesInForce,
     full_rate_seconds,
 )
-from tests.cases import for_each
 
 BASE, FLOOR, WAIT, WINDOW = 10_000_000, 65_536, 30.0, DEFAULT_WINDOW_SECONDS
 
@@ -80,7 +79,7 @@ def test_where_nothing_is_known_to_have_been_let_through_there_is_no_step() -> N
     assert RatesInForce().step(0.0, 3350, WAIT, WINDOW) == QuotaStep(1100, float("inf"))
 
 
-@for_each(("seconds", "least"), [(0.5, 66_296), (5.0, 469_281), (60.0, 1_006_594)])
+@pytest.mark.parametrize(("seconds", "least"), [(0.5, 66_296), (5.0, 469_281), (60.0, 1_006_594)])
 def test_a_rate_that_was_put_back_for_a_moment_counts_for_that_moment(seconds: float, least: int) -> None:
     known = RatesInForce().changed(PastRate(0.0, 3_000_000, seconds), WINDOW)
     assert known.step(1.0, FLOOR, WAIT, WINDOW) == QuotaStep(least, WINDOW - 1.0)

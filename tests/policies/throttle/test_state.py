@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
-from tests.cases import for_each
 from tests.examples import examples
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import counting
@@ -79,7 +78,7 @@ def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
     assert state == plain.state
 
 
-@for_each("preset", [None, "strimzi"])
+@pytest.mark.parametrize("preset", [None, "strimzi"])
 def test_a_reading_that_comes_after_a_later_membership_ages_by_its_own_time(preset: str | None) -> None:
     """The broker has no volume whose age would be looked at."""
     settings = throttle(HARD, preset=preset, fallback_factor=0.5)
@@ -136,7 +135,7 @@ def test_a_state_of_other_settings_is_taken_over(
     assert 0.0 <= second.factor <= 1.0
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("brokers", "polls", "bytes_per_volume"), [(1000, 1, 86), (100, 13, 320)], ids=["12,000 read once", "with trends"]
 )
 def test_the_state_is_small(brokers: int, polls: int, bytes_per_volume: int) -> None:

@@ -6,7 +6,8 @@ from itertools import takewhile
 from pathlib import Path
 from statistics import median
 
-from tests.cases import for_each
+import pytest
+
 from tests.policies.free_space.test_trend import told
 
 GB = 10**9
@@ -56,12 +57,12 @@ def row(kind: str) -> str:
     return f"| {kind} | {' | '.join(cell(kind, since) for since in SINCE)} |"
 
 
-@for_each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_error_of_each_kind_of_fill_is_that_of_the_table(kind: str) -> None:
     page = Path(__file__).parents[3] / "docs/throttle.md"
     assert row(kind) in page.read_text()
 
 
-@for_each("kind", ["even", "the load doubles after 20 minutes"])
+@pytest.mark.parametrize("kind", ["even", "the load doubles after 20 minutes"])
 def test_a_fill_at_one_rate_is_told_exactly(kind: str) -> None:
     assert max(error for second, error in errors(kind) if error is not None and second >= 180) < 0.01

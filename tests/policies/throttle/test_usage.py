@@ -9,7 +9,6 @@ from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.readings import ReplicaSizes, VolumeUsage
 from policies.throttle.usage import VolumeContent, describe_growth, is_filling_up, measure_usage
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B
 
@@ -38,7 +37,7 @@ def test_topics_are_named_by_growth_then_by_size_with_their_shares() -> None:
     assert (usage.other_bytes, usage.other_bytes_per_second) == (180 * MB, 170 * MB / 60)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("usage", "sentence"),
     [
         pytest.param(None, "", id="not read"),
@@ -83,7 +82,7 @@ def test_shares_add_up_and_the_reading_is_bounded(
     assert VolumeUsage.model_validate_json(usage.model_dump_json()) == usage
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("usable", "rate", "filling"),
     [(5 * GB, None, True), (5 * GB + 1, None, False), (50 * GB, 50 * MB, True), (50 * GB, 10 * MB, False)],
 )

@@ -34,7 +34,6 @@ from policies.effects import judge_in_force, report_key
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.policies.bookie_disks.scenario import settings
 
@@ -232,7 +231,7 @@ class Bench:
         return [(e["target"], e["outcome"], e["reason"]) for e in self.events]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("by", "limits"),
     [
         ("broker", {"brokers": 4 * MB}),
@@ -584,7 +583,7 @@ def let_through(bench: Bench) -> int | None:
     return bench.states[-1].let_through_bytes_per_second
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("by", "expected"),
     [
         pytest.param("broker", 2 * 4 * MB, id="the least factor on each broker"),

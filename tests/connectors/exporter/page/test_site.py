@@ -20,7 +20,6 @@ from policies.actuator_events import ReportResult
 from policies.observations import Outcome
 from policies.registry import POLICIES
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
-from tests.cases import for_each
 from tests.connectors.exporter.loop import members, paused, quota, reported
 from tests.connectors.exporter.page.world import START, World, log_dirs
 
@@ -253,7 +252,7 @@ def shape(html: str) -> list[tuple[str, frozenset[str]]]:
     return [(tag, frozenset(attributes)) for tag, attributes in Tags(html).found]
 
 
-@for_each("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_text_and_changes_no_markup(name: str) -> None:
     tame, hostile = World(), World()
     for world, cluster, log_dir in ((tame, "tame", "/tame"), (hostile, name, f"/{name}")):
@@ -396,7 +395,7 @@ def test_the_description_is_served_and_names_all_there_is(whole: World) -> None:
     assert all(name in served["components"][kind] for kind, name in references)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "path",
     [
         *("/api", "/api/", "/api/v1", "/api/v1/", "/api/v2/status", "/api/v1/status/", "/api/v1/nothing"),
@@ -410,7 +409,7 @@ def test_what_there_is_not_is_a_404_in_json(whole: World, path: str) -> None:
     assert (answer.status, json.loads(answer.body)["status"]) == (404, 404)
 
 
-@for_each("path", ["/static/", "/static/../site.py", "/static/page.html", "/static/%2e", "/x", "//"])
+@pytest.mark.parametrize("path", ["/static/", "/static/../site.py", "/static/page.html", "/static/%2e", "/x", "//"])
 def test_no_other_file_is_served(whole: World, path: str) -> None:
     assert whole.site.respond(path) is None
 

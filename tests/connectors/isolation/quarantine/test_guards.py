@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from connectors.actuation.reports import CommonOutcome
 from connectors.isolation.quarantine.guards import find_refusal, measure_quarantine
 from connectors.isolation.quarantine.racks import RacksSnapshot
 from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.quarantine_events import QuarantineOutcome
-from tests.cases import for_each
 from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision, registered
 
 GROUPS: dict[str, dict[str, object]] = {"blue": {"bk1:3181": {}}}
@@ -53,7 +54,7 @@ def test_a_bookie_that_is_gone_is_left_alone() -> None:
     assert refused(snapshot(registration=None)) is QuarantineOutcome.NOT_REGISTERED
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("decided", "found", "meant"),
     [
         ({"czxid": 7}, registered(czxid=7), True),
@@ -76,13 +77,13 @@ def test_only_the_registration_that_was_decided_about_is_meant(
     assert outcome is (None if meant else QuarantineOutcome.NOT_REGISTERED)
 
 
-@for_each(("held", "outcome"), [(MOST - 1, None), (MOST, QuarantineOutcome.TOO_MANY)])
+@pytest.mark.parametrize(("held", "outcome"), [(MOST - 1, None), (MOST, QuarantineOutcome.TOO_MANY)])
 def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome | None) -> None:
     quarantined: dict[str, object] = {f"bk{number}:3181": {} for number in range(100, 100 + held)}
     assert refused(snapshot({**GROUPS, QUARANTINE_GROUP: quarantined})) is outcome
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("registered_at", "seconds"),
     [(NOON - timedelta(seconds=4), 4.0), (None, 10.0), (NOON + timedelta(seconds=1), 0.0)],
     ids=["the store's clock", "the decision's where the store cannot tell", "never negative"],

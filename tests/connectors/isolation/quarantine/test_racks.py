@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from connectors.isolation.quarantine.racks import MalformedRacksError, find_group, parse_host, parse_racks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
-from tests.cases import for_each
 
 ENTRY = {"rack": "/headgate-quarantine", "hostname": "bk11"}
 OURS = '"headgate-quarantine":{"bk11:3181":{"rack":"/headgate-quarantine","hostname":"bk11"}}'
@@ -20,7 +19,7 @@ def added(content: str | bytes, bookie: str = "bk11:3181") -> str:
     return parse_racks(raw).with_member(bookie, QUARANTINE_GROUP, QUARANTINE_RACK).decode()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "after"),
     [
         pytest.param("", "{" + OURS + "}", id="zero bytes"),
@@ -53,7 +52,7 @@ def test_one_entry_is_added_and_the_rest_is_as_it_was(before: str, after: str) -
     assert added(before) == after
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("bookie", "host"),
     [
         ("bk11:3181", "bk11"),
@@ -70,7 +69,7 @@ def test_the_host_is_named_where_the_id_holds_one(bookie: str, host: str | None)
     assert entry == {"rack": QUARANTINE_RACK, **({"hostname": host} if host else {})}
 
 
-@for_each(
+@pytest.mark.parametrize(
     "content",
     [
         pytest.param(b"{", id="cut short"),
@@ -102,7 +101,7 @@ def test_the_refusal_quotes_nothing_of_the_content() -> None:
     assert "swordfish" not in str(refused.value)
 
 
-@for_each("info", ['{"rack":"/r"}', "{}", "null"])
+@pytest.mark.parametrize("info", ['{"rack":"/r"}', "{}", "null"])
 def test_a_bookie_in_a_group_is_never_added(info: str) -> None:
     racks = parse_racks(b'{"a":{},"b":{"bk11:3181":' + info.encode() + b"}}")
     assert find_group(racks.groups, "bk11:3181") == "b"

@@ -18,7 +18,6 @@ from connectors.isolation.quarantine.reports import QuarantineMetrics
 from connectors.isolation.quarantine.worker import QuarantineWorker
 from policies.bookie_readings import BookieRegistration
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
-from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.isolation.quarantine.orders import BOOKIE, CLUSTER, NOON, decision, registered
 
@@ -205,7 +204,7 @@ def test_only_the_registration_that_is_meant_is_quarantined(
     assert bench.quarantined == ([BOOKIE] if outcome == "done" else [])
 
 
-@for_each(("limit", "outcome"), [(3, "done"), (2, "too_many"), (0, "too_many")])
+@pytest.mark.parametrize(("limit", "outcome"), [(3, "done"), (2, "too_many"), (0, "too_many")])
 def test_beyond_max_quarantined_nobody_is_put_there(limit: int, outcome: str) -> None:
     bench = Bench(limit)
     bench.racks.put("bk21:3181", QUARANTINE_GROUP)

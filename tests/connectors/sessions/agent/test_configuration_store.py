@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from kazoo.protocol.states import KazooState
 
 from connectors.sessions.agent.session_tracker import ConfigurationStore
-from tests.cases import for_each
 
 
 class Client:
@@ -30,7 +30,7 @@ class Client:
 UP, CUT_OFF, LOST = KazooState.CONNECTED, KazooState.SUSPENDED, KazooState.LOST
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("states", "returns"),
     [
         ((), 0),

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.sessions.agent.contact import Heartbeat, NegotiatedTimeout, boot_seconds, read_session
-from tests.cases import for_each
 
 TIMEOUT_MS = 6_000
 A_DAY_MS = 86_400_000
@@ -67,7 +67,7 @@ class Beats:
         self.heartbeat._beat()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("client_id", "session"), [(None, None), ((0, b""), None), ((0x10, b""), "0x10"), ((-1, b""), "0xffffffffffffffff")]
 )
 def test_a_session_is_named_as_servers_name_it(client_id: tuple[int, bytes] | None, session: str | None) -> None:
@@ -90,7 +90,7 @@ def test_the_age_counts_from_the_sending_of_a_request_that_was_answered() -> Non
     assert beats.heartbeat.age_seconds("0x1") == 2.5
 
 
-@for_each(
+@pytest.mark.parametrize(
     "client",
     [Client(client_id=None), Client(failure=ConnectionLoss()), Client(becomes=(2, b""))],
     ids=["no session", "no answer", "another session by now"],
@@ -111,7 +111,7 @@ def test_the_age_of_one_session_says_nothing_of_another() -> None:
     assert beats.heartbeat.age_seconds("0x2") is None
 
 
-@for_each(("work_done", "greetings"), [(True, ["0x1"]), (False, ["0x1", "0x1"])])
+@pytest.mark.parametrize(("work_done", "greetings"), [(True, ["0x1"]), (False, ["0x1", "0x1"])])
 def test_a_session_is_greeted_until_its_work_could_be_done(work_done: bool, greetings: list[str]) -> None:
     beats = Beats(Client(), work_done=work_done)
     beats.beat()

@@ -3,13 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from connectors.sessions.agent.decisions import MemberDecisions
 from policies.sessions.decisions import OwnershipVerdict
 from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import RecoveryStep
 from policies.units import to_millis
 from policies.wire import decision_event
-from tests.cases import for_each
 from tests.connectors.sessions.agent.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision
 
 PATH = "/namespace/t/ns/0x00000000_0xffffffff"
@@ -37,7 +38,7 @@ def test_a_decision_for_the_session_and_the_node_as_it_is_holds() -> None:
     assert (ruling.delete_first, ruling.expected_version) == (True, 3)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "fields",
     [
         {"session": "0xa"},
@@ -113,7 +114,7 @@ def test_what_is_no_decision_is_passed_over() -> None:
     assert not decisions().fold(b"\xff", NOON)
 
 
-@for_each(("passed", "left_ms"), [(5, 15_000), (19.5, 1000), (60, 1000)])
+@pytest.mark.parametrize(("passed", "left_ms"), [(5, 15_000), (19.5, 1000), (60, 1000)])
 def test_the_rest_of_a_wait_counts_from_when_it_was_decided_and_one_that_is_over_is_no_busy_loop(
     passed: float, left_ms: int
 ) -> None:
@@ -131,14 +132,14 @@ def test_a_plan_is_of_a_recovery_of_this_session() -> None:
     assert decisions(session_decision("hold", "connection_lost")).plan(SESSION, NOON) is None
 
 
-@for_each(("told", "goes"), [("shutdown", True), ("restart", True), ("hold", False), ("gone", False)])
+@pytest.mark.parametrize(("told", "goes"), [("shutdown", True), ("restart", True), ("hold", False), ("gone", False)])
 def test_it_goes_down_by_decision_and_once(told: str, goes: bool) -> None:
     taken = decisions(session_decision(told, "zombie"))
     assert (taken.shutdown(SESSION, NOON) is not None) is goes
     assert taken.shutdown(SESSION, NOON) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("session", "fields"),
     [("0xa", {}), (None, {}), (SESSION, {"mode": "shadow"}), (SESSION, {"valid_until": NOON - timedelta(seconds=1)})],
     ids=["another session", "no session yet", "shadow", "past"],

@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 
+import pytest
+
 from connectors.sessions.agent import LocalStrategy, LoopStrategy, MemberDecisions
 from connectors.sessions.agent.strategy import Outage
 from policies.sessions.decisions import OwnershipDecision, OwnershipVerdict
 from policies.sessions.judge.ownership_table import Claimant, NodeNow, rule
 from policies.sessions.settings import OnSessionLost, OwnershipRules, RecoveryStep, SessionsSettings
 from policies.wire import decision_event
-from tests.cases import for_each
 from tests.connectors.sessions.agent.decided import CLUSTER, MEMBER, NOON, SESSION, ownership_decision, session_decision
 
 PATH = "/namespace/t/ns/0x00000000_0xffffffff"
@@ -36,8 +37,8 @@ def strategy(*given: OwnershipDecision, rules: OwnershipRules = OwnershipRules.P
     return LoopStrategy(decisions, fallback=local(rules), decision_timeout=DECISION_TIMEOUT, clock=lambda: NOON)
 
 
-@for_each("node", [ABSENT, MINE, OLD, OTHERS, PERSISTENT, None])
-@for_each("rules", OwnershipRules)
+@pytest.mark.parametrize("node", [ABSENT, MINE, OLD, OTHERS, PERSISTENT, None])
+@pytest.mark.parametrize("rules", OwnershipRules)
 def test_the_local_guide_is_the_pure_rules(node: NodeNow | None, rules: OwnershipRules) -> None:
     assert local(rules).ruling(PATH, EARLY, node) == rule(EARLY, node, rules)
 
@@ -65,7 +66,7 @@ def test_with_shutdown_the_local_guide_orders_one_after_enough_failed_attempts_o
     assert guide.shutdown("0xc", outage(3, "0xc")) is not None, "the same session is lost again"
 
 
-@for_each(("said", "goes"), [(None, True), ("reconnect", False), ("hold", False), ("shutdown", True)])
+@pytest.mark.parametrize(("said", "goes"), [(None, True), ("reconnect", False), ("hold", False), ("shutdown", True)])
 def test_while_the_loop_speaks_of_the_session_its_word_counts_alone(said: str | None, goes: bool) -> None:
     decisions = MemberDecisions(CLUSTER, MEMBER)
     if said is not None:
@@ -74,12 +75,12 @@ def test_while_the_loop_speaks_of_the_session_its_word_counts_alone(said: str | 
     assert (looped.shutdown(SESSION, outage(3)) is not None) is goes
 
 
-@for_each("node", [MINE, OTHERS, PERSISTENT], ids=["its own", "another's", "not ephemeral"])
+@pytest.mark.parametrize("node", [MINE, OTHERS, PERSISTENT], ids=["its own", "another's", "not ephemeral"])
 def test_what_leaves_nothing_to_decide_does_not_wait_for_the_loop(node: NodeNow) -> None:
     assert strategy().ruling(PATH, EARLY, node) == rule(EARLY, node, OwnershipRules.PIP57)
 
 
-@for_each("node", [ABSENT, OLD], ids=["absent", "old session"])
+@pytest.mark.parametrize("node", [ABSENT, OLD], ids=["absent", "old session"])
 def test_everything_else_waits_for_the_loop_and_not_for_ever(node: NodeNow) -> None:
     early = strategy(rules=OwnershipRules.CURRENT).ruling(PATH, EARLY, node)
     assert (early.verdict, early.retry_ms) == (OwnershipVerdict.WAIT, 1)

@@ -20,7 +20,6 @@ from kazoo.protocol.states import ZnodeStat
 
 from connectors.sessions.agent.nodes import ClientNodes, LostRaceError, NodeRead, NoZooKeeperAnswerError
 from policies.sessions.judge.ownership_table import NodeNow
-from tests.cases import for_each
 
 PATH = "/namespace/t/ns/0x00000000_0xffffffff"
 MINE = "0x1"
@@ -88,7 +87,7 @@ def test_a_node_that_stays_has_no_session() -> None:
     assert found.node == NodeNow(exists=True, ephemeral=False, owner="b1:8080", session=None, version=3)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("exists", "found"),
     [
         (None, NodeRead(NodeNow(exists=False))),
@@ -105,7 +104,7 @@ def test_what_may_not_be_read_is_not_taken_for_absent() -> None:
     assert read(get_async=NoAuthError(), exists_async=None) == NodeRead(None, "NoAuthError")
 
 
-@for_each("failure", NO_ANSWER)
+@pytest.mark.parametrize("failure", NO_ANSWER)
 def test_without_a_connection_nothing_is_known(failure: Exception) -> None:
     with pytest.raises(NoZooKeeperAnswerError):
         read(get_async=failure, exists_async=failure)
@@ -129,7 +128,7 @@ def test_a_node_is_replaced_in_one_transaction() -> None:
     assert client.asked == [("delete in one", PATH, 3), ("create in one", PATH, VALUE, True), ("commit_async",)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("results", "error"),
     [
         ([BadVersionError(), RuntimeInconsistency()], LostRaceError),
@@ -151,7 +150,7 @@ WRITES: list[Callable[[ClientNodes, str], None]] = [
 ]
 
 
-@for_each("write", WRITES, ids=["create", "replace", "delete"])
+@pytest.mark.parametrize("write", WRITES, ids=["create", "replace", "delete"])
 def test_nothing_is_written_for_another_session_than_the_one_it_was_decided_for(
     write: Callable[[ClientNodes, str], None],
 ) -> None:
@@ -161,8 +160,8 @@ def test_nothing_is_written_for_another_session_than_the_one_it_was_decided_for(
     assert client.asked == []
 
 
-@for_each("write", WRITES, ids=["create", "replace", "delete"])
-@for_each("failure", NO_ANSWER)
+@pytest.mark.parametrize("write", WRITES, ids=["create", "replace", "delete"])
+@pytest.mark.parametrize("failure", NO_ANSWER)
 def test_a_write_without_an_answer_may_have_been_done(
     write: Callable[[ClientNodes, str], None], failure: Exception
 ) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kazoo.protocol.states import EventType
@@ -18,7 +19,6 @@ from connectors.sessions.agent.reporter import RecoveryReporter
 from policies.sessions.decisions import OwnershipReason
 from policies.sessions.judge.ownership_table import NodeNow
 from policies.sessions.settings import OwnershipRules, SessionsSettings
-from tests.cases import for_each
 from tests.examples import examples
 
 ME, OTHER = "b1:8080", "b2:8080"
@@ -336,7 +336,7 @@ def test_news_that_come_between_a_reading_and_its_ruling_are_not_lost() -> None:
     assert not member.held.select((BundleStage.OWNED,))
 
 
-@for_each(("owner", "suspected"), [(OTHER, True), (None, False), (ME, False)])
+@pytest.mark.parametrize(("owner", "suspected"), [(OTHER, True), (None, False), (ME, False)])
 def test_only_a_node_that_names_another_is_suspected(owner: str | None, *, suspected: bool) -> None:
     member = owner_of_a(OwnershipRules.CURRENT)
     member.world.put(PATHS[0], NodeNow(exists=True, owner=owner, session="0x2", version=0))

@@ -19,7 +19,6 @@ from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import BundleUnloaded, UnloadOutcome
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
-from tests.cases import for_each
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
 from tests.connectors.sessions.unload.orders import BUNDLE, CLUSTER, decision
 
@@ -63,7 +62,7 @@ def report(order: OwnershipDecision, outcome: UnloadOutcome, cluster: str = CLUS
 ORDER = MemoryActuator().order
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("audit", "is_pending"),
     [
         pytest.param([], True, id="nothing was done"),

@@ -24,7 +24,6 @@ from connectors.sessions.unload.reports import UnloadMetrics
 from connectors.sessions.unload.worker import BrokerRateLimit, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.unload_events import UnloadOutcome
-from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.sessions.unload.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
 
@@ -582,7 +581,7 @@ def test_nothing_is_ever_unloaded_but_what_the_member_alone_is_known_to_serve_or
         assert beliefs[MEMBER] is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     "settings",
     [
         pytest.param({"member_url": "b1:8080"}, id="no address"),

@@ -28,7 +28,6 @@ from policies.throttle.quota_settings import Entity, QuotaSettings
 from policies.throttle.quota_state import MOST_NAMED, QuotaState
 from policies.units import format_instant
 from policies.wire import EventReader
-from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.examples import combined, examples
 from tests.policies.scenario import HARD, throttle
@@ -370,7 +369,7 @@ def test_an_operators_value_decides_too(bench: Bench) -> None:
 # --- brokers that are late
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("late_seconds", "late_brokers", "step_seconds"),
     combined([0.3, 2.5, 7.0, 30.0], [(1,), (1, 2, 3)], [0.4, 1.0, 6.0]),
 )
@@ -391,8 +390,8 @@ def test_a_broker_that_is_late_takes_no_original_away(
     assert "changed_by_hand" not in {event["reason"] for event in bench.events}
 
 
-@for_each("late_seconds", [0.0, 2.5, 8.0, 30.0])
-@for_each("steps", ["none", "30s"])
+@pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
+@pytest.mark.parametrize("steps", ["none", "30s"])
 def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker_is(
     late_seconds: float, steps: str
 ) -> None:
@@ -410,8 +409,8 @@ def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker
     assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 700_000}, {})
 
 
-@for_each("late_seconds", [0.0, 2.5, 8.0, 30.0])
-@for_each("is_lost", [False, True], ids=["answered", "answer lost"])
+@pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "answer lost"])
 def test_a_quota_that_a_late_broker_has_never_seen_is_put_back(late_seconds: float, is_lost: bool) -> None:
     bench = Bench()
     bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
@@ -478,7 +477,7 @@ def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
 # --- others that set quotas
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("again", "steps", "jitter"),
     combined([(12.0, 0.0), (24.0, 0.0), (24.0, 1.0), (120.0, 0.0)], ["none", "30s"], [0.0, 0.3], one_of=4),
 )
@@ -900,7 +899,7 @@ def descent(bench: Bench, *, seconds: float) -> list[tuple[float, int | None]]:
     return seen
 
 
-@for_each("before", [10_000_000, None], ids=["a quota in force", "only a base"])
+@pytest.mark.parametrize("before", [10_000_000, None], ids=["a quota in force", "only a base"])
 def test_a_sudden_stop_goes_down_in_steps_that_tell_nobody_to_wait_too_long(before: int | None) -> None:
     bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
     if before is not None:

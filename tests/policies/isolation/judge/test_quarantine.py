@@ -1,9 +1,10 @@
 """Which bookies are to be put into quarantine, which guards forbid it, and what ends it."""
 
+import pytest
+
 from policies.decisions import Mode
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.observations import Outcome
-from tests.cases import for_each
 from tests.policies.isolation.scenario import (
     BASE,
     GROUPS,
@@ -108,7 +109,7 @@ def test_who_cannot_place_data_anyway_forbids_nothing() -> None:
     assert [v[1:3] for v in run.verdicts()] == [("bk11", "quarantine")]
 
 
-@for_each(("unaffine", "verdict"), [("any", "quarantine"), ("ungrouped", "withhold")])
+@pytest.mark.parametrize(("unaffine", "verdict"), [("any", "quarantine"), ("ungrouped", "withhold")])
 def test_unnamed_namespaces_without_affinity_need_ungrouped_bookies(unaffine: str, verdict: str) -> None:
     run = joined("bk11 bk12", unaffine=unaffine).until(60)
     assert [v[2] for v in run.verdicts()] == [verdict, verdict]
@@ -119,7 +120,7 @@ def test_a_verdict_not_yet_carried_out_is_taken_back_when_it_would_starve_somebo
     assert run.verdicts()[-1] == (70, "bk11", "withhold", "would_be_infeasible")
 
 
-@for_each("groups", [None, {}], ids=["no znode", "no groups"])
+@pytest.mark.parametrize("groups", [None, {}], ids=["no znode", "no groups"])
 def test_the_first_group_of_a_cluster_is_never_the_quarantine_group(groups: dict[str, str] | None) -> None:
     run = Run(LONG, ON).see(*everything(0, "bk1 bk2 bk3", groups, NAMESPACES)).until(60)
     assert {v[2:] for v in run.verdicts()} == {("withhold", "no_groups")}

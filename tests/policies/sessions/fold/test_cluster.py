@@ -1,12 +1,13 @@
 """Readings of every kind, each to the read model of its kind."""
 
+import pytest
+
 from policies.observations import Observation
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.readings import registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SESSIONS, SessionsState
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, tree, unread
 
 
@@ -45,7 +46,7 @@ def test_a_loss_by_time_lies_between_the_readings_around_it() -> None:
     assert cluster.claims.by_key[BUNDLE, "b1"].since_ms == to_millis(at(30))
 
 
-@for_each("split", range(1, 6))
+@pytest.mark.parametrize("split", range(1, 6))
 def test_batches_make_no_difference(split: int) -> None:
     readings = [
         session(0, "b1", "connected", "0xa"), owned(1, "b1", "0xa"), session(5, "b1", "disconnected", "0xa"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -11,7 +12,6 @@ from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.fold.session_machine import SessionReading, Timeouts, begin, observe, pass_time
 from policies.sessions.readings import SessionState
 from policies.sessions.state import SessionTrack
-from tests.cases import for_each
 
 TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
 CONNECTED, DISCONNECTED, EXPIRED, CLOSED = SessionState
@@ -41,7 +41,7 @@ def test_each_status_is_reached() -> None:
     assert {status: track.status for status, track in STATUSES.items()} == {status: status for status in SessionStatus}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "reading", "status", "events"),
     [
         (SessionStatus.ESTABLISHED, seen(10, EXPIRED), SessionStatus.SESSION_LOST, [EVENT.SESSION_LOST]),
@@ -95,15 +95,15 @@ def test_every_status_and_every_observation(
     assert (track.status, list(happened)) == (status, events)
 
 
-@for_each("state", SessionState)
-@for_each("before", SessionStatus)
+@pytest.mark.parametrize("state", SessionState)
+@pytest.mark.parametrize("before", SessionStatus)
 def test_a_reading_of_a_past_session_changes_nothing(before: SessionStatus, state: SessionState) -> None:
     renewed, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
     denied_ms = 11_000 if state is CONNECTED else -1
     assert observe(renewed, seen(11, state, "0xa"), TIMEOUTS) == (replace(renewed, denied_ms=denied_ms), ())
 
 
-@for_each("before", SessionStatus)
+@pytest.mark.parametrize("before", SessionStatus)
 def test_two_readings_in_a_row_of_a_past_session_show_that_it_is_the_present_one(before: SessionStatus) -> None:
     track, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
     for second, session, expected in ((11, "0xa", "0xb"), (12, "0xb", "0xb"), (13, "0xa", "0xb"), (14, "0xa", "0xa")):
@@ -118,14 +118,14 @@ def test_a_closed_session_that_is_read_as_connected_twice_was_not_closed() -> No
     assert (once.status, twice.status, events) == (SessionStatus.CLOSED, SessionStatus.ESTABLISHED, (EVENT.JOINED,))
 
 
-@for_each("state", SessionState)
-@for_each("before", SessionStatus)
+@pytest.mark.parametrize("state", SessionState)
+@pytest.mark.parametrize("before", SessionStatus)
 def test_an_older_reading_changes_nothing(before: SessionStatus, state: SessionState) -> None:
     track = after(*[seen(20, s) for s in (CONNECTED,)])
     assert observe(track, seen(19, state), TIMEOUTS) == (track, ())
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("first", "status"),
     [
         (CONNECTED, SessionStatus.ESTABLISHED),
@@ -158,7 +158,7 @@ def test_a_connection_that_comes_after_the_loss_by_time_is_a_new_establishment()
     assert (track.lost_ms, track.reestablished_ms) == (30_000, 40_000)
 
 
-@for_each("state", SessionState)
+@pytest.mark.parametrize("state", SessionState)
 def test_a_reading_that_arrives_after_the_loss_by_time_counts_from_there(state: SessionState) -> None:
     lost, _ = pass_time(STATUSES[SessionStatus.CONNECTION_LOST], 30_000, TIMEOUTS)
     track, _ = observe(lost, seen(20, state), TIMEOUTS)

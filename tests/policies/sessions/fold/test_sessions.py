@@ -1,12 +1,13 @@
 """What readings of a session make of what is remembered of its member."""
 
+import pytest
+
 from policies.observations import Observation
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.fold.members import fold_session, pass_time
 from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import ZkSession
 from policies.sessions.state import Member
-from tests.cases import for_each
 from tests.policies.sessions.course import session, unread
 
 TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
@@ -39,7 +40,7 @@ def test_a_reading_of_a_session_of_the_past_is_no_evidence() -> None:
     assert (member.read_id, member.track) == (before.read_id, before.track)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("state", "id_", "recovering"),
     [("expired", "0xa", False), ("closed", "0xa", False), ("connected", "0xb", True)],
     ids=["lost", "closed", "established again"],

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from policies.observations import Observation
 from policies.sessions.facts import Facts
 from policies.sessions.judge import Verdicts, judge
 from policies.sessions.state import SessionsState, SpentShutdown
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, unread, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
@@ -35,7 +36,7 @@ def test_who_lost_first_takes_from_the_budget_first_and_then_by_name() -> None:
     assert [s.member for s in verdicts.budget.spent] == ["b3", "b1"]
 
 
-@for_each("budget", range(4))
+@pytest.mark.parametrize("budget", range(4))
 def test_no_more_go_down_than_the_budget_has_left(budget: int) -> None:
     verdicts = judge(lost_one_after_the_other(shutdown_budget=budget))
     assert sum(v.order is not None and v.order.brings_down for v in verdicts.members) == budget
@@ -84,7 +85,7 @@ def back(*readings: Observation, until: float = 30, **more: Any) -> Verdicts:
     return judge(joined(*lost, session(20, "b1", "connected", "0xnew"), *readings, until=until, **more))
 
 
-@for_each(("until", "expected"), [(49.9, {}), (50, {(BUNDLE, "b1"): "wait unread"})])
+@pytest.mark.parametrize(("until", "expected"), [(49.9, {}), (50, {(BUNDLE, "b1"): "wait unread"})])
 def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
     until: float, expected: dict[Any, str]
 ) -> None:
@@ -94,7 +95,7 @@ def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
     assert orders(verdicts) == {"b1": "recover session_reestablished"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reading", "ruling"),
     [
         (absent(25), "re-own absent"),
@@ -116,7 +117,7 @@ def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> Non
     }  # fmt: skip
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("read_s", "reported_s", "reason", "evidence"),
     [
         ((10, 11.9), (12,), "reconnect_exhausted", "read"),

@@ -1,12 +1,12 @@
 """What becomes of a bundle: every row of the table, under both rules."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.judge.ownership_table import Claimant, NodeNow, retry_ms, rule
 from policies.sessions.settings import OwnershipRules
-from tests.cases import for_each
 
 PIP57, CURRENT = OwnershipRules
 OWN, OLD = "0xb", "0xa"
@@ -20,7 +20,7 @@ PERSISTENT = NodeNow(exists=True, ephemeral=False, owner="b1:8080", session=OWN,
 UNREADABLE = NodeNow(exists=True, owner=None, session=OWN, version=3, unreadable_times=1)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("node", "pip57", "current"),
     [
         (ABSENT, "re-own absent", "re-own absent"),
@@ -61,18 +61,18 @@ def test_a_node_whose_version_is_not_known_is_never_deleted() -> None:
     assert rule(B1, node, CURRENT).verdict is OwnershipVerdict.WAIT
 
 
-@for_each(
+@pytest.mark.parametrize(
     "node",
     [NodeNow(exists=True, owner="b1:8080", session=None), NodeNow(exists=True, owner=None, session=OLD)],
     ids=["its session unknown", "its value unknown"],
 )
-@for_each("rules", OwnershipRules)
+@pytest.mark.parametrize("rules", OwnershipRules)
 def test_what_is_unknown_decides_nothing(node: NodeNow, rules: OwnershipRules) -> None:
     assert rule(Claimant("b1:8080", OWN, 10**9), node, rules).verdict is OwnershipVerdict.WAIT
     assert rule(Claimant("b1:8080", None, 10**9), MINE, rules).verdict is OwnershipVerdict.WAIT
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("failures", "wait_ms"), [(0, 100), (1, 100), (2, 200), (3, 400), (10, 51_200), (11, 60_000), (10**6, 60_000)]
 )
 def test_an_unreadable_node_is_tried_again_ever_less_often(failures: int, wait_ms: int) -> None:

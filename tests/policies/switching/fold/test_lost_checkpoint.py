@@ -15,7 +15,6 @@ from policies.switching.progress import make_progress
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -89,7 +88,7 @@ S = SwitchStage
 LIVE = [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD]
 
 
-@for_each("stage", LIVE)
+@pytest.mark.parametrize("stage", LIVE)
 def test_a_switch_goes_on_to_hold_and_can_still_be_taken_back(stage: SwitchStage) -> None:
     world = after_loss(stage)
     ordered = {order.verdict for order in world.orders}
@@ -176,7 +175,7 @@ def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> No
     assert (world.stage, world.state.directive) == (S.ROLLED_BACK, Directive(3, "old"))
 
 
-@for_each("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
 def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
     world = after_loss(stage)
     assert world.is_at(stage)
@@ -233,7 +232,7 @@ def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_
     assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), LedgerStage.PROMOTED)
 
 
-@for_each("with_brokers", [False, True])
+@pytest.mark.parametrize("with_brokers", [False, True])
 def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: bool) -> None:
     """Old readings of the registry come first, and may be young enough to be adopted."""
     world = Journalled().to(S.TRIGGERED)

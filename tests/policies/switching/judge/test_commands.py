@@ -1,5 +1,6 @@
 """Rows 1 to 4, 18, 20, 23 and 24: what people ask for, with what it orders and what is refused."""
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
@@ -7,7 +8,6 @@ from policies.switching.readings import SwitchCommand
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.units import from_millis
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, Held, World, codes, verdicts
 
@@ -83,7 +83,9 @@ def test_a_precheck_from_another_source_does_not_start_a_switch() -> None:
     assert codes(world.tell(world.start_event())) == [RejectCode.PRECHECK_FAILED]
 
 
-@for_each(("early_ms", "code"), [(1, []), (0, [RejectCode.WINDOW_EXPIRED]), (-1, [RejectCode.WINDOW_EXPIRED])])
+@pytest.mark.parametrize(
+    ("early_ms", "code"), [(1, []), (0, [RejectCode.WINDOW_EXPIRED]), (-1, [RejectCode.WINDOW_EXPIRED])]
+)
 def test_a_rollback_fits_into_its_window_to_the_millisecond(early_ms: int, code: list[RejectCode]) -> None:
     world = World().to(S.HOLD)
     assert world.switch.rollback_until_ms == world.switch.live_ms + DAY_MS
@@ -92,7 +94,7 @@ def test_a_rollback_fits_into_its_window_to_the_millisecond(early_ms: int, code:
     assert world.stage is (S.HOLD if code else S.ROLLBACK)
 
 
-@for_each(("late_ms", "code"), [(-1, [RejectCode.WINDOW_NOT_ELAPSED]), (0, []), (1, [])])
+@pytest.mark.parametrize(("late_ms", "code"), [(-1, [RejectCode.WINDOW_NOT_ELAPSED]), (0, []), (1, [])])
 def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: list[RejectCode]) -> None:
     world = World().to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.live_ms + 15 * DAY_MS

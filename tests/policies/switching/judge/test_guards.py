@@ -15,7 +15,6 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import Directive, LedgerStage, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, tell_of
 
@@ -427,12 +426,12 @@ def test_every_guard_has_a_scenario() -> None:
     assert public == set(SCENARIOS)
 
 
-@for_each(("name", "scenario"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+@pytest.mark.parametrize(("name", "scenario"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
 def test_with_its_guard_nothing_happens(name: str, scenario: Callable[[], None]) -> None:
     scenario()
 
 
-@for_each(("name", "scenario"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+@pytest.mark.parametrize(("name", "scenario"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
 def test_without_its_guard_harm_is_done(
     name: str, scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

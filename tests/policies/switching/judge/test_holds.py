@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import typer.main
 from msgspec import structs
 
@@ -19,7 +20,6 @@ from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.registration import KIND
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
-from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
@@ -47,12 +47,12 @@ def flaws(kind: HoldKind) -> list[str]:
     ]
 
 
-@for_each("kind", HOLDS)
+@pytest.mark.parametrize("kind", HOLDS)
 def test_each_hold_has_a_bound_an_alert_and_a_command(kind: HoldKind) -> None:
     assert flaws(kind) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("field", "value", "flaw"),
     [("bound", "1 week", "bound"), ("alert", "gone", "alert"), ("ends_with", "", "command"), ("when", "?", "runbook")],
 )
@@ -102,7 +102,7 @@ def is_accepted(world: WireWorld, words: str) -> bool:
     return "would be rejected" not in said.sentence or "precheck" in said.sentence
 
 
-@for_each(("stage", "days", "before"), combined(STAGES, [0, 2, 16], [(), (command("pause", "p"),)]))
+@pytest.mark.parametrize(("stage", "days", "before"), combined(STAGES, [0, 2, 16], [(), (command("pause", "p"),)]))
 def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
     stage: SwitchStage, days: int, before: tuple[SwitchCommand, ...]
 ) -> None:
@@ -113,7 +113,7 @@ def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
         assert is_accepted(world, words), words
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stage", "days", "commands"),
     [
         (S.REGISTERED, 0, set()), (S.TRIGGERED, 0, {"abort"}), (S.LIVE_DUAL_READ, 0, {"abort"}),
@@ -138,7 +138,7 @@ def test_a_cleanup_is_named_only_where_it_is_accepted() -> None:
     assert refused.sentence.endswith("b2 writes to old; to go on: restart or stop it, or `end`")
 
 
-@for_each(("theirs", "way"), [(True, "`resume`"), (False, "undo that in the registry")])
+@pytest.mark.parametrize(("theirs", "way"), [(True, "`resume`"), (False, "undo that in the registry")])
 def test_a_contested_switch_is_resumed_only_over_a_directive(theirs: bool, way: str) -> None:
     world = reached(S.HOLD)
     entries = tuple(structs.replace(e, status=ClusterStatus.ACTIVE) for e in world.state.entries)

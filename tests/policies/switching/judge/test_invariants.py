@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.clusters import IdMark
@@ -18,7 +19,6 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import World
 
@@ -95,12 +95,12 @@ BROKEN = {
 }
 
 
-@for_each(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
 def test_a_breach_is_seen(broken: TransitionResult, invariant: Invariant) -> None:
     assert invariant in seen(broken)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "stage", [s for s in SwitchStage if s not in (SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED)]
 )
 def test_nothing_is_seen_where_all_is_well(stage: SwitchStage) -> None:
@@ -133,7 +133,7 @@ def test_a_command_that_meets_a_breach_orders_nothing() -> None:
     assert not [o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]
 
 
-@for_each("name", ["old", "new"])
+@pytest.mark.parametrize("name", ["old", "new"])
 def test_an_unknown_generator_breaks_nothing_and_starts_nothing(name: str) -> None:
     assert seen(with_cluster(HOLD, name, generator=None)) == set()
     world = World().to(S.TRIGGERED)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
@@ -13,7 +14,7 @@ from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
-from tests.cases import case, for_each
+from tests.cases import case
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, World, answer, built_once, stored, well_at
 
@@ -217,7 +218,7 @@ def bare(state: SwitchingState) -> SwitchingState:
     return replace(state, counts=SwitchingState().counts, commands=())
 
 
-@for_each("name", EVENTS)
+@pytest.mark.parametrize("name", EVENTS)
 def test_an_event_does_what_the_table_says_or_nothing(name: str) -> None:
     for stage in SwitchStage:
         with case(stage):
@@ -253,7 +254,7 @@ def it_does_what_the_table_says_or_nothing(stage: SwitchStage, name: str) -> Non
     assert stored(after) == after
 
 
-@for_each("name", EVENTS)
+@pytest.mark.parametrize("name", EVENTS)
 def test_judging_changes_nothing_and_says_the_same_again(name: str) -> None:
     for stage in SwitchStage:
         with case(stage):
@@ -288,8 +289,8 @@ def test_every_stage_is_reached() -> None:
 ASKED = [a for a in SwitchAction if a not in (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)]
 
 
-@for_each("action", ASKED)
-@for_each("path", ["/c1", "/s1"])
+@pytest.mark.parametrize("action", ASKED)
+@pytest.mark.parametrize("path", ["/c1", "/s1"])
 def test_an_answer_fits_what_was_asked_or_is_invalid(path: str, action: SwitchAction) -> None:
     """Every outcome, whatever an executor was asked; schemas neither advance nor roll over."""
     fits = {

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from msgspec.structs import replace
 
 from policies.decisions import Alert
@@ -16,7 +17,6 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -35,14 +35,14 @@ def statuses(world: World) -> dict[str, str]:
     return {each.name: each.status.value for each in world.state.entries}
 
 
-@for_each("status", [C.STANDBY, None])
+@pytest.mark.parametrize("status", [C.STANDBY, None])
 def test_a_new_cluster_stands_by(status: ClusterStatus | None) -> None:
     world = World().to(S.PRECHECKED)
     world.tell(asked("third", status))
     assert statuses(world)["third"] == "standby"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stage", "name", "status", "says"),
     [
         (S.PRECHECKED, "third", C.ACTIVE, "old is active: `register` without `--status`, and then"),
@@ -65,7 +65,9 @@ def test_what_only_a_switch_does_is_refused_with_the_way(
     assert statuses(world) == before
 
 
-@for_each("directive", [None, Directive(1, "new")], ids=["nobody", "by a directive, its status unwritten"])
+@pytest.mark.parametrize(
+    "directive", [None, Directive(1, "new")], ids=["nobody", "by a directive, its status unwritten"]
+)
 def test_where_no_cluster_is_active_a_person_says_which_one_is(directive: Directive | None) -> None:
     world = World().to(S.REGISTERED)
     entries = tuple(replace(e, status=C.DEPRECATED if e.name == "old" else C.STANDBY) for e in world.state.entries)
@@ -95,7 +97,7 @@ def test_a_registry_without_an_active_cluster_is_one_alert_with_the_remedy() -> 
     assert [d for d in world.published if isinstance(d, SwitchDecision)] == []
 
 
-@for_each("status", [C.STANDBY, C.DEPRECATED])
+@pytest.mark.parametrize("status", [C.STANDBY, C.DEPRECATED])
 def test_the_first_cluster_is_active_and_not_said_to_be_before_it_is_known(status: ClusterStatus) -> None:
     [refused] = World().tell(asked("old", status))
     assert refused.sentence == "the first cluster is the one that brokers write to: it is registered as active"
@@ -110,7 +112,7 @@ def test_while_the_registry_is_contested_nothing_is_registered_or_removed_withou
     assert list(statuses(world)) == ["new", "old"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "asked",
     [
         command("register", "x", name="", uri="", instance_id=None, root=None), command("unregister", "x", name=""),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
@@ -10,7 +11,6 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Held, Ref, World, tell_of, verdicts
 
@@ -37,7 +37,7 @@ def test_a_foreign_ledger_of_equal_length_and_last_entry_is_refused() -> None:
     assert world.clusters["new"].ledgers[world.refs["/c2"].ledger_id].by_headgate is False
 
 
-@for_each("complete", [True, False])
+@pytest.mark.parametrize("complete", [True, False])
 def test_our_own_earlier_copy_is_taken_if_complete_and_made_anew_if_not(complete: bool) -> None:
     world = World().to(S.BUILD)
     ledger_id = world.refs["/c1"].ledger_id
@@ -48,7 +48,7 @@ def test_our_own_earlier_copy_is_taken_if_complete_and_made_anew_if_not(complete
     assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), L.PROMOTED)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "difference",
     [
         {"length_bytes": 11}, {"last_entry_id": 1}, {"entries_digest": "other"}, {"custom_metadata": (("a", "b"),)},
@@ -63,7 +63,7 @@ def test_a_copy_that_differs_is_not_built(difference: dict[str, Any]) -> None:
     assert (world.task("/c1").stage, world.task("/c1").reason) == (L.BUILD_FAILED, "copy_differs")
 
 
-@for_each(("stage", "outcome"), [(S.BUILD, LedgerOutcome.COPIED), (S.PROMOTE, LedgerOutcome.PROMOTED)])
+@pytest.mark.parametrize(("stage", "outcome"), [(S.BUILD, LedgerOutcome.COPIED), (S.PROMOTE, LedgerOutcome.PROMOTED)])
 def test_a_decision_names_what_earlier_tries_did(stage: SwitchStage, outcome: LedgerOutcome) -> None:
     world = World().to(stage)
     facts = world.facts("old", world.refs["/c1"].ledger_id)
@@ -101,7 +101,7 @@ def test_while_halted_results_count_and_nothing_is_asked_until_it_is_driven_on()
     assert {s.task.paths[0] for s in said if s.verdict is SwitchVerdict.PROMOTE and s.task} == {"/c1", "/c2"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("outcome", "reason"),
     [
         (LedgerOutcome.CONFLICT, SwitchReason.RETRIES_EXHAUSTED),
@@ -141,8 +141,8 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
 # --- answers that cannot be believed, and one ledger that two kinds name
 
 
-@for_each("outcome", [LedgerOutcome.COPIED, LedgerOutcome.EXISTS])
-@for_each("which", ["source", "target"])
+@pytest.mark.parametrize("outcome", [LedgerOutcome.COPIED, LedgerOutcome.EXISTS])
+@pytest.mark.parametrize("which", ["source", "target"])
 def test_an_answer_that_names_another_ledger_is_refused_and_its_own_stays_behind(
     outcome: LedgerOutcome, which: str
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_schema_and_a_cursor_that_share_an_id_both_stay_in_the_plan() -> None:
     assert {r.attribution for p, r in world.refs.items() if p != "/none"} == {"new"}
 
 
-@for_each("stage", [S.ROLLED_BACK, S.DONE])
+@pytest.mark.parametrize("stage", [S.ROLLED_BACK, S.DONE])
 def test_their_one_ledger_is_deleted_when_neither_needs_it(stage: SwitchStage) -> None:
     world = one_ledger_twice().to(stage)
     if stage is S.ROLLED_BACK:

@@ -1,11 +1,12 @@
 """Rows 6, 12, 17, 19 and 22: how a switch goes on by itself."""
 
+import pytest
+
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.events import LedgerResult, StatusResult
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Held, World, tell_of, verdicts
 
@@ -65,7 +66,7 @@ def test_a_broker_that_writes_to_the_old_one_after_its_ack_blocks() -> None:
     assert world.switch.blocked == ""
 
 
-@for_each("hob", [1, 2])
+@pytest.mark.parametrize("hob", [1, 2])
 def test_a_source_that_overtook_the_target_meanwhile_blocks(hob: int) -> None:
     world = World().to(S.TRIGGERED)
     world.clusters["old"].hob = hob
@@ -161,7 +162,7 @@ def test_what_was_never_copied_is_not_deleted_after_a_rollback() -> None:
     assert SwitchVerdict.HALT not in verdicts(world.said)
 
 
-@for_each("stage", [S.BUILD, S.PROMOTE])
+@pytest.mark.parametrize("stage", [S.BUILD, S.PROMOTE])
 def test_a_rollback_amid_the_work_ends_well_and_late_answers_change_nothing(stage: SwitchStage) -> None:
     world = World().to(stage)
     waiting = list(world.orders)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from policies.switching.alert_kinds import LEFT_BEHIND
@@ -15,7 +16,6 @@ from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from policies.switching.watch import awaited
-from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
@@ -123,7 +123,7 @@ def test_a_broker_that_acks_while_a_rejection_waits_leaves_it_to_a_person() -> N
     assert (world.stage, world.switch.degraded, world.switch.returning) == (S.TRIGGERED, True, "")
 
 
-@for_each("is_by_hand", [True, False])
+@pytest.mark.parametrize("is_by_hand", [True, False])
 def test_a_target_whose_ids_are_behind_is_advanced_and_brokers_open_new_clients(is_by_hand: bool) -> None:
     """A client that is open remembers the lower HOB, so the acks of the first directive do not count."""
     world = World().to(S.TRIGGERED)
@@ -142,8 +142,8 @@ def test_a_target_whose_ids_are_behind_is_advanced_and_brokers_open_new_clients(
     world.write("t1", "b1")
 
 
-@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-@for_each("which", ["resume", "start"])
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize("which", ["resume", "start"])
 def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clients(
     stage: SwitchStage, which: str
 ) -> None:
@@ -163,7 +163,7 @@ def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clien
 # --- every stage
 
 
-@for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
 def test_paused_nothing_is_ordered_and_resumed_everything_goes_on(stage: SwitchStage) -> None:
     world = World().to(stage)
     world.tell(command("pause", "p"))
@@ -186,8 +186,8 @@ def test_a_paused_switch_is_not_cleaned_up() -> None:
     assert refused.sentence == "it is paused; to go on: `resume`, or `end`"
 
 
-@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-@for_each("ends", ["abort", "rollback"])
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize("ends", ["abort", "rollback"])
 def test_once_live_abort_and_rollback_take_promotions_back(stage: SwitchStage, ends: str) -> None:
     world = World().to(stage)
     world.tell(command(ends, "x"))
@@ -298,7 +298,7 @@ REFUSALS = {
 }
 
 
-@for_each(("stage", "asked", "names"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("stage", "asked", "names"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: SwitchCommand | None, names: str) -> None:
     world = World().to(stage)
     [refused] = world.tell(asked or world.start_event("old"))
@@ -312,7 +312,7 @@ def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
     assert (refused.code, refused.sentence.endswith("; to go on: `end`")) == (RejectCode.WINDOW_EXPIRED, True)
 
 
-@for_each("hob", [1, 2], ids=["the HOB that it had", "a greater one"])
+@pytest.mark.parametrize("hob", [1, 2], ids=["the HOB that it had", "a greater one"])
 def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_the_runbook(hob: int) -> None:
     """No inventory can be taken and no id of the target is read, until somebody makes its ZooKeeper again."""
     world = WireWorld()
@@ -345,8 +345,8 @@ def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_th
     world.write("t1", "b1")
 
 
-@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
-@for_each("is_paused", [False, True])
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
+@pytest.mark.parametrize("is_paused", [False, True])
 def test_after_the_window_a_switch_that_still_copies_ends_where_it_stands(stage: SwitchStage, is_paused: bool) -> None:
     world = World().to(stage)
     before = dict(world.clusters["old"].ledgers)
@@ -458,7 +458,7 @@ def test_what_could_not_be_taken_back_is_named() -> None:
 # --- by itself
 
 
-@for_each("automatic", [True, False])
+@pytest.mark.parametrize("automatic", [True, False])
 def test_a_switch_that_a_broker_does_not_follow_is_undone_only_where_the_settings_say_so(automatic: bool) -> None:
     limits = SwitchLimits(ack_timeout_ms=60_000, automatic_rollback=automatic)
     world = World(limits).to(S.TRIGGERED)
@@ -501,8 +501,8 @@ def with_a_way_back(stage: SwitchStage, limits: SwitchLimits) -> World:
     return world
 
 
-@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-@for_each("automatic", [True, False])
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@pytest.mark.parametrize("automatic", [True, False])
 def test_within_the_window_a_broker_that_cannot_make_its_client_undoes_it_where_the_settings_say_so(
     stage: SwitchStage, automatic: bool
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from policies.switching.precheck.findings import FindingReason, find_remedy
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
-from tests.cases import for_each
 from tests.policies.switching.snapshots import (
     DEDICATED,
     NEW,
@@ -49,7 +49,7 @@ def test_a_dedicated_target_beyond_the_source_is_ready() -> None:
 changed = msgspec.structs.replace
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "reasons"),
     [
         ({"source": changed(OLD, instance_id=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
@@ -104,8 +104,10 @@ def test_ids_in_the_same_hob_are_not_beyond_each_other() -> None:
     assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
 
 
-@for_each(("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)])
-@for_each("old", ["source", "target", "references", "existing"])
+@pytest.mark.parametrize(
+    ("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)]
+)
+@pytest.mark.parametrize("old", ["source", "target", "references", "existing"])
 def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: bool) -> None:
     changes: dict[str, Any] = {
         "source": {"source": changed(OLD, read_ms=NOW_MS - age_ms)},
@@ -118,7 +120,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
     assert report.expires_ms == NOW_MS + VALIDITY_MS - max(age_ms, 1000)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("target", "hit"),
     [
         (ledger(7), HitClass.FOREIGN),
@@ -137,7 +139,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
         "fewer bytes", "other metadata", "other entries", "unread entries",
     ],
 )  # fmt: skip
-@for_each("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
+@pytest.mark.parametrize("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
 def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rules: PrecheckRules) -> None:
     report = check(rules, existing=found(target), source_facts={7: ledger(7)})
     assert {h for h, hits in report.hits.items() if hits.count} == {hit}
@@ -191,7 +193,7 @@ def test_the_digest_depends_on_what_was_found_alone(order: list[int], later_ms: 
     assert check(references=shuffled, now_ms=NOW_MS + later_ms).digest == check().digest
 
 
-@for_each(
+@pytest.mark.parametrize(
     "changes",
     [
         {"references": (cursor(5),)},
@@ -258,7 +260,7 @@ ATTRIBUTIONS = {
 }
 
 
-@for_each(("references", "existing", "reason", "ids"), ATTRIBUTIONS.values(), ids=ATTRIBUTIONS)
+@pytest.mark.parametrize(("references", "existing", "reason", "ids"), ATTRIBUTIONS.values(), ids=ATTRIBUTIONS)
 def test_an_attribution_is_refused(
     references: tuple[Reference, ...], existing: TargetLedgers, reason: FindingReason, ids: tuple[int, ...]
 ) -> None:
@@ -278,8 +280,8 @@ def test_what_the_target_has_by_attribution_must_have_been_looked_up() -> None:
     assert check(SHARED, references=(cursor(5, "new"),), existing=found(ledger(5), listed=False)).ready
 
 
-@for_each("ahead_ms", [0, 1, 60_000])
-@for_each("part", ["references_ms", "source", "target", "existing"])
+@pytest.mark.parametrize("ahead_ms", [0, 1, 60_000])
+@pytest.mark.parametrize("part", ["references_ms", "source", "target", "existing"])
 def test_a_reading_of_the_future_is_no_reading(part: str, ahead_ms: int) -> None:
     at = NOW_MS + ahead_ms
     later: dict[str, Any] = {
@@ -305,7 +307,7 @@ def test_a_source_that_is_open_is_no_complete_copy() -> None:
     assert report.hits[HitClass.OURS_COMPLETE].count == 0
 
 
-@for_each(("digest", "hit"), [("abc", HitClass.OURS_COMPLETE), (None, HitClass.OURS_PARTIAL)])
+@pytest.mark.parametrize(("digest", "hit"), [("abc", HitClass.OURS_COMPLETE), (None, HitClass.OURS_PARTIAL)])
 def test_a_copy_that_was_promoted_is_complete_by_the_digest_that_proved_it(digest: str | None, hit: HitClass) -> None:
     """Its source is not read again: its reference names the target."""
     copy = found(copied(7, entries_digest=digest))

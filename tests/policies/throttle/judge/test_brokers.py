@@ -1,5 +1,6 @@
 """Which volumes count, and what each allows."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -7,12 +8,11 @@ from msgspec.structs import replace
 from policies.observations import Observation
 from policies.throttle.judge.brokers import judge_brokers
 from policies.units import to_millis
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.policies.throttle.known import SETTINGS, A, batches, counting, folded, freshness, judged_at
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("free", "fallback", "factor"), [(2 * GB, 0.5, 0.25), (50 * GB, 0.5, 0.5), (0, 1.0, 0.0), (50 * GB, 1.0, 1.0)]
 )
 def test_a_stale_volume_counts_as_the_lesser_of_fallback_and_last_factor(
@@ -31,7 +31,7 @@ def test_a_volume_that_was_never_readable_counts_as_the_fallback_from_validity_o
     assert freshness(folded([log_dirs(0, 1, {A: None})], [log_dirs(10, 1, {A: 0})]), 10) == {(1, A): "fresh"}
 
 
-@for_each(("seconds", "there"), [(20, True), (3619.999, True), (3620, False)])
+@pytest.mark.parametrize(("seconds", "there"), [(20, True), (3619.999, True), (3620, False)])
 def test_a_departed_volume_is_held_for_departed_hold(seconds: float, there: bool) -> None:
     known = folded([log_dirs(0, 1, 0)], [log_dirs(20, 2, {}), members(20, 2)])
     assert bool(freshness(known, seconds)) is there
