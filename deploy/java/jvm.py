@@ -228,9 +228,10 @@ def end_orphan(run_dir: Path) -> int | None:
     with file:
         if _lock(file):
             return None
-        pid = int(file.read())
+        pid = int(file.read() or 0)  # empty if the parent was killed while it started the JVM, which Linux ends then
         try:
-            os.kill(pid, signal.SIGKILL)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it is ending
         except PermissionError:
@@ -242,7 +243,7 @@ def end_orphan(run_dir: Path) -> int | None:
             if time.monotonic() > deadline:
                 raise UserError(f"process {pid}, left behind in {run_dir}, does not end: end it and start again.")
             time.sleep(0.02)
-    return pid
+    return pid or None
 
 
 def _highest_descriptor() -> int:

@@ -1,5 +1,6 @@
 """Finding Java, and running servers that leave nothing behind; with stand-ins for the Java launcher."""
 
+import fcntl
 import os
 import select
 import signal
@@ -261,6 +262,15 @@ def test_orphan_is_found_by_its_run_dir_and_ended(fake_java: FakeJava, tmp_path:
     assert end_orphan(tmp_path / "run") == pid
     assert not is_running(pid)
     assert end_orphan(tmp_path / "run") is None
+
+
+def test_a_server_whose_parent_was_killed_before_it_wrote_the_pid_is_awaited(tmp_path: Path) -> None:
+    with (tmp_path / "jvm.pid").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        ending = threading.Timer(0.05, fcntl.flock, (held, fcntl.LOCK_UN))
+        ending.start()
+        assert end_orphan(tmp_path) is None
+        ending.join()
 
 
 def test_process_that_got_the_pid_of_an_old_server_is_left_alone(tmp_path: Path) -> None:
