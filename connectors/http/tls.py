@@ -76,7 +76,7 @@ def _system_context() -> ssl.SSLContext:
 
 
 def stamps_of(block: RedactedBlock | None) -> FileStamps:
-    """Return the state of the files that a block names; when it changes, what was made of them is to be made again."""
+    """Return the state of the files that a block names; if it changes, the caller builds its client again."""
     return () if block is None else read_stamps(block.files())
 
 

@@ -188,8 +188,8 @@ class JvmProcess:
     def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
             with self.console_log.open("wb") as console, (self.run_dir / "jvm.pid").open("w") as file:
-                # Linux closes descriptors in their order: with a high one, the lock outlasts the JVM's sockets.
-                inherited = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _highest_descriptor())
+                # Linux closes descriptors in their order: with a high one, the lock outlasts the JVM's first sockets.
+                inherited = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _high_descriptor())
                 _lock(file)
                 process = subprocess.Popen(
                     command_line,
@@ -246,9 +246,10 @@ def end_orphan(run_dir: Path) -> int | None:
     return pid or None
 
 
-def _highest_descriptor() -> int:
+def _high_descriptor() -> int:
+    """A descriptor from which on one is free, although other JVMs may be starting at the same time."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (min(limit, 1024) if limit > 0 else 1024) - 1
+    return (min(limit, 1024) if limit > 0 else 1024) // 2
 
 
 def _lock(file: IO[str]) -> bool:

@@ -30,7 +30,7 @@ def report_lines(
     """Format a report.
 
     Args:
-        taken: what was read for it; None for a report that the loop published.
+        taken: the readings of the report; None if the loop published it.
         explained: add the remedy of each finding.
     """
     if reading.outcome is not Outcome.OK:

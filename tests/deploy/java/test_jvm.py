@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -207,6 +208,18 @@ def test_server_outlives_the_thread_that_started_it(fake_java: FakeJava, tmp_pat
         assert not processes[0].wait(0.3)
     finally:
         processes[0].kill()
+
+
+def test_a_server_starts_beside_others_that_hold_the_highest_descriptors(fake_java: FakeJava, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))  # the usual limit, which others need not have raised
+    try:
+        with (tmp_path / "held").open("w") as held:
+            highest = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 1023)
+            fake_java.start(tmp_path / "run").kill()
+            os.close(highest)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_old_temporary_files_are_cleared_at_start(fake_java: FakeJava, tmp_path: Path) -> None:
