@@ -118,8 +118,7 @@ def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHol
                 ends_with=hold.ends_with,
             )
             for kind, hold, due_ms in holds
-            # Answers and readings come all the time; only those that are late are worth a record.
-            if kind.name not in ("answers", "unread-ids") or facts.now_ms >= due_ms
+            if not kind.is_routine or facts.now_ms >= due_ms
         ),
     }
 

@@ -65,6 +65,8 @@ class HoldKind:
     find: Callable[[SwitchFacts], Iterator[Hold]]
     is_about_switch: bool = True
     """Whether its sentence is about a switch; else it is about brokers or clusters, and needs no switch."""
+    is_routine: bool = False
+    """Whether it comes and goes all the time, as with each answer, so that only a late one is worth a record."""
 
 
 class DatedHold(NamedTuple):
@@ -398,7 +400,7 @@ HOLDS = (
     ),
     HoldKind(
         "unread-ids", kinds.BLOCKED, "an id generator is not read since all brokers acked", _ACK_TIMEOUT,
-        "make that cluster's ZooKeeper answer, or `abort`", _find_unread_ids,
+        "make that cluster's ZooKeeper answer, or `abort`", _find_unread_ids, is_routine=True,
     ),
     HoldKind(
         "client_init_failed", kinds.DEGRADED, "a broker cannot reach the target, and others write there", _NONE,
@@ -445,7 +447,10 @@ HOLDS = (
     HoldKind(
         "inventory", kinds.WAITING, "it needs an inventory", _MINUTES, f"{_WAY}, then `abort`", _find_inventory
     ),
-    HoldKind("answers", kinds.WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}", _find_answers),
+    HoldKind(
+        "answers", kinds.WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}", _find_answers,
+        is_routine=True,
+    ),
     HoldKind(
         "brokers-left", kinds.WAITING, "it is over, and brokers write to a cluster that is not active", _DAY,
         "`rollback --with-brokers` (back) or `start` (completes their move)", _find_brokers_left,
