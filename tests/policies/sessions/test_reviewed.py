@@ -1,4 +1,4 @@
-"""Cases that a review of the third round's rules found to be decided wrongly, each with its near variants."""
+"""Rare orders of readings, cuts and losses, each with its near variants."""
 
 from collections.abc import Callable
 from typing import Any
