@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policies.switching.clusters import IdMark
 from policies.switching.facts import SwitchFacts
+from policies.switching.judge import guards
 from policies.switching.machine import Transition
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
@@ -19,6 +21,7 @@ def facts(state: SwitchingState, now_ms: int = 0) -> SwitchFacts:
 
 
 HOLD = World().to(S.HOLD)
+DONE = World().to(S.DONE)
 EMPTY = facts(SwitchingState())
 
 
@@ -53,3 +56,27 @@ def test_ids_are_taken_by_the_source_by_references_and_by_what_was_deleted() -> 
     assert known.floor_of_ids(source, "new") == source.ceiling
     gone = DeletedIds("id-of-new", (1, source.ceiling + 5))
     assert facts(replace(HOLD.state, deleted=(gone,))).floor_of_ids(source, "new") == source.ceiling + 5
+
+
+@pytest.mark.parametrize(("beyond", "is_refused"), [(-1, False), (0, True), (1, True)])
+def test_inv_2_the_next_id_of_the_target_lies_beyond_the_greatest_id_referenced(beyond: int, is_refused: bool) -> None:
+    next_id, inventory = HOLD.clusters["new"].generator.next_id, HOLD.state.inventory
+    assert inventory is not None
+    known = facts(replace(HOLD.state, inventory=replace(inventory, greatest_id=next_id + beyond)))
+    assert bool(guards.future_is_disjoint(known, "old", "new")) is is_refused
+
+
+@pytest.mark.parametrize(("given", "to_us"), [(6, -1), (7, 7), (8, 8)])
+def test_a_cluster_gave_this_fleet_the_ids_from_its_floor_on(given: int, to_us: int) -> None:
+    """The floor was its next id when brokers were sent there, so the first id that they got."""
+    assert IdMark("id-of-new", "new", given=given, floor=7).given_to_us == to_us
+
+
+@pytest.mark.parametrize(("after_ms", "is_refused"), [(-1, True), (0, False), (1, False)])
+def test_a_cluster_is_unread_by_an_inventory_that_is_no_older_than_the_end_of_the_switch(
+    after_ms: int, is_refused: bool
+) -> None:
+    inventory = DONE.state.inventory
+    assert inventory is not None
+    known = facts(replace(DONE.state, inventory=replace(inventory, at_ms=DONE.switch.ended_ms + after_ms)), DONE.now_ms)
+    assert (guards.is_unread(known, "old") == "no inventory since the switch ended") is is_refused

@@ -75,6 +75,10 @@ def after_loss(stage: SwitchStage) -> Journalled:
     """A switch at a stage whose policy has just lost its state, and has read the registry again."""
     world = Journalled()
     world.to(stage)
+    return lose(world)
+
+
+def lose(world: Journalled) -> Journalled:
     before, world.state = world.state, SwitchingState()
     assert before.switch is not None
     world.orders.clear()
@@ -111,6 +115,25 @@ def test_an_inventory_that_did_not_look_up_what_moved_shows_no_plan() -> None:
     assert set(world.stages().values()) == {LedgerStage.PROMOTED}
 
 
+def test_an_inventory_of_another_cluster_shows_no_plan() -> None:
+    world = after_loss(S.HOLD)
+    world.tell(world.later().inventory_event("old"))
+    assert (world.switch.recovering_ms >= 0, world.stages()) == (True, {})
+
+
+def test_a_promotion_from_before_a_loss_is_taken_back_although_the_plan_was_not_complete() -> None:
+    world = Journalled()
+    world.to(S.PROMOTE)
+    first = next(order for order in world.orders if order.verdict is SwitchVerdict.PROMOTE)
+    world.tell(*world.carry_out(first))
+    lose(world).work(SwitchVerdict.TAKE_INVENTORY)
+    assert len(world.stages()) == 3
+    world.tell(command("rollback", "r"))
+    world.work()
+    assert first.task is not None
+    assert world.refs[first.task.paths[0]].attribution == "old"
+
+
 def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows() -> None:
     world = after_loss(S.CLEANUP)
     world.work()
@@ -123,16 +146,12 @@ def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows()
 
 
 def test_what_a_forgotten_clean_up_may_have_deleted_is_not_taken_back() -> None:
-    world = Journalled().to(S.HOLD)
+    world = Journalled()
+    world.to(S.HOLD)
     world.tell(command("end", "e", delete=True))
     world.work(SwitchVerdict.TAKE_INVENTORY).orders.sort(key=str)
     world.tell(*world.carry_out(world.orders.pop()))
-    before, world.state = world.state, SwitchingState()
-    assert before.switch is not None
-    world.orders.clear()
-    seen = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
-    world.tell(seen, world.lease_event(2))
-    world.later().refresh()
+    lose(world)
     assert codes(world.tell(command("rollback", "q"))) == [RejectCode.CLEANUP_STARTED], "before its plan is read again"
     world.work()
     assert (world.stage, set(world.stages().values())) == (S.HOLD, {LedgerStage.DELETE_INTENT})

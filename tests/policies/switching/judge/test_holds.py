@@ -13,8 +13,8 @@ from msgspec import structs
 
 from deploy.switch.cli import switch_app
 from policies.switching.alert_kinds import ALERTS, IDS_BEHIND
-from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import RegistrySeen
+from policies.switching.decisions import ORDERS, SwitchVerdict
+from policies.switching.events import RegistrySeen, StatusResult
 from policies.switching.judge.holds import BOUNDS, HOLDS, HoldKind
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.registration import KIND
@@ -136,6 +136,17 @@ def test_a_cleanup_is_named_only_where_it_is_accepted() -> None:
     assert named_by_holds(world) == {"end"}
     [refused] = world.tell(command("cleanup", "c"))
     assert refused.sentence.endswith("b2 writes to old; to go on: restart or stop it, or `end`")
+
+
+def test_a_switch_whose_registry_could_not_be_written_is_driven_on() -> None:
+    """Neither `abort` nor `end` is accepted before its last step is done."""
+    world = reached(S.CLEANUP)
+    world.work(*(ORDERS - {SwitchVerdict.WRITE_STATUS}))
+    world.tell(StatusResult(world.switch.awaiting, world.switch.op, ok=False))
+    assert world.is_at(S.DONE_WITH_FAILURES)
+    [refused] = world.tell(command("cleanup", "c"))
+    assert refused.sentence.endswith("; to go on: `start --target new`")
+    assert is_accepted(world, "start --target new")
 
 
 @pytest.mark.parametrize(("theirs", "way"), [(True, "`resume`"), (False, "undo that in the registry")])

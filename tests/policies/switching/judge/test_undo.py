@@ -401,6 +401,29 @@ def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_ba
     world.write("t1", "b1")
 
 
+def test_a_switch_that_is_taken_back_before_it_is_live_leaves_brokers_where_a_rollback_had_left_them() -> None:
+    world = World().to(S.ROLLED_BACK)
+    world.later().acks().checked("new").triggered("new")
+    epoch = world.state.epoch
+    taken_back, *_ = world.tell(command("abort", "a"))
+    assert taken_back.sentence == "the switch to new is taken back; brokers wrote there before, and go on"
+    world.later().acks().work()
+    assert (world.stage, world.state.active(), world.state.epoch) == (S.ROLLED_BACK, "new", epoch)
+
+
+def test_a_rollback_after_an_ended_clean_up_tries_no_ledger_again_that_was_deleted() -> None:
+    """One ledger that a cursor and a schema name; it was deleted for the cursor, so the schema cannot go back."""
+    world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3))
+    world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
+    world.to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
+    [deletion], world.orders = world.orders, []
+    world.tell(command("abort", "a"), *world.carry_out(deletion), command("abort", "b"))
+    world.orders = []
+    assert world.tell(command("rollback", "c"))[0].sentence == "2 ledgers are tried again"
+    assert world.work().task("/s2").stage is LedgerStage.PROMOTED
+    assert codes(world.tell(command("rollback", "d"))) == [RejectCode.INVALID_TRANSITION]
+
+
 def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> None:
     world = World().to(S.HOLD)
     entries, directive = world.state.entries, world.state.directive
