@@ -136,7 +136,6 @@ class Intake:
             )
         require_pausable(event.data)
         record.appended_at()
-        self._order.require_past(record)
         return event
 
 

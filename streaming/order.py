@@ -2,7 +2,7 @@
 
 Offsets of a partition grow in the order of appending and depend on no clock. So of two records the one with the higher
 offset is newer, whatever their times are; times that tie or run backwards are moved up. Everything in a batch was
-appended before the batch was made, so no effective time lies after it.
+appended before the batch was made, so no effective time lies after it, even if a broker's clock is an hour ahead.
 
 Invariant: within a partition, times grow with offsets, up to `FARTHEST_MS` after the batch.
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from policies.records import ObservedRecord
 from policies.signatures import REPEATED_MS, Signatures
-from policies.units import InstantMs, format_second, from_millis
+from policies.units import InstantMs
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS
 
@@ -72,19 +72,6 @@ class Order:
         self._positions = {(each.topic, each.partition): each for each in positions}
         self._newest_signed_ms = _find_newest(self._positions.values())
         self._senders = {(each.topic, each.sender): each for each in senders}
-
-    def require_past(self, record: ObservedRecord) -> None:
-        """Refuse a record that was appended in the future.
-
-        Raises:
-            BadRecordError: it was.
-        """
-        ahead_ms = record.appended_ms - self._now_ms
-        if ahead_ms > CLOCK_JUMP_MS:
-            at, now = (format_second(from_millis(ms)) for ms in (record.appended_ms, self._now_ms))
-            raise BadRecordError(
-                DeadLetterReason.FROM_THE_FUTURE, f"timestamp: appended at {at}, {ahead_ms / 1000:.0f} s after {now}"
-            )
 
     def require_signed(self, record: ObservedRecord) -> None:
         """Refuse a record without a valid signature, and one that was signed before records already read.

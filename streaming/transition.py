@@ -67,7 +67,10 @@ def reconcile(
         records: in any order.
         signatures: verifies records; None: records are not signed.
     """
-    previous = before or NEVER_STEPPED
+    previous, records = before or NEVER_STEPPED, tuple(records)
+    if any(record.appended_ms >= previous.now_ms - CLOCK_JUMP_MS for record in records):
+        # Kafka's clock confirms the last step's time: if the batch is dated before it, the batch's clock is wrong.
+        now_ms = max(now_ms, previous.now_ms)
     limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
     order = _order(previous, now_ms, signatures)
     intake = Intake(host, prefix, key, limiter, order)

@@ -173,12 +173,15 @@ def test_a_disk_that_fills_during_or_after_a_leap_stops_its_cluster_within_a_min
     assert factors[-1] == 0.0
 
 
-def test_one_reading_that_is_stamped_a_day_ahead_decides_nothing() -> None:
+@pytest.mark.parametrize("ahead", [3600, DAY])
+def test_a_broker_whose_clock_is_ahead_delays_no_decision(ahead: float) -> None:
+    """The leader of the partition stamps its records; the next leader's clock is right."""
     transitions = Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"})))
-    lie = transitions.take(0, transitions.record(log_dirs(0, 3, 50 * GB), appended=DAY))
-    assert reasons(lie) == ["from-the-future"]
-    truth = transitions.take(1, transitions.record(log_dirs(1, 3, GB // 2), appended=1))
-    assert [data["factor"] for data in told(truth, "decided.throttle")] == [0.0]
+    course = [(0, 50 * GB, ahead, 1.0), (40, GB // 2, ahead + 40, 0.0), (80, 50 * GB, ahead + 80, 1.0)]
+    for at_seconds, free, appended, factor in [*course, (120, GB // 2, 120, 0.0)]:
+        taken = transitions.take(at_seconds, transitions.record(log_dirs(at_seconds, 3, free), appended=appended))
+        assert reasons(taken) == []
+        assert [data["factor"] for data in told(taken, "decided.throttle")] == [factor]
 
 
 @given(st.permutations(range(6)), st.lists(st.integers(1, 90), min_size=6, max_size=6), st.floats(1, 60))

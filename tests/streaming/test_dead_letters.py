@@ -72,7 +72,7 @@ def test_of_a_large_one_its_head_is_kept_and_what_tells_it_again() -> None:
 def test_no_id_stands_for_two_letters_and_the_same_letter_has_the_same() -> None:
     places = [record(offset=43), record(partition=1), record(topic="headgate.observed.bookies")]
     said = [
-        BadRecordError(DeadLetterReason.FROM_THE_FUTURE, ERROR.detail),
+        BadRecordError(DeadLetterReason.WRONG_TOPIC, ERROR.detail),
         BadRecordError(ERROR.reason, "data.broker: another fault"),
     ]
     # Another record lies there where the topic was made anew.
