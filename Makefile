@@ -123,10 +123,9 @@ RATE = 300
 soak: $(VENV)/.dev ## An hour at 300 readings a second with a kill: memory, threads, files, sockets: MINUTES=60 RATE=300
 	$(BIN)/python bench/soak.py --minutes $(MINUTES) --rate $(RATE)
 
-dist: $(VENV)/.runtime ## Wheels of headgate and of its ownership agent, the sources, an SBOM and checksums: in dist/
+dist: $(VENV)/.runtime ## The wheel, the sources, an SBOM and checksums: in dist/
 	@rm -rf dist
 	$(BIN)/python -m hatchling build --directory $(CURDIR)/dist
-	cd docker/agent && $(abspath $(BIN))/python -m hatchling build --target wheel --directory $(CURDIR)/dist
 	@cp docs/reference/sbom.cdx.json requirements.txt dist/
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 

@@ -6,7 +6,6 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("policies", "streaming", "connectors", "deploy")
 
 TESTED_ELSEWHERE = {
-    "deploy/examples": "a service of its own, in tests/system/test_bundle_service.py",
     "deploy/submit": "what spark-submit is given, in tests/deploy/commands/test_submitting.py",
 }
 """Folders of the product without tests of the same name, and where those are."""

@@ -1,1 +1,1 @@
-"""The I/O of the sessions policy: collectors, the unload actuator, the ownership agent, metrics and page section."""
+"""The I/O of the sessions policy: collectors, the unload actuator, metrics and page section."""

@@ -36,7 +36,7 @@ KIND = PolicyKind(
     state_version=1,
     build=SessionsPolicy,
     examples=examples,
-    written_by={Recovery: "each member's ownership agent"},
+    written_by={Recovery: "a member that reports its recovery"},
     reports=(ReportKind(BundleUnloaded, "the unload actuator"), ReportKind(BundleReOwned, "the unload actuator")),
     connectors="connectors.sessions.registration:CONNECTORS",
 )

@@ -1,10 +1,8 @@
-"""The distributions beside the wheel of Headgate: its Helm chart, and the ownership agent without Spark."""
+"""The Helm chart, and the pages that the wheel carries."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,6 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from deploy.reference.pages import Page
-from tests.wheels import install
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "docker/helm"
@@ -104,51 +101,6 @@ def test_helm_refuses_a_mistyped_setting_before_anything_is_installed() -> None:
 def test_kustomize_builds_each_overlay(overlay: str) -> None:
     built = [program("kustomize"), "build", str(ROOT / "docker/kubernetes" / overlay)]
     assert "kind: " in subprocess.run(built, check=True, capture_output=True, text=True).stdout
-
-
-# The agent
-
-
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the agent's wheel."""
-    return install(ROOT / "docker/agent", tmp_path_factory.mktemp("agent"))
-
-
-ALONE = """
-import sys
-sys.path.insert(0, {site!r})
-import headgate_agent
-assert headgate_agent.__file__.startswith({site!r})
-for name in headgate_agent.__all__:
-    getattr(headgate_agent, name)
-headgate_agent.OwnershipCallbacks()
-print(*sorted({{module.split(".")[0] for module in sys.modules}}))
-"""
-
-
-def test_the_agent_needs_no_module_of_headgate_and_no_spark(agent: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    run = subprocess.run(
-        [sys.executable, "-P", "-c", ALONE.format(site=str(agent))],
-        env=environment, cwd=agent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    loaded = set(run.stdout.split())
-    assert not loaded & {"policies", "connectors", "streaming", "deploy", "pyspark", "pandas", "pyarrow"}
-    assert {"headgate_agent", "kazoo"} <= loaded
-
-
-def test_the_agent_brings_one_name_only(agent: Path) -> None:
-    assert {each.name for each in agent.iterdir()} == {
-        "headgate_agent",
-        f"headgate_agent-{PROJECT['version']}.dist-info",
-    }
-
-
-def test_the_agent_accepts_the_versions_that_headgate_accepts() -> None:
-    own = tomllib.loads((ROOT / "docker/agent/pyproject.toml").read_text())["project"]["dependencies"]
-    assert set(own) < set(PROJECT["dependencies"])
 
 
 # The pages

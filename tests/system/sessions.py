@@ -1,32 +1,25 @@
-"""A `headgate run` with the sessions policy, and fleets of agents that follow it.
-
-Shared by test_loop_sessions.py, test_loop_sessions_pulsar.py and bench/sessions.py.
-"""
+"""A `headgate run` with the sessions policy, and members of a cluster as plain ZooKeeper clients."""
 
 import json
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.retry import KazooRetry
 
-from connectors.sessions.agent.contact import boot_seconds
 from connectors.zookeeper.server_status import session_name
 from policies.sessions.readings import registration_path
 from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, write_settings
-from tests.system.owners import BundleService
+from tests.system.server import close
 from tests.system.tcp_proxy import TcpProxy
-from tests.system.waiting import eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 ZOOKEEPER = {"session_timeout": "4s", "timeout": "2s"}
-_GAP_SECONDS = 0.5
-"""Serving that is noted twice within this went on in between."""
 
 
 class SessionsLoop(LoopTopics):
@@ -170,172 +163,72 @@ def sessions_loop(
         loop.stop()
 
 
-@dataclass(frozen=True)
-class Incident:
-    """A period in which a member had no contact with ZooKeeper, by the machine's boot clock in seconds."""
-
-    member: str
-    began_at: float
-    ended_at: float
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """A period in which two members served one bundle, by the same clock."""
-
-    bundle: str
-    members: frozenset[str]
-    began_at: float
-    ended_at: float
-
-
-class Fleet:
-    """Agents of one cluster as processes, each behind a proxy of its own, which follow the loop.
+class Member:
+    """A broker's part in ZooKeeper: a session behind a proxy of its own, its registration and its bundles.
 
     Args:
-        cluster: its name, and its chroot.
+        name: of the broker.
+        cluster: its chroot.
         servers: of ZooKeeper, without a chroot.
-        client: an onlooker, without a chroot.
-        folder: for their logs.
-        loop: its decisions are followed.
-        options: further ones of the example service.
+        timeout_seconds: of its session.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        servers: str,
-        client: KazooClient,
-        folder: Path,
-        loop: SessionsLoop,
-        options: Iterable[str] = (),
-    ) -> None:
-        self.cluster = cluster
-        self.services: dict[str, BundleService] = {}
-        self.incidents: list[Incident] = []
-        self._proxies: dict[str, TcpProxy] = {}
-        self._wanted: dict[str, str] = {}
-        self._predecessors: dict[str, list[BundleService]] = {}
-        self._servers, self._client, self._folder = servers, client, folder
-        follow = ("--loop-kafka", loop.servers, "--loop-prefix", loop.prefix, "--cluster", cluster)
-        self._options = (*follow, *options)
-        self._stack = ExitStack()
+    def __init__(self, name: str, cluster: str, servers: str, timeout_seconds: float) -> None:
+        self.name = name
+        self._content = json.dumps({"brokerId": name}).encode()
+        self._proxy = TcpProxy(servers)
+        retry = {"max_tries": -1, "delay": 0.05, "max_delay": 0.2}
+        self._client = KazooClient(
+            f"{self._proxy.address}/{cluster}",
+            timeout=timeout_seconds,
+            connection_retry=KazooRetry(**retry),
+            command_retry=KazooRetry(**retry),
+        )
 
     def __enter__(self) -> Self:
-        self._client.ensure_path(f"/{self.cluster}")
+        self._proxy.__enter__()
+        self._client.start(timeout=DEADLINE_SECONDS)
+        self.register()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for service in self.services.values():
-            if service.process.poll() is None:
-                service.process.kill()
-        self._stack.close()
+        close(self._client)
+        self._proxy.__exit__(None, None, None)
 
-    def start(self, member: str, *bundles: str) -> None:
-        """Start an agent; without bundles one that has run before, with the bundles it had."""
-        self._wanted[member] = ",".join(bundles) or self._wanted[member]
-        if member in self.services:
-            self._predecessors.setdefault(member, []).append(self.services[member])
-        if member not in self._proxies:
-            self._proxies[member] = self._stack.enter_context(TcpProxy(self._servers))
-        folder = self._folder / f"{self.cluster}-{len(self._predecessors.get(member, ()))}"
-        folder.mkdir(exist_ok=True)
-        servers = f"{self._proxies[member].address}/{self.cluster}"
-        service = BundleService(servers, member, folder, *self._options, bundles=self._wanted[member])
-        self.services[member] = self._stack.enter_context(service)
+    @property
+    def session(self) -> str:
+        """The session that it has, once it is connected."""
+        return session_name(eventually("it is connected", lambda: self._client.client_id)[0])
 
-    def await_serving(self, member: str, bundle: str, after: float = 0.0) -> float:
-        """Wait until a member serves a bundle after a moment; returns the moment of its first report."""
+    def register(self) -> None:
+        """Register in the present session; a registration that an older session left behind is replaced."""
+        path = registration_path(self.name)
+        with suppress(NoNodeError):
+            self._client.retry(self._client.delete, path)
+        self._client.retry(self._client.create, path, self._content, ephemeral=True, makepath=True)
 
-        def first() -> float | None:
-            lines = self.services[member].lines("serve")
-            return next((line["at"] for line in lines if line["at"] > after and line["bundle"] == bundle), None)
+    def own(self, *bundles: str) -> None:
+        """Create the node of each bundle."""
+        for bundle in bundles:
+            self._client.retry(self._client.create, _path(bundle), self._content, ephemeral=True, makepath=True)
 
-        return eventually(f"{member} serves {bundle}", first)
+    def release(self, bundle: str) -> None:
+        """Delete the node of a bundle."""
+        self._client.retry(self._client.delete, _path(bundle))
 
-    def await_owner(self, bundle: str) -> str:
-        """Wait until a bundle has an owner; returns the member that its node names."""
+    def owns(self, bundle: str) -> bool:
+        """Whether the node of a bundle belongs to its present session."""
+        stat = self._client.retry(self._client.exists, _path(bundle))
+        return stat is not None and session_name(stat.ephemeralOwner) == self.session
 
-        def owner() -> str | None:
-            try:
-                content, _ = self._client.get(self._path(bundle))
-            except NoNodeError:
-                return None
-            return str(json.loads(content)["brokerId"])
+    def cut(self) -> None:
+        """Cut it off ZooKeeper."""
+        self._proxy.cut()
 
-        return eventually(f"{bundle} has an owner", owner)
+    def heal(self) -> None:
+        """Let it connect again."""
+        self._proxy.heal()
 
-    def read_session(self, bundle: str) -> str | None:
-        """The session that a bundle's node belongs to; None while there is none."""
-        stat = self._client.exists(self._path(bundle))
-        return None if stat is None else session_name(stat.ephemeralOwner)
 
-    def registered_session(self, member: str) -> str | None:
-        """The session that owns a member's registration; None without one."""
-        stat = self._client.exists(f"/{self.cluster}{registration_path(member)}")
-        return None if stat is None else session_name(stat.ephemeralOwner)
-
-    @contextmanager
-    def cut(self, *members: str) -> Iterator[float]:
-        """Cut members off ZooKeeper during a block; yields when that began."""
-        began_at = boot_seconds()
-        for member in members:
-            self._proxies[member].cut()
-        try:
-            yield began_at
-        finally:
-            for member in members:
-                self._proxies[member].heal()
-                self.incidents.append(Incident(member, began_at, boot_seconds()))
-
-    @contextmanager
-    def frozen(self, member: str) -> Iterator[float]:
-        """Stop a member's process during a block; yields when that began."""
-        began_at = boot_seconds()
-        self.services[member].freeze()
-        try:
-            yield began_at
-        finally:
-            self.services[member].thaw()
-            self.incidents.append(Incident(member, began_at, boot_seconds()))
-
-    def overlaps(self) -> list[Overlap]:
-        """Every period, so far, in which two members served the same bundle."""
-        spans = {
-            (bundle, member): self._spans(member, bundle)
-            for member in self.services
-            for bundle in self._wanted[member].split(",")
-        }
-        return [
-            Overlap(bundle, frozenset({member, other}), max(began, other_began), min(ended, other_ended))
-            for (bundle, member), (of, other) in combinations(sorted(spans), 2)
-            if bundle == of
-            for began, ended in spans[bundle, member]
-            for other_began, other_ended in spans[of, other]
-            if max(began, other_began) < min(ended, other_ended)
-        ]
-
-    def servers_of(self, bundle: str) -> list[str]:
-        """The members that served a bundle, in order, each change of hands once."""
-        spans = [(began, m) for m in self.services for began, _ in self._spans(m, bundle)]
-        names = [member for _, member in sorted(spans)]
-        return [name for number, name in enumerate(names) if number == 0 or names[number - 1] != name]
-
-    def _spans(self, member: str, bundle: str) -> list[tuple[float, float]]:
-        spans: list[tuple[float, float]] = []
-        for line in self.lines(member, "serve"):
-            if line["bundle"] != bundle:
-                continue
-            if spans and 0 <= line["at"] - spans[-1][1] <= _GAP_SECONDS:
-                spans[-1] = (spans[-1][0], line["at"])
-            else:
-                spans.append((line["at"], line["at"]))
-        return spans
-
-    def lines(self, member: str, event: str) -> list[dict[str, Any]]:
-        """All lines of an event, of all processes of a member."""
-        services = (*self._predecessors.get(member, ()), self.services[member])
-        return [line for service in services for line in service.lines(event)]
-
-    def _path(self, bundle: str) -> str:
-        return f"/{self.cluster}/namespace/{bundle}"
+def _path(bundle: str) -> str:
+    return f"/namespace/{bundle}"

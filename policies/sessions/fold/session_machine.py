@@ -1,8 +1,7 @@
 """The state machine of one member's ZooKeeper session: transitions by observation and by time.
 
-Plain values in, plain values out: the policy, the exporter and the ownership agent use the same functions. All times
-are milliseconds since the epoch. `observe` applies a reading, `pass_time` the passing of time; both return the new
-track and the events.
+Plain values in, plain values out: the policy and the exporter use the same functions. All times are milliseconds since
+the epoch. `observe` applies a reading, `pass_time` the passing of time; both return the new track and the events.
 
 Invariants, asserted after each transition:
     - `disconnected_ms` is set if and only if the status is `connection_lost`. While the status is `session_lost`,

@@ -1,6 +1,6 @@
 """The ownership rules: what a member must do with a bundle that it owned, as a function of plain values.
 
-The policy and an agent without a loop use the same function. Rules: docs/design/sessions.md.
+Rules: docs/design/sessions.md.
 """
 
 from collections.abc import Mapping
@@ -50,8 +50,6 @@ class Claimant(Struct, frozen=True, gc=False):
     """The time since its session was established again."""
     wait_ms: int = 30_000
     """How long it waits for the node of its old session to be deleted."""
-    is_new: bool = False
-    """Whether it wants the bundle only since it has this session: then it has lost nothing, and no decision comes."""
 
 
 def rule(
