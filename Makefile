@@ -19,7 +19,7 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate pictures requirements bench soak dist docker audit clean
+.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate pictures requirements bench dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -117,11 +117,6 @@ fuzz: $(VENV)/.dev ## Fuzz the parsers of foreign input, guided by coverage: TAR
 
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))
-
-MINUTES = 60
-RATE = 300
-soak: $(VENV)/.dev ## An hour at 300 readings a second with a kill: memory, threads, files, sockets: MINUTES=60 RATE=300
-	$(BIN)/python bench/soak.py --minutes $(MINUTES) --rate $(RATE)
 
 dist: $(VENV)/.runtime ## The wheel, the sources, an SBOM and checksums: in dist/
 	@rm -rf dist

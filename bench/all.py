@@ -23,13 +23,7 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
     "start": (),
     "fleet": ("--clusters", "300", "--seconds", "30"),
     "peers": ("--seconds", "15", "--warmup", "10"),
-    "switch": ("--ledgers", "200", "--alone", "100"),
-    "throttle_step": (),
-    "isolation_step": (),
-    "sessions_step": (),
-    "bookie_disks_step": (),
-    "switch_step": (),
-    "collect_rate": (),
+    "steps": (),
 }
 """Each script with the arguments that shorten it."""
 

@@ -31,7 +31,7 @@ from policies.units import counted, human_bytes, human_seconds
 
 LEDGERS_PER_SECOND = 150.0
 BYTES_PER_SECOND = 70e6
-"""Rates that `bench/switch.py` and `bench/ledger_copy.py` measured on two busy cores, rounded down."""
+"""Rates that were measured on two busy cores, rounded down."""
 
 _READ_SECONDS = 10.0
 

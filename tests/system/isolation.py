@@ -1,6 +1,6 @@
 """One watched BookKeeper cluster, the operator who changes its groups, and `headgate run` with the isolation policy.
 
-Shared by test_loop_isolation.py, test_loop_isolation_pulsar.py and bench/leak_window.py.
+Shared by test_loop_isolation.py and test_loop_isolation_pulsar.py.
 """
 
 import json

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from bench.copying import copy_all
 from connectors.bookkeeper import gateway
-from connectors.bookkeeper.copier import LedgerCopier
+from connectors.bookkeeper.copier import CONCURRENCY, LedgerCopier
 from connectors.bookkeeper.copy_clusters import CopyReplication, LedgerCluster
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
+from connectors.switching.reconciler import REQUESTED_COPIES
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
@@ -41,6 +41,12 @@ TIMEOUT = timedelta(hours=1)
 MEBIBYTE = 1024 * 1024
 BORDERS = (2**31 - 2, 2**31 - 1, 2**31, 2**31 + 7, 2**32 - 1, 2**32, 2**32 + 9, 2**63 - 1)
 """Ids around which the layout of metadata, or the type of a number, changes."""
+
+
+def copy_all(copier: LedgerCopier, ledger_ids: Iterable[int]) -> list[CopyResult]:
+    """Copy ledgers as the executor of a switch does: each on a thread, more of them than are copied at once."""
+    with ThreadPoolExecutor(REQUESTED_COPIES * CONCURRENCY, thread_name_prefix="ledgers") as pool:
+        return list(pool.map(copier.copy, ledger_ids))
 
 
 @dataclass(frozen=True)
