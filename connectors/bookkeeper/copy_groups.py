@@ -5,7 +5,6 @@ verified before it is reported. If one of them fails, the others go on.
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,8 +18,6 @@ from connectors.zookeeper.json_znodes import ZnodeError
 
 GROUP = 64
 """Maximum number of copies in one journal write."""
-_GATHER_SECONDS = 0.002
-"""The time to wait for more copies; a journal write takes about as long."""
 _WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
 
 
@@ -70,7 +67,6 @@ class CopyGroups:
         # The thread with the lock checks the queue again afterwards, so no copy that arrives meanwhile is left waiting.
         while self._waiting and self._beginning.acquire(blocking=False):
             try:
-                time.sleep(_GATHER_SECONDS)
                 self.begin([self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))])
             finally:
                 self._beginning.release()

@@ -29,7 +29,7 @@ ANSWER_SECONDS = 30.0
 
 _JAVA = Path(__file__).parent / "java"
 _PACKAGE = "headgate"
-_COPIER, _PROMPT = "LedgerCopier", "PromptConnections"
+_COPIER = "LedgerCopier"
 _NEEDED = ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
 _CONSOLE_TAIL_BYTES = 4096
 _EXIT_SECONDS = 1.0
@@ -188,7 +188,6 @@ class BookKeeperJvm:
         self._process = process
         try:
             self._gateway = _connect(process)
-            _answer_promptly(self._gateway)
             self._copiers = _compiled(self._gateway, _COPIER)
         except (Py4JError, OSError, ValueError) as error:
             details = self._exit_details(process, error)
@@ -317,10 +316,3 @@ def _compiled(gateway: JavaGateway, name: str) -> Any:
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(str(source), gateway.jvm.java.io.StringReader(source.read_text()))
     return compiler.getClassLoader().loadClass(f"{_PACKAGE}.{name}")
-
-
-def _answer_promptly(gateway: JavaGateway) -> None:
-    """Make all new connections send answers at once, and end the present ones."""
-    none = gateway.new_array(gateway.jvm.java.lang.Class, 0), gateway.new_array(gateway.jvm.java.lang.Object, 0)
-    gateway.java_gateway_server.addListener(_compiled(gateway, _PROMPT).getConstructor(none[0]).newInstance(none[1]))
-    gateway.close()

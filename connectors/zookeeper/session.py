@@ -117,7 +117,7 @@ class ZooKeeperSession:
         connection, credential = self.connection, self.connection.credential()
         hosts = connection.hosts()
         timeout_seconds = connection.session_timeout.total_seconds()
-        handler = KazooHandler(self.name, connection.tls, timeout_seconds / len(hosts), timeout_seconds)
+        handler = KazooHandler(self.name, connection.tls, timeout_seconds / len(hosts))
         client = KazooClient(
             ",".join(hosts) + connection.chroot,
             timeout=timeout_seconds,
