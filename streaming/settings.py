@@ -104,7 +104,7 @@ class StreamSettings(BaseModel):
         description="If no micro-batch finishes for this long, the query counts as stalled and is restarted.",
     )
     restart_limit: int = Field(
-        default=5, ge=0, description="After this many restarts in a row the process exits with an error."
+        default=5, ge=0, description="After this many failures of the query in a row the process exits with an error."
     )
     spark_internals: SparkInternals = Field(
         default=SparkInternals.AUTO,

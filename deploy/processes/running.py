@@ -122,7 +122,8 @@ def run_components(
 
 def _await_ready(components: Sequence[Component], stop: threading.Event, on_ready: Callable[[], None]) -> None:
     while not stop.wait(_READY_CHECK_SECONDS):
-        if all(component.ready() is None for component in components if component.ready is not None):
+        is_ready = all(component.ready() is None for component in components if component.ready is not None)
+        if is_ready and not stop.is_set():  # a component may have ended while others were asked
             on_ready()
             return
 

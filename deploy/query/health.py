@@ -106,7 +106,7 @@ class QueryHealth:
         return None if stalled is None else f"the query has made no progress for {stalled:.0f} s"
 
     def not_ready(self) -> str | None:
-        """The reason for /-/ready to fail: no micro-batch has finished yet."""
+        """The reason for /-/ready to fail: no micro-batch has finished since the query started."""
         return None if self._last_batch is not None else "the query has not finished its first micro-batch"
 
 

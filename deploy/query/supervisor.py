@@ -30,6 +30,9 @@ _DRAIN_SECONDS = 10.0
 _HANG_SECONDS = 10.0
 """If a stalled query does not stop within this time, its JVM hangs and is killed."""
 _LONGEST_PAUSE_SECONDS = 30.0
+_BUSY_MACHINE = "connect back"
+"""In the cause when a new Python worker takes longer than the 10 s that Spark allows. Until the worker connects it has
+imported nothing of the query, so the failure is no sign that the query is at fault."""
 
 
 class QueryFailedError(Exception):
@@ -89,19 +92,22 @@ class QuerySupervisor:
         Raises:
             UserError: it failed more than `restart_limit` times in a row, or the checkpoint is damaged.
         """
-        failures = 0
+        restarts = failures = 0
         try:
             while not stop.is_set():
                 started = time.monotonic()
                 try:
                     self._run_query(stop)
                 except _FAILURES as error:
+                    reason = cause_in_one_line(error)
                     if stop.is_set():
-                        _log.info("the query ended before it was drained", reason=cause_in_one_line(error))
+                        _log.info("the query ended before it was drained", reason=reason)
                         return
-                    failures = 1 if self._has_progressed_since(started) else failures + 1
-                    self._on_failure(error, failures)
-                    stop.wait(min(0.5 * 2**failures, _LONGEST_PAUSE_SECONDS))
+                    if self._has_progressed_since(started):
+                        restarts = failures = 0
+                    restarts, failures = restarts + 1, failures + (_BUSY_MACHINE not in reason)
+                    self._on_failure(error, reason, failures)
+                    stop.wait(min(0.5 * 2**restarts, _LONGEST_PAUSE_SECONDS))
         finally:
             self._close_session()
 
@@ -110,8 +116,7 @@ class QuerySupervisor:
         ran_seconds = time.monotonic() - started
         return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
 
-    def _on_failure(self, error: Exception, failures: int) -> None:
-        reason = cause_in_one_line(error)
+    def _on_failure(self, error: Exception, reason: str, failures: int) -> None:
         is_given_up = failures > self._settings.restart_limit
         # Damage does not disappear by itself. Try once more, because the disk may only have been full at that moment.
         remedy = self._remedy() if is_given_up or failures > 1 else None

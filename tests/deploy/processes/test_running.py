@@ -102,6 +102,23 @@ def test_a_process_that_is_stopped_before_it_is_ready_never_says_so() -> None:
     assert "ready" not in log.lines
 
 
+def test_a_process_whose_query_gives_up_while_the_others_are_asked_never_says_that_it_is_ready() -> None:
+    log, gives_up, stop = Log(), threading.Event(), threading.Event()
+
+    def query(_: threading.Event) -> None:
+        assert gives_up.wait(SECONDS)
+        raise UserError("the query failed 6 times in a row")
+
+    def exporter_is_ready() -> None:
+        gives_up.set()
+        assert stop.wait(SECONDS)
+
+    parts = [Component("query", query, ready=lambda: None), part("exporter", log, ready=exporter_is_ready)]
+    with pytest.raises(UserError, match="6 times"):
+        run_components(parts, stop, on_ready=lambda: log("ready"))
+    assert "ready" not in log.lines
+
+
 def answer(port: int, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=SECONDS) as response:

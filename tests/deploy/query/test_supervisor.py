@@ -286,6 +286,24 @@ def test_it_gives_up_after_too_many_failures_in_a_row(monkeypatch: pytest.Monkey
     assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
 
 
+SLOW_WORKER = StreamingQueryException(
+    "[STREAM_FAILED] Query failed\nCaused by: java.net.SocketTimeoutException: "
+    "Timed out while waiting for the Python worker to connect back\n\tat org.apache.spark.api.python"
+)
+SLOW_DRIVER_WORKER = StreamingQueryException("[STREAM_FAILED] Query failed: Python worker failed to connect back.")
+
+
+@pytest.mark.parametrize("slow", [SLOW_WORKER, SLOW_DRIVER_WORKER], ids=["of an executor", "of the driver"])
+def test_a_worker_that_a_busy_machine_starts_too_late_is_retried_with_pauses_and_counts_as_no_failure(
+    monkeypatch: pytest.MonkeyPatch, slow: StreamingQueryException
+) -> None:
+    loop = Loop(monkeypatch, *[Course(12, slow, silent=True)] * 6, restart_limit=0, stop_after=400).run()
+    assert (loop.restarts, loop.stop.pauses) == (6, [1, 2, 4, 8, 16, 30])
+    courses = [Course(12, slow, silent=True), Course(1, FAILED)] * 2
+    with pytest.raises(UserError, match=r"^The query failed 2 times in a row; the last time: \[STREAM_FAILED\]"):
+        Loop(monkeypatch, *courses, restart_limit=1).run()
+
+
 def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
