@@ -19,7 +19,6 @@ from bench.faults.matrix import Matrix, Result, plan
 from bench.faults.stream import Stream
 from bench.faults.world import World
 from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
-from tests.system import class_archives
 
 
 class Wanted(NamedTuple):
@@ -52,7 +51,6 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     folder = given.folder or Path(tempfile.mkdtemp(prefix="headgate-faults-"))
     folder.mkdir(parents=True, exist_ok=True)
-    class_archives.use()
     console = Console()
     wanted = Wanted(given.count, given.seed, given.seconds, given.minutes, given.only, given.first)
     result = run(folder, wanted, console.print)

@@ -12,7 +12,6 @@ from deploy.java.jvm import find_java
 from deploy.java.pulsar_jars import ensure_pulsar_jars
 from policies.errors import UserError
 from tests.progress import longest_first
-from tests.system import class_archives
 from tests.system.older import of_today
 from tests.system.zookeeper import ZooKeeper
 
@@ -27,12 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.system)
             item.add_marker(pytest.mark.timeout(HANGS_SECONDS))
     items[:] = longest_first(items)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def fast_starts() -> None:
-    """Servers and Spark start from the archives of their classes, where these were made."""
-    class_archives.use()
 
 
 @pytest.fixture(scope="session")

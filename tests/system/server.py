@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,17 +16,10 @@ from deploy.java.jvm import JvmCommand, JvmProcess
 from tests.system.processes import freeze
 from tests.system.waiting import DEADLINE_SECONDS
 
-more_flags: dict[str, tuple[str, ...]] = {}
-"""Further flags of JVMs, by main class: `class_archives` adds archives with which they start faster."""
-
-
-def _flagged(command: JvmCommand) -> JvmCommand:
-    return replace(command, flags=(*command.flags, *more_flags.get(command.main_class, ())))
-
 
 def run_tool(command: JvmCommand, run_dir: Path, *, timeout_seconds: float = DEADLINE_SECONDS) -> None:
     """Run a program in a JVM to its end; another exit code than 0 fails the test with the output."""
-    process = JvmProcess(_flagged(command), run_dir)
+    process = JvmProcess(command, run_dir)
     try:
         ended = process.wait(timeout_seconds)
     finally:
@@ -100,7 +92,7 @@ class JvmServer(ABC):
         """Start it on its data and return when a client has seen it serve; harmless if it runs."""
         if self.is_alive:
             return
-        self._process = JvmProcess(_flagged(self._prepare()), self.folder / "run")
+        self._process = JvmProcess(self._prepare(), self.folder / "run")
         try:
             self._await_ready(self._process, time.monotonic() + timeout_seconds)
         except BaseException:
