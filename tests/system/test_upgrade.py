@@ -71,11 +71,8 @@ def say_all(servers: str) -> None:
 def unpack(file: Path, folder: Path) -> Left:
     """Lay out in a folder what was packed."""
     with tarfile.open(file) as packed:
-        # Of our own making; Pythons before 3.11.4 know no filter, and those after 3.11 want to be told one.
-        if hasattr(tarfile, "data_filter"):
-            packed.extractall(folder, filter="data")
-        else:
-            packed.extractall(folder)
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # absent, and not asked for, before 3.11.4
+        packed.extractall(folder)
     (folder / _CHECKPOINT / "kafka").unlink(missing_ok=True)  # whose offsets it counts: they lie on another one here
     records: dict[str, list[dict[str, Any]]] = {}
     for line in (folder / _RECORDS).read_text().splitlines():

@@ -1,7 +1,6 @@
 """The collector of sessions on servers that say what a test wants, in virtual time."""
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,7 +48,7 @@ class Server:
         self.asked += 1
         self.heard.release()
         if self.hangs is not None:
-            self.hangs.wait(30)
+            self.hangs.wait()
         if self.fails is not None:
             raise self.fails
         return ServerRole(self.mode, self.zxid)
@@ -139,12 +138,8 @@ class TestEnsemble:
         release = threading.Event()
         hanging = Server("follower", hangs=release)
         ensembles.append(Ensemble({"zk1": hanging, "zk2": Server("leader")}, 0.1))
-        started = time.monotonic()
-        assert not ensembles[0].snapshot(every).complete
-        assert time.monotonic() - started < 2
-        started = time.monotonic()
-        assert not ensembles[0].snapshot(every).complete
-        assert time.monotonic() - started < 0.5
+        for _ in range(2):
+            assert not ensembles[0].snapshot(every).complete
         assert hanging.asked == 1
         release.set()
 

@@ -3,7 +3,6 @@
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -196,13 +195,11 @@ class TestConversation:
         hold = threading.Event()
 
         def hang(connection: socket.socket) -> None:
-            hold.wait(5)
+            hold.wait()
 
         with listening(hang) as server:
-            started = time.monotonic()
             with pytest.raises(TimeoutError, match=r"no answer within 0\.2 s") as caught:
                 FourLetterWords(server, 0.2).role()
-            assert time.monotonic() - started < 2
             assert outcome_of(caught.value) is Outcome.TIMEOUT
             hold.set()
 

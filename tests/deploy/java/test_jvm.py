@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,10 @@ PATIENCE_SECONDS = 120.0
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
 # Java's command line as far as we use it: `-version`, or flags, `-cp`, a class path, a main class and its arguments.
-FAKE_JAVA = f"""#!{sys.executable} -S
+# The kernel splits the first line at blanks, and the path of this Python may have one.
+FAKE_JAVA = f"""#!/bin/sh
+'''exec' '{sys.executable}' -S "$0" "$@"
+' '''
 import os, signal, sys
 if sys.argv[1:] == ["-version"]:
     print('openjdk version "17.0.15" 2025-04-15', file=sys.stderr)
@@ -36,7 +38,7 @@ print("main", main, flush=True)
 os.write(os.open(os.environ["FAKE_JAVA_STARTED"], os.O_RDWR), b"1")
 if main == "Failing":
     sys.exit(3)
-signal.sigtimedwait((), 120)
+signal.sigwait((signal.SIGUSR1,))
 """
 
 
@@ -168,10 +170,8 @@ def test_run_ends_the_program_when_its_reader_fails(fake_java: FakeJava) -> None
     def fail(line: str) -> None:
         raise RuntimeError(line)
 
-    began = time.monotonic()
-    with pytest.raises(RuntimeError, match="main Server"):
+    with pytest.raises(RuntimeError, match="main Server"):  # the program does not end by itself
         run_java(["-cp", "x", "Server"], on_line=fail)
-    assert time.monotonic() - began < 60  # the program by itself takes 120
 
 
 def test_server_runs_until_terminated(fake_java: FakeJava, tmp_path: Path) -> None:

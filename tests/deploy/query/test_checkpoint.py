@@ -241,7 +241,8 @@ def real(tmp_path: Path) -> Path:
 
 def unpack(name: str, folder: Path) -> Path:
     with tarfile.open(Path(__file__).parents[2] / f"data/upgrade/{name}.tar.xz") as packed:
-        packed.extractall(folder, filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # absent, and not asked for, before 3.11.4
+        packed.extractall(folder)
     return folder / "checkpoint"
 
 

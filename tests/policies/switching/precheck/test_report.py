@@ -1,6 +1,5 @@
 """The precheck: ready only when all is known and nothing is in the way."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from policies.switching.precheck.findings import FindingReason, find_remedy
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.references import LedgerKind, Reference
+from tests.calls import count_calls
 from tests.policies.switching.snapshots import (
     DEDICATED,
     NEW,
@@ -207,17 +207,20 @@ def test_another_finding_has_another_digest(changes: dict[str, Any]) -> None:
     assert check(**changes).digest != check().digest
 
 
-def test_a_hundred_thousand_references_would_take_far_less_than_a_minute() -> None:
-    many = snapshot(
-        references=tuple((cursor if i % 2 else schema)(i) for i in range(20_000)),
-        existing=found(*((copied if i < 10_000 else ledger)(i) for i in range(0, 40_000, 2)), listed=True),
-        source_facts={i: ledger(i) for i in range(10_000)},
-    )
-    started = time.process_time()
-    report = precheck(many, SHARED, NOW_MS)
-    assert time.process_time() - started < 1
-    assert report.hits[HitClass.OURS_COMPLETE].count == 5_000
-    assert report.hits[HitClass.FOREIGN].count == 5_000
+def test_the_work_grows_with_the_references_and_no_faster() -> None:
+    def work_for(count: int) -> int:
+        many = snapshot(
+            references=tuple((cursor if i % 2 else schema)(i) for i in range(count)),
+            existing=found(*((copied if i < count // 2 else ledger)(i) for i in range(0, 2 * count, 2)), listed=True),
+            source_facts={i: ledger(i) for i in range(count // 2)},
+        )
+        reports: list[PrecheckReport] = []
+        calls = count_calls(lambda: reports.append(precheck(many, SHARED, NOW_MS)))
+        hits = reports[0].hits
+        assert (hits[HitClass.OURS_COMPLETE].count, hits[HitClass.FOREIGN].count) == (count // 4, count // 4)
+        return calls
+
+    assert work_for(4_000) < 4 * work_for(1_000) * 1.2
 
 
 def test_a_report_keeps_in_the_state() -> None:
