@@ -10,7 +10,7 @@ import os
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -48,6 +48,7 @@ class Progress:
         self._terminal = os.fdopen(os.dup(1), "w", buffering=1)  # what tests print is caught, and this is not
         self._began = time.monotonic()
         self._running: dict[str, float] = {}
+        self._skipped: Counter[str] = Counter()
         self._shown: set[str] = set()
         self._ended = self._count = 0
         self._stop = threading.Event()
@@ -70,6 +71,8 @@ class Progress:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[_file(report.nodeid)] += report.duration
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._skipped[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
         if report.failed:
             self._show(f"FAILED  {_short(report.nodeid)} ({report.when})")
 
@@ -85,7 +88,7 @@ class Progress:
         is_plain = report.nodeid.startswith(_SYSTEM) and report.when == "call" and report.passed
         return ("passed", "", "PASSED") if is_plain else None
 
-    def pytest_unconfigure(self) -> None:
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
         if self._writes_seconds:
             known = json.loads(_SECONDS.read_text()) | {file: round(took) for file, took in self._seconds.items()}
             _SECONDS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
@@ -95,6 +98,10 @@ class Progress:
         os.environ.pop(_FILE, None)
         self._file.unlink(missing_ok=True)
         self._terminal.close()
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        if self._skipped and terminal is not None:  # nobody must take a green run for one in which all was tested
+            reasons = "; ".join(f"{reason} ({count})" for reason, count in self._skipped.most_common())
+            terminal.write_line(f"NOT TESTED: {self._skipped.total()} of {self._count} skipped: {reasons}")
 
     def _begin(self, count: int) -> None:
         self._count = count

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from connectors.kafka.topic_admin import create_topics
 from deploy.settings.file import load_settings
 from tests.system.processes import descendants
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.waiting import DEADLINE_SECONDS, eventually, watched
 
 UNHURRIED = {"trigger_interval": "1s"}
 """For a query whose latency no test measures. In a JVM's first minutes a batch takes a seventh of a second of processor
@@ -136,11 +136,22 @@ class Headgate:
                 env={**os.environ, **(environment or {})},
                 cwd=Path(__file__).parents[2],
             )
+        watched.add(self)
 
     def __enter__(self) -> Self:
         return self
 
+    def failure(self) -> str | None:
+        """How the process ended by itself with an error; None while it runs, or when it was killed or stopped."""
+        status = self.process.poll()
+        return (
+            f"headgate {self.name}: status {status}\n{self.output()[-5000:]}"
+            if status is not None and status > 0
+            else None
+        )
+
     def __exit__(self, *error: object) -> None:
+        watched.discard(self)
         if self.process.poll() is None:
             self.kill()
 
@@ -151,11 +162,13 @@ class Headgate:
 
     def wait(self) -> int:
         """Wait for the end; returns the exit status."""
+        watched.discard(self)
         eventually(f"headgate {self.name} has ended", lambda: self.process.poll() is not None)
         return int(self.process.returncode)
 
     def kill(self) -> None:
         """SIGKILL the process and every process it started, as a machine that loses power does."""
+        watched.discard(self)
         for pid in (self.process.pid, *self.children()):
             try:
                 os.kill(pid, signal.SIGKILL)

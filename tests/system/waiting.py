@@ -7,7 +7,8 @@ lasts hours.
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 from tests.progress import tell
 
@@ -22,16 +23,30 @@ _SLOWEST_POLL_SECONDS = 0.25
 _TELL_SECONDS = 20.0
 
 
+class Watched(Protocol):
+    """A process that must not fail while a test waits."""
+
+    def failure(self) -> str | None:
+        """How it failed, with its last output; None while it runs, and after an end that the test wanted."""
+
+
+watched = WeakSet[Watched]()
+"""If one of these fails, no test waits until the deadline for what it was to do."""
+
+
 def eventually(what: str, find: Callable[[], Value | None]) -> Value:
     """Call `find` until it returns something other than None or False; fail with `what` after the deadline.
 
-    Every 20 s the terminal shows what the test waits for.
+    It fails at once when a watched process has failed and `find` still returns nothing. Every 20 s the terminal shows
+    what the test waits for.
     """
     began = told = time.monotonic()
     while True:
+        failure = next(filter(None, [process.failure() for process in list(watched)]), None)
         found = find()
         if found is not None and found is not False:
             return found
+        assert failure is None, f"{failure}\nwhile awaited: {what}"
         now = time.monotonic()
         waited = now - began
         assert waited < DEADLINE_SECONDS, f"not in {waited:.0f} s: {what}"
