@@ -19,13 +19,13 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test unit lean system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate pictures requirements bench dist docker audit clean
+.PHONY: help run demo test unit lean artifacts system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate pictures requirements bench dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
 
 # Ctrl-C ends the loop in order; the hint is printed in any case.
-AFTERWARDS = echo "headgate is at $(abspath $(BIN))/headgate; to call it by its name: . $(BIN)/activate"
+AFTERWARDS = echo "headgate is at $$(cd $(BIN) && pwd)/headgate; to call it by its name: . $(BIN)/activate"
 
 run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watching this machine's disks
 	@trap : INT; $(BIN)/headgate up $(if $(SETTINGS),--settings $(SETTINGS)); status=$$?; $(AFTERWARDS); exit $$status
@@ -33,30 +33,34 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and a recovery on brokers of its own
 	@trap : INT; $(BIN)/headgate demo; status=$$?; $(AFTERWARDS); exit $$status
 
-# Loading classes takes half of the start of a server; archives of the classes are made once.
-ARCHIVES := $(BIN)/python -m tests.system.class_archives
-
 # Each file runs in one worker, so that its tests share servers. The longest files run first.
 SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
-# `--ignore` saves each worker the collection of system tests. An idle worker takes half of the other's tests.
-UNIT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal
+# Tests of what is shipped, generated, written and measured. Most start commands as processes of their own, or build wheels.
+ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/deploy/monitoring tests/deploy/test_distributions.py \
+	tests/deploy/test_generate.py tests/deploy/test_kubernetes.py tests/deploy/test_make.py tests/deploy/test_supply_chain.py \
+	tests/deploy/test_systemd.py tests/deploy/test_wheel.py tests/streaming/test_shipped.py \
+	tests/connectors/exporter/page/test_in_chromium.py)
 
-test: unit lean ## Unit tests, and each policy once on real servers: under 8 minutes on 2 cores
+# `--ignore` saves each worker the collection of these tests. An idle worker takes half of the other's tests.
+WITHOUT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal
+UNIT := $(WITHOUT) $(addprefix --ignore ,$(ARTIFACTS))
 
-unit: $(VENV)/.dev ## Tests without servers: under two minutes on 2 cores
-	$(BIN)/python -m pytest $(UNIT)
+test: unit lean ## Unit tests, and three on real servers: under 4 minutes on 2 cores
 
-lean: $(VENV)/.dev ## Each policy once on real servers, `up`, `demo`, and a query that is killed
-	@$(ARCHIVES)
+unit: $(VENV)/.dev ## Tests without servers: about a minute on 2 cores
+	$(BIN)/python -m pytest $(UNIT) $(PYTEST)
+
+artifacts: $(VENV)/.dev ## Tests of wheels, images, chart, generated files, docs and benches: CI runs this
+	$(BIN)/python -m pytest $(WITHOUT) $(ARTIFACTS) $(PYTEST)
+
+lean: $(VENV)/.dev ## On real servers: `demo`, `up` with a kill, and one query for bookies, sessions and a switch
 	$(SYSTEM) -m lean
 
 system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 15 minutes on 2 cores
-	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
 
 servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: CI runs this
-	@$(ARCHIVES)
 	$(SYSTEM) -m "(system or streaming) and not long and not compatibility"
 
 again: $(VENV)/.dev ## The tests that failed last
@@ -68,11 +72,10 @@ compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars, ZooKeepers and PySparks (f
 
 # Each of these tests repeats, for longer or in more variants, what a test of `system` shows on real servers.
 long: $(VENV)/.dev ## Tests on real servers with every kill, outage and repetition: each night
-	@$(ARCHIVES)
 	$(SYSTEM) -m long
 
 thorough: $(VENV)/.dev ## Unit tests with hundreds of random examples per property
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(UNIT) --timeout 3600
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WITHOUT) --timeout 3600
 
 WALKS = 2000
 walk: $(VENV)/.dev ## Random walks over switches of a fleet whose events come late, twice or never: WALKS=20000 for a long one
@@ -120,7 +123,7 @@ bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table
 
 dist: $(VENV)/.runtime ## The wheel, the sources, an SBOM and checksums: in dist/
 	@rm -rf dist
-	$(BIN)/python -m hatchling build --directory $(CURDIR)/dist
+	$(BIN)/python -m hatchling build --directory "$(CURDIR)/dist"
 	@cp docs/reference/sbom.cdx.json requirements.txt dist/
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 

@@ -21,7 +21,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=10,
+    max_examples=5,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("headgate"), derandomize=False, max_examples=300)

@@ -96,7 +96,7 @@ def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(HARD_ONLY, marks=pytest.mark.lean), pytest.param(SOFT_AND_HARD, marks=pytest.mark.long)],
+    [HARD_ONLY, pytest.param(SOFT_AND_HARD, marks=pytest.mark.long)],
     ids=["hard-only", "soft-and-hard"],
 )
 def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back(

@@ -144,7 +144,6 @@ def test_an_actuator_that_was_frozen_carries_out_nothing_that_is_anothers_by_the
         assert "Traceback" not in first.output(), first.output()
 
 
-@pytest.mark.lean
 def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
     settings: Settings, start: Callable[[str, Settings], Process], loop_kafka: str, tmp_path: Path
 ) -> None:

@@ -120,7 +120,6 @@ def world(
         yield World(zookeeper, metadata, members, loop, folder, bookkeeper_jars)
 
 
-@pytest.mark.lean
 def test_a_bookie_without_rack_info_is_named_quarantined_and_resolved_when_assigned(
     world: World,
 ) -> None:

@@ -324,7 +324,6 @@ def _distinct(decided: Topic, cluster: str) -> list[dict[str, Any]]:
     return list({each["decision_id"]: each for each in decided.data() if each["cluster"] == cluster}.values())
 
 
-@pytest.mark.lean
 def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again_and_so_is_one_whose_jvm_hangs(
     shared: SharedQuery,
 ) -> None:

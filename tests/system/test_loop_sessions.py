@@ -141,7 +141,6 @@ def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
     assert loop.alerts(KEPT, "session-lost") == []
 
 
-@pytest.mark.lean
 def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: World) -> None:
     owner, other, own = world.sharers()
     before, mark = world.members[owner].session, world.loop.mark()

@@ -181,7 +181,6 @@ def test_a_foreign_ledger_is_never_touched_and_a_silent_broker_holds_the_switch(
         assert brokers.copies_differ() == []
 
 
-@pytest.mark.lean
 def test_a_switch_by_hand_is_rolled_back_after_a_lost_checkpoint_and_its_copies_stay_until_the_window_ends(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
