@@ -113,14 +113,13 @@ def _fold_target(target: str, reports: Mapping[ReportResult, Report], newest_don
     effect = Effect(target, last.effect.by, last.subject)
     done = max((reports[kind] for kind in _DONE if kind in reports), key=attrgetter("at"), default=None)
     if done is not None:
-        was_set = reports.get(ReportResult.APPLIED)
-        is_same = was_set is not None and was_set.effect.value == done.effect.value
+        was_set = reports.get(ReportResult.APPLIED, done)
         effect = replace(
             effect,
             value=done.effect.value,
             number=done.effect.number,
             is_held=done.effect.is_held,
-            since=was_set.at if was_set is not None and is_same else done.at,
+            since=was_set.at if was_set.effect.value == done.effect.value else done.at,
             confirmed_brokers=done.effect.confirmed_brokers,
             broker_count=done.effect.broker_count,
         )

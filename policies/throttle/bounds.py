@@ -1,8 +1,6 @@
 """The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.bounds`."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from operator import attrgetter
 
 from policies.free_space.bounds import ServerReading, VolumeBounds, find_excess
 from policies.observations import Observation, sort_observations
@@ -21,7 +19,7 @@ def keep_within_bounds(
     readings = [
         ServerReading(seen.id, seen.reading.broker, frozenset(volume.log_dir for volume in seen.reading.volumes))
         for seen in ordered
-        if isinstance(seen.reading, LogDirs) and not _is_known(cluster, seen.reading)
+        if isinstance(seen.reading, LogDirs)
     ]
     if not readings:
         return ordered, {}
@@ -29,11 +27,3 @@ def keep_within_bounds(
     members = frozenset(cluster.membership.brokers if cluster.membership else ())
     refused = find_excess(BOUNDS, known, members, readings)
     return [seen for seen in ordered if seen.id not in refused], refused
-
-
-def _is_known(cluster: KafkaClusterState, reading: LogDirs) -> bool:
-    """Return whether the state has the broker and all its log dirs, so that the reading takes no room."""
-    at = bisect_left(cluster.brokers, reading.broker, key=attrgetter("broker"))
-    if at == len(cluster.brokers) or cluster.brokers[at].broker != reading.broker:
-        return False
-    return {volume.log_dir for volume in reading.volumes} <= {volume.log_dir for volume in cluster.brokers[at].volumes}

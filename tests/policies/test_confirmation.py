@@ -79,6 +79,8 @@ def test_strangers_that_are_most_of_a_reading_count_for_no_alert_until_they_are_
     more = TEN | STRANGERS | {"one more"}
     found = read(START, 100, more)
     assert (found.believed, found.pending.keep_missing(more)) == (more, TEN)
+    half = TEN | STRANGERS
+    assert read(START, 100, half).pending.keep_missing(half) == half
 
 
 def test_collectors_that_contradict_each_other_are_named_and_the_confirmed_set_stands() -> None:

@@ -95,6 +95,11 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
         pytest.param([(0, applied())], SET, id="set"),
         pytest.param([(0, applied()), (50, quota(ReportResult.UNCHANGED, SLOW))], SET, id="found so later"),
         pytest.param(
+            [(0, applied(STOP)), (50, quota(ReportResult.UNCHANGED, SLOW))],
+            SET.replace("12:00:00", "12:00:50"),
+            id="another value was found there",
+        ),
+        pytest.param(
             [(0, applied()), (5, restored())],
             f"set: nothing of Headgate's (no quota for {ANY} since 2026-11-21 12:00:05 UTC by the quota actuator)",
             id="restored",

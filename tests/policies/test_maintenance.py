@@ -42,10 +42,16 @@ def hours(number: float) -> datetime:
         (ONCE, 9.5, None),
         (ONCE, 32.5, None),
         ({"start": "00:00", "length": "7d", "weekdays": ["sat"]}, 100, 168),
+        ({"start": "00:00", "length": "2d"}, 1, 48),
     ],
 )
 def test_a_window_is_open_from_its_start_for_its_length(block: dict[str, Any], now: float, until: float | None) -> None:
     assert window(block).until(hours(now)) == (None if until is None else hours(until))
+
+
+@pytest.mark.parametrize(("now", "start"), [(22.9, 23), (23, 47), (24, 47)])
+def test_the_next_window_is_one_that_is_not_open_yet(now: float, start: float) -> None:
+    assert window(NIGHTLY).next_start(hours(now)) == hours(start)
 
 
 @given(st.sampled_from([NIGHTLY, ON_SATURDAY, ONCE]), st.integers(-400, 400))

@@ -173,6 +173,20 @@ def test_when_retention_is_overdue_the_rate_since_is_said() -> None:
     assert first.second < 2100 + 2 * 300
 
 
+def test_a_rise_is_overdue_after_twice_the_longest_time_between_two_and_the_rate_since_is_said() -> None:
+    levels = [*saw_tooth(120, 3 * GB, until=2160), *line(600_000, free=3 * GB, start=2160, count=100)]
+    first = next(each for each in said(levels) if each.second >= 2160)
+    assert first.second == 2160 + 2 * 120 + 10
+    assert first.rate == pytest.approx(600_000)
+
+
+@pytest.mark.parametrize(("late_bytes", "is_step"), [(499 * MB, False), (501 * MB, True)])
+def test_a_reading_that_is_off_by_half_a_poll_is_no_step(late_bytes: int, is_step: bool) -> None:
+    levels = line(100 * MB, free=20 * GB, count=12)
+    second, free = levels[-1]
+    assert told([*levels[:-1], (second, free - late_bytes)])[-1].rate == (0 if is_step else pytest.approx(100 * MB))
+
+
 @pytest.mark.parametrize("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
 @pytest.mark.parametrize(
     ("rises", "overdue"),

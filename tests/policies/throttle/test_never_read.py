@@ -37,6 +37,11 @@ def test_a_member_that_was_never_read_counts_as_the_fallback() -> None:
     assert run.firing() == {("log-dirs-unread", f"{CLUSTER}/3")}
 
 
+def test_nothing_is_known_of_a_cluster_whose_only_read_broker_has_left() -> None:
+    run = Run(throttle(HARD)).see(members(0, 1), log_dirs(0, 1, 0), members(10, 2), members(400, 2))
+    assert ("log-dirs-unread", CLUSTER) in run.firing()
+
+
 def test_a_member_whose_attempts_fail_is_evidence() -> None:
     run = Run(throttle(HARD, fallback_factor=0.0)).see(members(0, 1, 2))
     run.feed(each for t in range(0, 700, 10) for each in (log_dirs(t, 1, 50 * GB), failed(t, 2)))

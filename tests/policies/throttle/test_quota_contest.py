@@ -27,6 +27,8 @@ def test_three_times_the_same_value_are_a_contest_and_another_value_begins_again
         pytest.param(contest(0.0), 300.0, 5.0, id="as usual after a long time"),
         pytest.param(contest(0.0, 24.0), 74.0, 2.0, id="one period may be chance"),
         pytest.param(contest(0.0, 40.0, 64.0), 114.0, 2.0, id="uneven periods"),
+        pytest.param(contest(-27.0, 0.0, 24.0), 30.0, 5.0, id="three seconds apart are even"),
+        pytest.param(contest(-27.5, 0.0, 24.0), 30.0, CLOSE_LOOK_SECONDS, id="more are uneven"),
         pytest.param(contest(-24.0, 0.0, 24.0), 30.0, 5.0, id="even periods: as usual in between"),
         pytest.param(contest(-24.0, 0.0, 24.0), 43.0, 2.5, id="in time for the next"),
         pytest.param(contest(-24.0, 0.0, 24.0), 46.0, CLOSE_LOOK_SECONDS, id="often when it is due"),

@@ -61,6 +61,11 @@ CASES: list[Any] = [
     ("without a base the quota is it", {"base": None, "found": 80_000}, "set", "decided", 40_000),
     ("neither is refused", {"base": None}, "refuse", "no_base", None),
     ("a tighter quota is kept", {"found": 40_000}, "keep", "tighter", 40_000),
+    ("a step goes no lower than may be set now", {"least": 70_000, "found": 90_000}, "set", "stepping", 70_000),
+    (
+        "nor higher than what is there",
+        {"least": 70_000, "record": replace(HELD, rates=(60_000,)), "found": 60_000}, "keep", "stepping", 60_000,
+    ),
     ("a looser quota is lowered", {"found": 60_000}, "set", "decided", 50_000),
     ("a quota below the floor is kept", {"wanted": decided(0.0), "found": 10}, "keep", "tighter", 10),
     ("what is missing is set again", {"record": HELD}, "set", "missing", 50_000),

@@ -1,5 +1,7 @@
 """What fills a volume: its topics by growth, and what is not Kafka's; in state, sentence, alert and audit."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from policies.observations import Observation, Outcome
 from policies.throttle.readings import ReplicaSizes, VolumeUsage
 from policies.throttle.usage import VolumeContent, describe_growth, is_filling_up, measure_usage
 from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
-from tests.policies.throttle.known import A, B
+from tests.policies.throttle.known import A, B, folded
 
 THEN = VolumeContent(1000 * MB, {"orders": 300 * MB, "clicks": 200 * MB, "idle": 400 * MB, "shrinks": 90 * MB})
 NOW = VolumeContent(1200 * MB, {"orders": 360 * MB, "clicks": 230 * MB, "idle": 400 * MB, "shrinks": 30 * MB})
@@ -35,6 +37,13 @@ def test_topics_are_named_by_growth_then_by_size_with_their_shares() -> None:
     assert usage.topics[3].share == 0.0
     assert (usage.kafka_bytes, usage.kafka_bytes_per_second) == (1020 * MB, 0.5 * MB)
     assert (usage.other_bytes, usage.other_bytes_per_second) == (180 * MB, 170 * MB / 60)
+
+
+def test_an_attempt_that_failed_takes_no_usage_away() -> None:
+    sized = folded([log_dirs(0, 1, 4 * GB)], [sizes(0, usage_of())])
+    failed = replace(sizes(10), reading=ReplicaSizes(cluster=CLUSTER, outcome=Outcome.ERROR, broker=1))
+    assert folded([log_dirs(0, 1, 4 * GB)], [sizes(0, usage_of())], [failed]) == sized
+    assert folded([log_dirs(0, 1, 4 * GB)], [failed]).brokers[0].usage is None
 
 
 @pytest.mark.parametrize(
