@@ -70,6 +70,7 @@ def test_the_sentence_names_the_rates() -> None:
         "publishing to group default of c1 is slowed to 0.99, and bookie b1 /l still fills by 43.0 MB/s, where the "
         "limits let through 10.0 MB/s"
     )
+    assert alert(run).evidence == ("disks-b1@180",)
     run = fill(Run(settings(ACTS)), STOPPED, 33.0, 180)
     assert alert(run).summary == (
         "publishing to group default of c1 is stopped, and bookie b1 /l still fills by 33.0 MB/s"

@@ -69,6 +69,13 @@ def test_registrations_show_a_read_only_bookie_sooner_than_its_disks() -> None:
     assert run.see(registered(2, "b1 b2")).verdict() == (1.0, "above_limits")
 
 
+@pytest.mark.parametrize("read_at", [1, 2, 3])
+def test_a_bookie_shows_its_mode_unless_registrations_are_newer(read_at: int) -> None:
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50), registered(2, "b1 b2"))
+    run.see(disks(read_at, "b2", 50, read_only=True))
+    assert run.verdict() == ((1.0, "above_limits") if read_at < 2 else (0.0, "read_only"))
+
+
 def test_it_falls_at_once_and_rises_after_the_hold_and_clear_of_the_margin() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=50))
     run.see(disks(10, "b2", 11))

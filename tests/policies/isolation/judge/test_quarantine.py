@@ -120,6 +120,11 @@ def test_a_verdict_not_yet_carried_out_is_taken_back_when_it_would_starve_somebo
     assert run.verdicts()[-1] == (70, "bk11", "withhold", "would_be_infeasible")
 
 
+def test_an_order_that_stands_is_guarded_although_the_grace_is_longer_now() -> None:
+    run = joined().until(60).with_settings(LONG, ON, grace="1h").see(bookies(70, "bk1 bk6 bk7 bk11"))
+    assert run.verdicts()[-1] == (70, "bk11", "withhold", "would_be_infeasible")
+
+
 @pytest.mark.parametrize("groups", [None, {}], ids=["no znode", "no groups"])
 def test_the_first_group_of_a_cluster_is_never_the_quarantine_group(groups: dict[str, str] | None) -> None:
     run = Run(LONG, ON).see(*everything(0, "bk1 bk2 bk3", groups, NAMESPACES)).until(60)
