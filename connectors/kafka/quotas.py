@@ -13,8 +13,8 @@ from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasR
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, NodeId
 from connectors.kafka.outcomes import error_in
 from policies.errors import UserError
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_originals import Original, Rate, record_entity, recorded_entity
-from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS
 
 RATE_KEY = "producer_byte_rate"
@@ -173,7 +173,7 @@ def _read_quotas(node: NodeId, response: Any) -> BrokerQuotas:
         values = {value.key: int(value.value) for value in entry.values}
         if (about := recorded_entity(entity)) is not None and _LATEST_KEY in values:
             originals[about] = Original(values.get(RATE_KEY), values[_LATEST_KEY], values.get(_OWNER_KEY, 1))
-        elif RATE_KEY in values and (entity.user or entity.client_id):
+        elif RATE_KEY in values and entity.parts:
             rates[entity] = values[RATE_KEY]
     return BrokerQuotas(node, rates, originals)
 
@@ -186,8 +186,7 @@ def _read_settings(configs: Mapping[str, str | None]) -> BrokerQuotaSettings:
 
 def _names(entity: Entity) -> list[tuple[str, str | None]]:
     """Return an entity as the messages have it, where None is the default."""
-    names = ((_USER, entity.user), (_CLIENT_ID, entity.client_id))
-    return [(kind, None if name == DEFAULT else name) for kind, name in names if name is not None]
+    return [(kind, None if name is DEFAULT else name) for kind, name in entity.parts]
 
 
 def _entity(parts: Iterable[Any]) -> Entity:

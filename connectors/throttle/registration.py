@@ -32,7 +32,7 @@ from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas.actuator import QuotaActuator
 from connectors.throttle.quotas.found import find_obstacles
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker
+from connectors.throttle.quotas.worker import QuotaWorker, Released
 from connectors.throttle.view import ThrottleView
 from policies.decisions import Alert
 from policies.errors import UserError
@@ -41,10 +41,10 @@ from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_coverage import find_coverage
+from policies.throttle.quota_entities import DEFAULT, Entity, forget_command, parse_entity
 from policies.throttle.quota_events import QuotaApplication
-from policies.throttle.quota_originals import parse_entity
 from policies.throttle.quota_plan import may_be_ours
-from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaSettings
+from policies.throttle.quota_settings import Cover, QuotaSettings
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
 from policies.units import counted, format_duration, human_bytes
@@ -155,7 +155,7 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     unrecorded = [spec for spec in quotas.entities if spec.entity not in seen.originals]
     unknown = [str(s.entity) for s in unrecorded if may_be_ours(seen.rates.get(s.entity), s.base, floor, ())]
     if unknown:
-        forget = tuple(f"headgate act --release --forget '{entity}'" for entity in unknown)
+        forget = tuple(map(forget_command, unknown))
         detail = f"{', '.join(unknown)}: at the floor, and no record tells the original quota; keep it, or set another"
         return ProbeResult(Outcome.ERROR, detail, forget)
     scaled = (
@@ -269,23 +269,39 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
     """
     entity = None if forget is None else parse_entity(forget)
     if forget is not None and entity is None:
-        raise UserError(f"--forget {forget}: not an entity such as user=alice,client-id=<default>")
+        raise UserError(f"--forget {forget}: {_NO_ENTITY}")
     left: list[str] = []
+    is_found = entity is None
     for cluster, quotas in _make_quota_workers(context, only_set=False).items():
         result = quotas.release(Event(), entity)
         left += (f"Not put back on {cluster}: {name}: {why}" for name, why in result.left.items())
-        for name, rate in result.restored.items():
-            yield f"{cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
-        if not result.restored and not result.left:
-            yield f"{cluster}: no record of Headgate is there, so no quota was changed."
+        is_found = is_found or bool(result.confirmed)
+        yield from _describe_released(cluster, result)
     for name, worker in _make_cordon_workers(context, only_set=False).items():
         try:
             yield from worker.release()
         except FAILURES as error:
             left.append(f"Cordons were not put back on {name}: {detail_of(error)}")
+    if not is_found:
+        left.append(f"--forget {entity}: no watched cluster has such a quota")
     if left:
         raise UserError("\n".join(left))
 
+
+def _describe_released(cluster: str, result: Released) -> Iterator[str]:
+    for name, rate in result.restored.items():
+        yield f"{cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
+    for name, confirmed in result.confirmed.items():
+        if name not in result.restored:
+            yield f"{cluster}: {name} has {render_rate(confirmed, 'no quota')}, which counts as its original."
+    if not (result.restored or result.left or result.confirmed):
+        yield f"{cluster}: no record of Headgate is there, so no quota was changed."
+
+
+_NO_ENTITY = (
+    "not an entity such as user=alice,client-id=<default>; where a name contains `,user=` or `,client-id=`, or is "
+    'called <default>: {"user": "name", "client_id": "default"}'
+)
 
 CONNECTORS = PolicyConnectors(
     cluster_settings={

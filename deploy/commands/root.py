@@ -211,7 +211,9 @@ def act(
     ] = False,
     forget: Annotated[
         str | None,
-        typer.Option(metavar="ENTITY", help="With --release: its present quota is the original, such as 'user=alice'."),
+        typer.Option(
+            metavar="ENTITY", help="With --release: its quota is the original. As it was printed, such as 'user=alice'."
+        ),
     ] = None,
     verbose: Verbose = False,
 ) -> None:

@@ -8,8 +8,8 @@ from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.kafka.tail import Tail
 from policies.actuator_events import ReportResult
 from policies.bookie_disks.publish_events import PublishApplication
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_events import QuotaApplication
-from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.wire import BadRecordError, EventReader
 
 EVERY_CLIENT = Entity(client_id=DEFAULT)

@@ -14,6 +14,7 @@ from policies.free_space.effect import EffectState, VolumeGrowth, follow_growth
 from policies.free_space.wording import render_factor
 from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.judge.volumes import VolumeVerdict
+from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
 from policies.throttle.state import VolumeKey, name_volume
@@ -67,7 +68,7 @@ def find_effect_conditions(
         summary = (
             f"the quota {each.entity} of {cluster} is {_render(each)}, which Headgate may have set, and no record "
         )
-        summary += f"tells the original: set it, or keep it with headgate act --release --forget '{each.entity}'"
+        summary += f"tells the original: set it, or keep it with {forget_command(each.entity)}"
         subject = f"{cluster}/{each.entity}"
         yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
     growing = [growth for growth in growths if growth.is_unexpected]

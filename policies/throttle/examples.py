@@ -9,9 +9,9 @@ from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonVerdict
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
-from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import (
     BrokerMember,

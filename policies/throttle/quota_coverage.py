@@ -7,7 +7,8 @@ same three for the default user; client id; default client id.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaSettings, catches
+from policies.throttle.quota_entities import DEFAULT, Entity, EntityName
+from policies.throttle.quota_settings import Cover, QuotaSettings, catches
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ def takes_precedence(entity: Entity, other: Entity) -> bool:
 
 def _rank(entity: Entity) -> tuple[int, int]:
     """Kafka's order of precedence; lower is more specific."""
-    by_user = 2 if entity.user is None else int(entity.user == DEFAULT)
-    by_client = 2 if entity.client_id is None else int(entity.client_id == DEFAULT)
+    by_user = 2 if entity.user is None else int(entity.user is DEFAULT)
+    by_client = 2 if entity.client_id is None else int(entity.client_id is DEFAULT)
     return by_user, by_client
 
 
-def _overlaps(one: str | None, other: str | None) -> bool:
+def _overlaps(one: EntityName | None, other: EntityName | None) -> bool:
     return one == other or one in (None, DEFAULT) or other in (None, DEFAULT)

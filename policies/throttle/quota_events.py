@@ -8,8 +8,9 @@ from pydantic import Field
 from policies.actuator_events import ActuatorEvent, ReportedEffect, ReportResult
 from policies.free_space.orders import FactorOrder, LimitVerdict
 from policies.free_space.wording import explain_application, render_rate
+from policies.throttle.quota_entities import DEFAULT, Entity, EntityName
 from policies.throttle.quota_plan import QuotaReason, QuotaRecord
-from policies.throttle.quota_settings import Entity
+from policies.throttle.quota_state import EntityText
 from policies.units import Instant, format_instant
 
 _SOURCE = "headgate/actuator/quotas"
@@ -18,7 +19,7 @@ _NOTHING = "no quota"
 _PER = " a broker"
 
 
-_NOT_HELD = (QuotaReason.SHADOW, QuotaReason.TIGHTER, QuotaReason.RELEASED)
+_NOT_HELD = (QuotaReason.SHADOW, QuotaReason.TIGHTER, QuotaReason.RELEASED, QuotaReason.CONFIRMED)
 
 
 class QuotaApplication(ActuatorEvent):
@@ -99,6 +100,9 @@ class AppliedQuota(ActuatorEvent):
 
     user: str | None = Field(description="The user; `default`: all without a quota of their own; null: any.")
     client_id: str | None = Field(description="The client id; `default` and null as for the user.")
+    entity: EntityText = Field(
+        default="", description="Both, as everywhere else: it tells a user called `default` from Kafka's default user."
+    )
     held: bool = Field(description="Whether the entity's quota may be one of Headgate's now.")
     baseline_bytes_per_second: int | None = Field(description="The original quota, which is put back; null: none.")
     base_bytes_per_second: int | None = Field(description="The rate at factor 1.0.")
@@ -115,8 +119,9 @@ class AppliedQuota(ActuatorEvent):
         """Write a record, with the decision in force."""
         return cls(
             cluster=cluster,
-            user=entity.user,
-            client_id=entity.client_id,
+            user=_write_name(entity.user),
+            client_id=_write_name(entity.client_id),
+            entity=str(entity),
             held=record.held,
             baseline_bytes_per_second=record.baseline,
             base_bytes_per_second=record.base,
@@ -127,11 +132,10 @@ class AppliedQuota(ActuatorEvent):
             valid_until=order.expires_at if order else None,
         )
 
-    @property
-    def entity(self) -> Entity:
-        """The target of the quota."""
-        return Entity(self.user, self.client_id)
-
     def subject(self) -> str:
         """The entity; also the record's key on its compacted topic."""
         return f"{self.cluster}/{self.entity}"
+
+
+def _write_name(name: EntityName | None) -> str | None:
+    return "default" if name is DEFAULT else name

@@ -9,15 +9,13 @@ broker's answer shows both or neither. It needs none of the loop's topics, and K
 `controller_mutation_rate` a number for the cluster's name in the settings of the Headgate that set it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 from zlib import crc32
 
-from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.quota_entities import DEFAULT, Entity, parse_entity
 
 _PREFIX = "headgate.original:"
-_DEFAULT = "<default>"
 
 Rate = int | None
 """Bytes per second and broker; None: no quota."""
@@ -47,24 +45,12 @@ def owner_number(cluster: str) -> int:
 
 def record_entity(entity: Entity) -> Entity:
     """Return the entity that carries the record of another one."""
-    parts = (("user", entity.user), ("client-id", entity.client_id))
-    named = (f"{kind}={_DEFAULT if name == DEFAULT else quote(name, safe='')}" for kind, name in parts if name)
-    return Entity(client_id=_PREFIX + ",".join(named))
+    parts = (f"{kind}={DEFAULT.value if name is DEFAULT else quote(name, safe='')}" for kind, name in entity.parts)
+    return Entity(client_id=_PREFIX + ",".join(parts))
 
 
 def recorded_entity(record: Entity) -> Entity | None:
     """Return the entity whose record this is; None if it is no record."""
-    if record.user is not None or not (record.client_id or "").startswith(_PREFIX):
+    if record.user is not None or not isinstance(record.client_id, str) or not record.client_id.startswith(_PREFIX):
         return None
-    return parse_entity((record.client_id or "").removeprefix(_PREFIX), decode=unquote)
-
-
-def parse_entity(text: str, decode: Callable[[str], str] = str) -> Entity | None:
-    """Read an entity as it is printed: ``user=alice,client-id=<default>``; None if it is none."""
-    names: dict[str, str] = {}
-    for part in text.split(","):
-        kind, separator, name = part.partition("=")
-        if kind not in ("user", "client-id") or kind in names or not separator or not name:
-            return None
-        names[kind] = DEFAULT if name == _DEFAULT else decode(name)
-    return Entity(names.get("user"), names.get("client-id"))
+    return parse_entity(record.client_id.removeprefix(_PREFIX), decode=unquote)

@@ -31,6 +31,7 @@ class QuotaReason(ClosedEnum):
     SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
     RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
     CHANGED_BY_HAND = "changed_by_hand", "Somebody else changed the quota: their value is what is put back in the end."
+    CONFIRMED = "confirmed", "An operator declared the quota there to be the original (`act --release --forget`)."
     MISSING = "missing", "What should have been set was not there: put back by somebody, or it never reached Kafka."
     UNKNOWN_ORIGINAL = (
         "unknown_original",

@@ -6,33 +6,53 @@ here slows down exactly those clients that have no more specific quota.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass as plain_dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 
 from policies.closed_enum import ClosedEnum
+from policies.throttle.quota_entities import DEFAULT, Entity, EntityName, read_name, write_name
 from policies.units import PositiveDuration, Size, parse_duration
 
-DEFAULT = "default"
-"""The name that stands for all users, or client ids, without a quota of their own."""
+_Name = Annotated[str, Field(min_length=1, max_length=249)]
+DEFAULT_FLOOR = 64 * 1024
+"""Bytes per second and broker."""
+_AS_NAME = GetPydanticSchema(lambda _, handler: handler.generate_schema(_Name))
+_PRINCIPAL = "User:"
 
 
-@plain_dataclass(frozen=True, slots=True, order=True)
-class Entity:
-    """The target of a quota: a user, a client id, or a user's client id; each may be the default one."""
-
-    user: str | None = None
-    client_id: str | None = None
-
-    def __str__(self) -> str:
-        """Write it as Kafka's own tools do: ``user=alice,client-id=<default>``."""
-        parts = (("user", self.user), ("client-id", self.client_id))
-        return ",".join(f"{kind}={'<default>' if name == DEFAULT else name}" for kind, name in parts if name)
+def _read_entity(given: Any, check: ValidatorFunctionWrapHandler) -> EntityName:
+    name = read_name(given)
+    return DEFAULT if name is DEFAULT else str(check(name))
 
 
-Name = Annotated[str, Field(min_length=1, max_length=249)]
+def _read_excluded(given: Any, check: ValidatorFunctionWrapHandler) -> str:
+    name = read_name(given)
+    if name is DEFAULT:
+        raise ValueError("name users one by one; without a user entity the default user has no quota to begin with")
+    return str(check(name)) if name is not given else str(check(name)).removeprefix(_PRINCIPAL)
+
+
+def _write_excluded(user: str) -> object:
+    return {"name": user} if user.startswith(_PRINCIPAL) else write_name(user)
+
+
+Name = Annotated[EntityName, _AS_NAME, WrapValidator(_read_entity), PlainSerializer(write_name)]
+"""``alice``; ``default`` is Kafka's default entity, and ``{name: default}`` the entity that is really called so."""
+Excluded = Annotated[str, _AS_NAME, WrapValidator(_read_excluded), PlainSerializer(_write_excluded)]
+"""A user: ``alice``, or ``User:alice`` as in Kafka's ACLs and the Strimzi plugin; ``{name: ...}`` is literal."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -53,8 +73,6 @@ class QuotaEntity:
         return Entity(self.user, self.client_id)
 
 
-Excluded = Annotated[Name, AfterValidator(lambda principal: principal.removeprefix("User:"))]
-"""A user: ``alice``, or ``User:alice`` as in Kafka's ACLs and the Strimzi plugin."""
 _OrNone = BeforeValidator(lambda value: None if value == "none" else value)
 
 
@@ -71,8 +89,9 @@ class QuotaSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     entities: tuple[QuotaEntity, ...] = Field(
-        description="Each with `user`, `client_id` or both (`default`: all without a quota of their own) and `base`, "
-        "the bytes per second and broker at factor 1.0. Without `base`, the entity's existing quota is the base.",
+        description="Each with `user`, `client_id` or both (`default`: all without a quota of their own; `{name: "
+        "default}`: the one that is really called so) and `base`, the bytes per second and broker at factor 1.0. "
+        "Without `base`, the entity's existing quota is the base.",
     )
     cover: Cover = Field(
         default=Cover.ALL,
@@ -91,7 +110,7 @@ class QuotaSettings(BaseModel):
         "at its hard limit, so that it gets no new partitions. It is opened again above the recovery margin.",
     )
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
-        default=ByteSize(64 * 1024),
+        default=ByteSize(DEFAULT_FLOOR),
         description="The lowest quota. The lower it is, the longer Kafka makes producers wait after a sudden stop.",
     )
     max_told_wait: Annotated[PositiveDuration | None, _OrNone] = Field(
@@ -125,8 +144,6 @@ class QuotaSettings(BaseModel):
         for entity in entities:
             if entities.count(entity) > 1:
                 yield f"entity {entity} stands there twice"
-        if DEFAULT in self.exclude:
-            yield "exclude: name users one by one; without a user entity the default user has no quota to begin with"
         for spec in self.entities:
             if spec.user in self.exclude:
                 yield f"entity {spec.entity} names user {spec.user}, which is excluded: take it out of one of the two"

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from policies.observations import Reading
 from policies.units import MAX_INT64
@@ -10,7 +10,8 @@ from policies.units import MAX_INT64
 MOST_NAMED = 20
 """A reading names at most this many entities of each kind, and counts the others."""
 
-EntityText = Annotated[str, Field(max_length=1000)]
+_LONGEST_TEXT = 1000
+EntityText = Annotated[str, Field(max_length=_LONGEST_TEXT), BeforeValidator(lambda text: text[:_LONGEST_TEXT])]
 
 
 class NamedQuota(BaseModel):

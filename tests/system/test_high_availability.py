@@ -15,7 +15,7 @@ from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from policies.shares import SHARE_COUNT
-from policies.throttle.quota_settings import Entity
+from policies.throttle.quota_entities import Entity
 from tests.progress import tell
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, series, write_settings
 from tests.system.processes import freeze

@@ -36,7 +36,7 @@ from policies.bookie_readings import BookieRacks, Bookies
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
-from policies.throttle.quota_settings import Entity
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.readings import LogDirs
 from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster
@@ -110,7 +110,7 @@ def test_an_older_kafka_tells_of_its_volumes_and_takes_quotas(kafka: tuple[Older
     assert [(volume.total_bytes or 0) > (volume.usable_bytes or 0) > 0 for volume in log_dirs.volumes or ()] == [True]
     note("readings of volumes")
 
-    entity = Entity(client_id="default")
+    entity = Entity(client_id=DEFAULT)
     with closing(QuotaClient(watched, 10.0)) as client:
         client.describe()
         assert client.alter({entity: 1_000_000}) == {}

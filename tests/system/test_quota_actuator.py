@@ -31,7 +31,7 @@ from policies.errors import UserError
 from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor
 from policies.throttle.decisions import ThrottleReason, VolumeCounts
-from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings

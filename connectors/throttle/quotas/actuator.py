@@ -62,7 +62,7 @@ class QuotaActuator(Actuator[FactorOrder]):
         applied = read_data(self._applied_quotas, record)
         # These records are for people. An original quota is only believed from the watched cluster itself.
         if applied is not None and applied.cluster not in self._own and applied.cluster not in self._elsewhere:
-            (set.add if applied.held else set.discard)(self._unwatched[applied.cluster], str(applied.entity))
+            (set.add if applied.held else set.discard)(self._unwatched[applied.cluster], applied.entity)
 
     def _receive(self, record: Record) -> None:
         if record.topic != self._applied:

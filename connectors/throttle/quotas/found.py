@@ -10,9 +10,10 @@ from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings,
 from connectors.throttle.quotas.own_quotas import OwnQuotas
 from policies.observations import Outcome
 from policies.throttle.quota_coverage import find_caught
+from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_originals import Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
-from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_state import MOST_NAMED, NamedQuota, QuotaState
 from policies.units import MAX_INT64
 

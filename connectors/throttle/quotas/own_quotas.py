@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from connectors.kafka.cluster_client import NodeId
 from connectors.kafka.quotas import BrokerQuotas
 from policies.throttle.quota_contest import Contest, note_put_back
+from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_originals import Original, Rate, owner_number
 from policies.throttle.quota_plan import QuotaPlan, QuotaRecord
-from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, PastRate, QuotaStep, RatesInForce
 
 SETTLE_SECONDS = 5.0

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
 from policies.actuator_events import ReportResult
 from policies.free_space.orders import FactorOrder, LimitVerdict
+from policies.throttle.quota_entities import Entity, forget_command
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_originals import Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
-from policies.throttle.quota_settings import Entity
 from policies.throttle.quota_state import QuotaState
 from policies.wire import actuator_event
 
@@ -22,9 +22,7 @@ _log = structlog.get_logger(__name__)
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-_UNKNOWN_REMEDY = (
-    "headgate act --release --forget '{}' keeps it as the original; or set the right one with kafka-configs.sh"
-)
+_UNKNOWN_REMEDY = "{} keeps it as the original; or set the right one with kafka-configs.sh"
 _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
 """Reasons that are reported even if the quota is already right."""
 
@@ -140,12 +138,12 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
         if self._is_new(entity, content) or outcome is ReportResult.APPLIED:
             unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
-            detail = _UNKNOWN_REMEDY.format(entity) if unknown else None
+            detail = _UNKNOWN_REMEDY.format(forget_command(str(entity))) if unknown else None
             self._emit(entity, plan, outcome, context, detail, (confirmed, brokers) if plan.holds else None)
 
     def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
         """Report that an operator has declared a quota to be the original."""
-        plan = QuotaPlan(LimitVerdict.KEEP, QuotaReason.CHANGED_BY_HAND, rate, rate, None)
+        plan = QuotaPlan(LimitVerdict.KEEP, QuotaReason.CONFIRMED, rate, rate, None)
         self._emit(entity, plan, ReportResult.UNCHANGED, AttemptContext(None, None, 1, at))
 
     def report_failure(

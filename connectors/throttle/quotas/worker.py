@@ -1,7 +1,7 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event
 
@@ -22,9 +22,10 @@ from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, Quo
 from policies.errors import UserError
 from policies.free_space.orders import FactorOrder, LimitVerdict
 from policies.throttle.quota_coverage import Coverage, find_coverage
+from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
-from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_settings import DEFAULT_FLOOR, QuotaSettings
 from policies.throttle.settings import ThrottleSettings
 
 _AGAIN_SECONDS = 5.0
@@ -49,6 +50,8 @@ class Released:
     """The original quota that was put back, by entity; None: there was none."""
     left: Mapping[str, str]
     """The reason why a quota could not be restored, by entity or for `all quotas`."""
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    """The quota that an operator has declared to be the original, by entity."""
 
 
 class AlterError(Exception):
@@ -95,6 +98,7 @@ class QuotaWorker(Worker[FactorOrder]):
         self._own = OwnQuotas(cluster, settings)
         self._series = stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE)
         self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
+        self._floor = int(settings.floor_bytes_per_second) if settings else DEFAULT_FLOOR
         self._releasing = False
         self._carried_out: WantedQuota | None = None
         self._look_at = 0.0
@@ -155,9 +159,10 @@ class QuotaWorker(Worker[FactorOrder]):
             forget: an entity whose present quota an operator declares to be the original.
         """
         self._releasing = True
+        confirmed: dict[str, int] = {}
         try:
-            if forget is not None:
-                self._forget(forget)
+            if forget is not None and (rate := self._forget(forget)) is not None:
+                confirmed[str(forget)] = rate
             self._try(stop)
         except _RETRIED as error:
             self._problem = detail_of(error)
@@ -167,18 +172,19 @@ class QuotaWorker(Worker[FactorOrder]):
         restored = {str(e): p.rate for e, p in self._plans.items() if p.verdict is LimitVerdict.RESTORE}
         if self._problem is not None:
             restored, left = {}, {"all quotas": self._problem}
-        return Released(restored, left)
+        return Released(restored, left, confirmed)
 
-    def _forget(self, entity: Entity) -> None:
-        """Record the present quota of an entity as the original, unless a record has another original."""
+    def _forget(self, entity: Entity) -> Rate:
+        """Record the present quota of an entity as the original, unless a record has another one; return it."""
         client = self._connection.client()
         seen = client.read()
         rate, recorded = seen.rates.get(entity), seen.originals.get(entity)
         if recorded is not None and recorded.is_held:
-            return  # the option names no cluster: here the entity is slowed down
+            return rate  # the option names no cluster: here the entity is slowed down
         if refused := client.alter({}, {entity: None if rate is None else Original(rate, rate)}):
             raise AlterError(refused, {})
         self._reports.report_forgotten(entity, rate, self._clock.now())
+        return rate
 
     def _close(self) -> None:
         self._connection.close()
@@ -317,7 +323,8 @@ class QuotaWorker(Worker[FactorOrder]):
         held = self._own.held(seen, of_others=self._releasing)
         targets = dict.fromkeys(held, _RELEASED)
         if self._releasing:
-            return {**dict.fromkeys(self._own.bases, _RELEASED), **targets}
+            unknown = (e for e, rate in seen.rates.items() if may_be_ours(rate, None, self._floor, ()))
+            return {**dict.fromkeys((*self._own.bases, *unknown), _RELEASED), **targets}
         if wanted is None:
             # Without a decision the quotas stay; those that no setting asks for are put back.
             return {e: _RELEASED for e in held if e not in self._own.bases and e not in coverage.scaled}
@@ -352,10 +359,10 @@ class QuotaWorker(Worker[FactorOrder]):
     def _situation(
         self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, obstacles: Obstacles
     ) -> QuotaSituation:
-        settings, now = self._settings, self._clock.monotonic()
+        now = self._clock.monotonic()
         quota = self._own.interpret(entity, seen, now)
         step = self._own.find_step(entity, quota.found, quota.record, now)
-        floor, base = int(settings.floor_bytes_per_second) if settings else 0, self._own.bases.get(entity)
+        floor, base = self._floor, self._own.bases.get(entity)
         return QuotaSituation(
             wanted=wanted,
             record=quota.record,

@@ -17,8 +17,8 @@ from kafka.protocol.admin import (
 
 from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
 from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_originals import Original, record_entity
-from policies.throttle.quota_settings import DEFAULT, Entity
 
 ALICE, ALICE_APP = Entity("alice"), Entity("alice", "app")
 EVERYONE = Entity(DEFAULT)
@@ -56,7 +56,7 @@ class Client(QuotaClient):
 def parts(entity: Entity) -> list[tuple[str, str | None]]:
     """As the wire has it."""
     given = (("user", entity.user), ("client-id", entity.client_id))
-    return [(kind, None if name == DEFAULT else name) for kind, name in given if name is not None]
+    return [(kind, None if name is DEFAULT else name) for kind, name in given if name is not None]
 
 
 def described(*rates: tuple[Entity, dict[str, float]], error_code: int = 0) -> Any:
@@ -112,6 +112,18 @@ def test_one_request_reads_all_quotas_and_the_records_of_the_originals() -> None
     assert (seen.rates, seen.originals) == ({ALICE: 1024}, {ALICE: Original(4096, 512), ALICE_APP: Original(None, 9)})
     assert [(len(request.components), request.strict) for _, request in client.asked] == [(0, False)]
     assert client.rates([ALICE, EVERYONE]) == {ALICE: 1024, EVERYONE: None}
+
+
+def test_an_entity_that_is_called_default_is_not_kafkas_default_entity() -> None:
+    named = {Entity(client_id="default"): 50, Entity("<default>"): 7, Entity("default", "default"): 9}
+    default = {Entity(client_id=DEFAULT): 4, EVERYONE: 5}
+    rates = {**named, **default}
+    client = Client(lambda node, request: described(*((e, {RATE_KEY: float(rate)}) for e, rate in rates.items())))
+    assert client.read().rates == rates
+    client = Client(lambda node, request: altered())
+    client.alter(rates, {entity: Original(1, 2) for entity in rates})
+    ((_, request),) = client.asked
+    assert len({tuple((e.entity_type, e.entity_name) for e in entry.entity) for entry in request.entries}) == 10
 
 
 def test_each_reading_asks_another_broker_and_one_that_is_silent_no_more() -> None:

@@ -161,10 +161,10 @@ def test_a_quota_that_escapes_is_an_alert_critical_in_a_stop(factor: float, seve
 
 def test_a_rival_and_an_unknown_original_are_alerts_with_the_remedy() -> None:
     rival = NamedQuota(entity="client-id=app", bytes_per_second=3_000_000, period_seconds=120.0)
-    unknown = NamedQuota(entity="client-id=b", bytes_per_second=65_536)
+    unknown = NamedQuota(entity="user=CN=bob smith,O=x", bytes_per_second=65_536)
     alerts = firing(quotas(0, contested=(rival,), unknown=(unknown,)), *fill(0.0))
     assert "sets the quota client-id=app of payments to 3.0 MB/s every 2 min" in alerts[CONTESTED].summary
-    assert "headgate act --release --forget 'client-id=b'" in alerts[UNKNOWN_ORIGINAL].summary
+    assert "headgate act --release --forget 'user=CN=bob smith,O=x'" in alerts[UNKNOWN_ORIGINAL].summary
 
 
 def test_that_the_actuator_is_silent_is_said_where_its_alerts_end() -> None:

@@ -1,5 +1,7 @@
 """Which quota decides for which clients, as Kafka documents its order of precedence."""
 
+import json
+import shlex
 from itertools import combinations
 
 import pytest
@@ -7,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.throttle.quota_coverage import Coverage, find_coverage, takes_precedence
-from policies.throttle.quota_originals import parse_entity, record_entity, recorded_entity
-from policies.throttle.quota_settings import DEFAULT, Cover, Entity, QuotaEntity, QuotaSettings
+from policies.throttle.quota_entities import DEFAULT, Entity, forget_command, parse_entity
+from policies.throttle.quota_originals import record_entity, recorded_entity
+from policies.throttle.quota_settings import Cover, QuotaEntity, QuotaSettings
 
 BY_PRECEDENCE = [
     Entity("alice", "app"), Entity("alice", DEFAULT), Entity("alice"), Entity(DEFAULT, "app"), Entity(DEFAULT, DEFAULT),
@@ -61,7 +64,18 @@ def test_coverage(given_settings: QuotaSettings, expected: Coverage) -> None:
     assert find_coverage(given_settings, RATES) == expected
 
 
-names = st.one_of(st.none(), st.just(DEFAULT), st.text(min_size=1, max_size=20))
+NAMES = (
+    "default",
+    "<default>",
+    "CN=mirror,O=io.strimzi",
+    "bob smith",
+    "a,client-id=b",
+    "a,user=<default>",
+    "{",
+    "a\n",
+    "ü,",
+)
+names = st.one_of(st.none(), st.just(DEFAULT), st.sampled_from(NAMES), st.text(min_size=1, max_size=20))
 entities = st.builds(Entity, names, names).filter(lambda e: e.user is not None or e.client_id is not None)
 
 
@@ -71,6 +85,34 @@ def test_each_entity_has_a_record_of_its_own(entity: Entity) -> None:
     assert recorded_entity(entity) is None
 
 
-@pytest.mark.parametrize("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "user=a,"])
+@given(entities)
+def test_an_entity_that_is_printed_can_be_passed_back_in_a_shell_and_in_settings(entity: Entity) -> None:
+    assert parse_entity(str(entity)) == entity
+    assert shlex.split(forget_command(str(entity)))[-1] == str(entity)
+    if str(entity).startswith("{"):
+        assert QuotaEntity(**json.loads(str(entity))).entity == entity
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        (Entity(client_id=DEFAULT), "client-id=<default>"),
+        (Entity(client_id="default"), "client-id=default"),
+        (Entity(client_id="<default>"), '{"client_id": "<default>"}'),
+        (Entity("alice", DEFAULT), "user=alice,client-id=<default>"),
+        (Entity("CN=mirror,O=io.strimzi"), "user=CN=mirror,O=io.strimzi"),
+        (Entity("CN=bob smith,O=Acme\\, Inc.", "a"), "user=CN=bob smith,O=Acme\\, Inc.,client-id=a"),
+        (Entity("a,client-id=b", DEFAULT), '{"user": "a,client-id=b", "client_id": "default"}'),
+        (Entity("a\n", "default"), '{"user": "a\\n", "client_id": {"name": "default"}}'),
+    ],
+)
+def test_an_entity_is_printed_as_kafkas_tools_do_and_as_json_where_that_is_ambiguous(entity: Entity, text: str) -> None:
+    assert str(entity) == text
+    assert parse_entity(text) == entity
+
+
+@pytest.mark.parametrize(
+    "text", ["", "alice", "user=", "user=a,user=b", "topic=x", "{", "{}", "[]", '{"user": null}', '{"ip": "x"}']
+)
 def test_text_that_names_no_entity_is_refused(text: str) -> None:
     assert parse_entity(text) is None

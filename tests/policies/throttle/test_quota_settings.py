@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings, catches
+from policies.throttle.quota_entities import DEFAULT, Entity
+from policies.throttle.quota_settings import QuotaSettings, catches
 
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 
@@ -35,6 +36,8 @@ def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) 
         ({"entities": []}, "needs at least one"),
         ({"entities": [{}]}, "needs a user, a client_id or both"),
         ({"entities": [{"user": ""}]}, "at least 1 character"),
+        ({"entities": [{"user": {"name": ""}}]}, "at least 1 character"),
+        ({"entities": [{"user": 5}]}, "valid string"),
         ({"entities": [{"client": "x"}]}, "Unexpected keyword"),
         ({"entities": [{"user": "a", "base": 0}]}, "greater than 0"),
         ({"entities": [{"user": "a", "base": "64kB"}]}, "user=a (64000) is below floor_bytes_per_second (65536)"),
@@ -54,16 +57,20 @@ def test_a_mistake_is_named(block: dict[str, Any], said: str) -> None:
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("entity", "name"),
-    [
-        (Entity(user=DEFAULT), "user=<default>"),
-        (Entity(client_id="app"), "client-id=app"),
-        (Entity("alice", DEFAULT), "user=alice,client-id=<default>"),
-    ],
-)
-def test_an_entity_is_named_as_kafkas_tools_do(entity: Entity, name: str) -> None:
-    assert str(entity) == name
+NAMED_DEFAULT = {"client_id": {"name": "default"}, "user": "default"}
+
+
+def test_the_bare_word_is_the_default_entity_and_a_name_is_the_one_that_is_called_so() -> None:
+    block = {
+        "entities": [ANY_CLIENT, NAMED_DEFAULT],
+        "exclude": ["User:alice", {"name": "default"}, {"name": "User:x"}],
+    }
+    settings = QuotaSettings.model_validate(block)
+    assert [spec.entity for spec in settings.entities] == [Entity(None, DEFAULT), Entity(DEFAULT, "default")]
+    assert settings.exclude == ("alice", "default", "User:x")
+    written = settings.model_dump(mode="json")
+    assert written["entities"][1] == {**NAMED_DEFAULT, "base": None}
+    assert QuotaSettings.model_validate(written) == settings
 
 
 @pytest.mark.parametrize(

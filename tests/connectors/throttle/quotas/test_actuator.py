@@ -20,7 +20,8 @@ from policies.decisions import Mode
 from policies.errors import UserError
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.throttle.decisions import VolumeCounts
-from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_entities import Entity
+from policies.throttle.quota_settings import QuotaSettings
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record

@@ -7,11 +7,12 @@ from structlog.testing import capture_logs
 
 from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.throttle.quotas.found import Obstacles, find_obstacles, read_broker_settings
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_plan import QuotaReason
-from policies.throttle.quota_settings import Entity, QuotaEntity, QuotaSettings
+from policies.throttle.quota_settings import QuotaEntity, QuotaSettings
 from tests.connectors.throttle.quotas.test_worker import ALICE, ANY, Kafka, KafkaClient
 
-EVERY_USER = Entity(user="default")
+EVERY_USER = Entity(user=DEFAULT)
 CALLBACK = BrokerQuotaSettings("com.example.Own")
 
 

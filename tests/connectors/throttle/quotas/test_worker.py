@@ -22,9 +22,10 @@ from connectors.throttle.quotas.worker import QuotaWorker, Released
 from policies.decisions import Mode
 from policies.errors import UserError
 from policies.free_space.orders import FactorOrder
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_events import AppliedQuota
 from policies.throttle.quota_originals import Original, owner_number
-from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_state import MOST_NAMED, QuotaState
 from policies.units import format_instant
 from policies.wire import EventReader
@@ -33,7 +34,7 @@ from tests.examples import combined, examples
 from tests.policies.scenario import HARD, throttle
 
 CLUSTER = "payments"
-ANY, ALICE = Entity(client_id="default"), Entity(user="alice")
+ANY, ALICE = Entity(client_id=DEFAULT), Entity(user="alice")
 KAFKA = WatchedKafka(bootstrap_servers="nowhere:9092")
 
 NOTES = EventReader((AppliedQuota,))
@@ -336,7 +337,7 @@ def test_forget_means_no_quota_whose_original_is_recorded(bench: Bench) -> None:
     """It names an entity and no cluster: elsewhere the same entity may be slowed down."""
     bench.kafka.rates[ANY] = 900_000
     bench.reconcile(order(0.5))
-    assert bench.made().release(Event(), ANY) == Released({str(ANY): 900_000}, {})
+    assert bench.made().release(Event(), ANY) == Released({str(ANY): 900_000}, {}, {str(ANY): 500_000})
     assert bench.kafka.rates == {ANY: 900_000}
 
 
@@ -562,7 +563,7 @@ def test_a_rival_is_named_with_the_value_and_the_period() -> None:
 # --- more specific quotas
 
 MORE_SPECIFIC = [
-    Entity(user="default"), Entity(user="ANONYMOUS"), Entity(client_id="app"), Entity("ANONYMOUS", "default"),
+    Entity(user=DEFAULT), Entity(user="ANONYMOUS"), Entity(client_id="app"), Entity("ANONYMOUS", DEFAULT),
 ]  # fmt: skip
 
 
@@ -588,6 +589,17 @@ def test_a_more_specific_quota_that_is_set_later_is_scaled_at_the_next_look(benc
     assert bench.kafka.rates == {ANY: 65_536}, "a quota that its owner removed is not set again"
 
 
+def test_one_that_is_called_default_is_scaled_and_put_back_by_itself(bench: Bench) -> None:
+    before = {ANY: 800_000, Entity(client_id="default"): 50_000_000, Entity(user="default"): 30_000_000}
+    bench.kafka.rates |= before
+    bench.reconcile(order(0.5))
+    assert bench.kafka.rates == {ANY: 500_000, Entity(client_id="default"): 25_000_000, Entity("default"): 15_000_000}
+    assert {n.entity for n in bench.notes} == {"client-id=<default>", "client-id=default", "user=default"}
+    bench.restart()
+    bench.reconcile(order(1.0, 2))
+    assert (bench.kafka.rates, bench.kafka.originals) == (before, {})
+
+
 def test_with_cover_listed_more_specific_quotas_are_left_alone_and_shown() -> None:
     bench = Bench(cover="listed")
     bench.kafka.rates[ALICE] = 9_000_000
@@ -602,11 +614,11 @@ def test_with_cover_listed_more_specific_quotas_are_left_alone_and_shown() -> No
 
 def test_a_default_quota_that_would_catch_an_excluded_user_is_left_alone_and_shown() -> None:
     bench = Bench(exclude=["carol"])
-    bench.kafka.rates |= {Entity("default", "app"): 9_000_000, Entity("carol"): 5_000_000}
+    bench.kafka.rates |= {Entity(DEFAULT, "app"): 9_000_000, Entity("carol"): 5_000_000}
     del bench.kafka.rates[Entity("carol")]
     bench.kafka.rates[Entity("carol", "other")] = 5_000_000
     bench.reconcile(order(0.0))
-    assert bench.kafka.rates[Entity("default", "app")] == 9_000_000
+    assert bench.kafka.rates[Entity(DEFAULT, "app")] == 9_000_000
     assert bench.metric("escapes", entity="user=<default>,client-id=app") == 1
 
 
@@ -863,6 +875,18 @@ def test_where_nothing_is_held_release_changes_nothing(bench: Bench) -> None:
 def test_release_does_not_call_a_quota_restored_of_which_nothing_is_known(bench: Bench) -> None:
     bench.kafka.rates[ANY] = 65_536
     assert list(bench.worker.release(Event()).left) == [str(ANY)]
+
+
+@pytest.mark.parametrize("settings", [True, False], ids=["scaled only", "no settings any more"])
+def test_release_refuses_each_quota_that_may_be_ours_and_forget_names_its_cause(bench: Bench, settings: bool) -> None:
+    bench.kafka.rates[ALICE] = 65_536
+    bench.settings = bench.settings if settings else None
+    bench.restart()
+    assert list(bench.worker.release(Event()).left) == [str(ALICE)]
+    bench.restart()
+    assert bench.worker.release(Event(), ALICE) == Released({}, {}, {str(ALICE): 65_536})
+    assert "confirmed" in {event["reason"] for event in bench.events}
+    assert bench.kafka.rates == {ALICE: 65_536}
 
 
 def test_an_entity_that_left_the_settings_is_put_back() -> None:
