@@ -124,7 +124,9 @@ bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table
 dist: $(VENV)/.runtime ## The wheel, the sources, an SBOM and checksums: in dist/
 	@rm -rf dist
 	$(BIN)/python -m hatchling build --directory "$(CURDIR)/dist"
-	@cp docs/reference/sbom.cdx.json requirements.txt dist/
+	@$(PYTHON) -m venv .venv-sbom && .venv-sbom/bin/python -m pip --disable-pip-version-check -qq install cyclonedx-bom==7.5.0
+	@.venv-sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json requirements.txt
+	@cp requirements.txt deploy/java/jars.sha256 dist/
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 docker: ## The image (needs a Docker engine)
@@ -144,7 +146,7 @@ audit: $(VENV)/.runtime ## Known vulnerabilities of the pinned packages (needs t
 	  { echo "audit: vulnerabilities were found (above), or the database could not be reached and nothing is known" >&2; exit 1; }
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) dist .venv-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist .venv-audit .venv-sbom .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # A stamp per set of packages: a second start installs nothing and asks no network.
 $(VENV)/bin/python:

@@ -1,4 +1,4 @@
-"""Writes docs/reference: schemas, AsyncAPI, OpenAPI, and pages on settings, events, metrics and alerts.
+"""Writes docs/reference: schemas, AsyncAPI, and pages on settings, events, metrics and alerts.
 
 ``python -m deploy.generate`` writes them, ``--check`` only compares: status 1 if a file is stale, missing or left over.
 """
@@ -9,13 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from connectors.exporter.page.openapi import openapi_text
 from deploy.reference.alerts_page import alertmanager_page, alerts_page
 from deploy.reference.asyncapi import asyncapi
 from deploy.reference.catalogue import catalogue
 from deploy.reference.events_page import events_page
 from deploy.reference.metrics_page import metrics_page
-from deploy.reference.sbom import sbom
 from deploy.reference.settings_page import settings_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -35,8 +33,6 @@ def generated() -> dict[str, str]:
         "asyncapi.yaml": asyncapi(),
         "events.md": events_page(),
         "metrics.md": metrics_page(),
-        "openapi.json": openapi_text(),
-        "sbom.cdx.json": sbom(),
         "settings.yaml": settings_page(),
         **schemas,
     }

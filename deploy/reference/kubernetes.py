@@ -36,8 +36,7 @@ def files() -> dict[str, str]:
     return {
         "helm/files/headgate.rules.yaml": _RULE_HEAD + _RULES.read_text(encoding="utf-8"),
         "helm/values.schema.json": json.dumps(_chart_schema(), indent=1) + "\n",
-        "kubernetes/prometheus-operator/prometheus-rule.yaml": _RULE_HEAD + _dumped([_rule()]),
-        "kubernetes/strimzi/users.yaml": _USERS_HEAD + _dumped(_users()),
+        "strimzi-users.yaml": _USERS_HEAD + yaml.safe_dump_all(_users(), sort_keys=False, width=120),
     }
 
 
@@ -68,15 +67,6 @@ def _closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _rule() -> dict[str, Any]:
-    return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {"name": "headgate", "labels": {"app.kubernetes.io/name": "headgate"}},
-        "spec": yaml.safe_load(_RULES.read_text(encoding="utf-8")),
-    }
-
-
 def _users() -> Iterator[dict[str, Any]]:
     for part, grants in rights().items():
         if part == "canary":
@@ -99,10 +89,6 @@ def _acl(grant: Grant) -> dict[str, Any]:
         "patternType": "prefix" if grant.is_prefix else "literal",
     }
     return {"resource": resource, "operations": list(grant.operations), "host": "*"}
-
-
-def _dumped(documents: Any) -> str:
-    return yaml.safe_dump_all(documents, sort_keys=False, width=120)
 
 
 if __name__ == "__main__":

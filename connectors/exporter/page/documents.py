@@ -1,18 +1,11 @@
-"""The response models of the API under `/api/v1`, from which OpenAPI is generated."""
+"""The response models of the API under `/api/v1`."""
 
-from functools import cache, reduce
-from operator import or_
-from types import GenericAlias
-from typing import Any
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
-
-from connectors.registration import connectors_of
 from connectors.views.loop_snapshot import MAX_RECENT_DECISIONS, AnswersStatus
 from connectors.views.policy_view import PolicyDetail
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode, Severity
-from policies.registry import POLICIES
 from policies.units import Instant
 
 SHOWN_ALERTS = 200
@@ -116,18 +109,26 @@ class PolicyStatus(Document):
     )
     numbers: dict[str, float] = Field(description="The numeric fields of the newest decision, by name.")
     in_force: InForceLine | None = Field(description="Null if no actuator has a part in it.")
+    detail: SerializeAsAny[PolicyDetail] | None = Field(description="Its own section; null if it has none, or no data.")
 
 
-class ClusterStatusBase(Document):
-    """A cluster, without its policies."""
+class ClusterStatus(Document):
+    """A cluster with its policies."""
 
     cluster: str
     concern: Concern
     alert_count: int = Field(description="Number of firing alerts about the cluster.")
+    policies: tuple[PolicyStatus, ...] = Field(description="The policies with data about the cluster.")
 
 
-class LoopStatusBase(Document):
-    """The state of the loop, without its clusters."""
+class ClustersDocument(Document):
+    """All clusters."""
+
+    clusters: tuple[ClusterStatus, ...] = Field(description="By name.")
+
+
+class LoopStatus(Document):
+    """The state of the loop with its clusters."""
 
     version: str
     settings_hash: str
@@ -136,6 +137,7 @@ class LoopStatusBase(Document):
     answers: AnswersStatus | None = Field(description="Null if there is no canary.")
     cluster_counts: dict[Concern, int] = Field(description="Number of clusters by concern.")
     alert_count: int = Field(description="Number of firing alerts.")
+    clusters: tuple[ClusterStatus, ...] = Field(description="By name.")
 
 
 class AlertsDocument(Document):
@@ -160,44 +162,3 @@ class HistoryDocument(Document):
     clusters: dict[str, dict[str, tuple[float | None, ...]]] = Field(
         description="The series by cluster and name, oldest first; null: unknown. All end at `ends_at`."
     )
-
-
-@cache
-def detail_models() -> dict[str, type[PolicyDetail]]:
-    """Return each policy's own model, if it has one."""
-    found = {name: connectors_of(kind).detail for name, kind in POLICIES.items()}
-    return {name: detail.model for name, detail in found.items() if detail is not None}
-
-
-@cache
-def policy_status_model() -> Any:
-    """Return the model of a policy's status, with the details of the registered policies."""
-    kinds: Any = reduce(or_, detail_models().values(), type(None))
-    detail: Any = (kinds, Field(description="The policy's own section; null if it has none, or no data yet."))
-    return create_model("PolicyStatus", __base__=PolicyStatus, __doc__=PolicyStatus.__doc__, detail=detail)
-
-
-@cache
-def cluster_model() -> Any:
-    """Return the model of a cluster with its policies."""
-    policies: Any = (_make_tuple(policy_status_model()), Field(description="The policies with data about the cluster."))
-    base = ClusterStatusBase
-    return create_model("ClusterStatus", __base__=base, __doc__=base.__doc__, policies=policies)
-
-
-@cache
-def loop_model() -> Any:
-    """Return the model of the loop with its clusters."""
-    clusters: Any = (_make_tuple(cluster_model()), Field(description="By name."))
-    return create_model("LoopStatus", __base__=LoopStatusBase, __doc__=LoopStatusBase.__doc__, clusters=clusters)
-
-
-@cache
-def clusters_model() -> Any:
-    """Return the model of all clusters."""
-    clusters: Any = (_make_tuple(cluster_model()), Field(description="By name."))
-    return create_model("ClustersDocument", __base__=Document, __doc__="All clusters.", clusters=clusters)
-
-
-def _make_tuple(kind: Any) -> Any:
-    return GenericAlias(tuple, (kind, ...))

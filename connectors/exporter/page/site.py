@@ -10,13 +10,13 @@ from urllib.parse import unquote
 
 from connectors.collection.schedule import ticks
 from connectors.exporter.page.charts import INTERVAL_SECONDS, History
-from connectors.exporter.page.documents import clusters_model
-from connectors.exporter.page.openapi import API, openapi_text
+from connectors.exporter.page.documents import ClustersDocument
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
-from connectors.http.responses import HTML, JSON, Response, error_response, json_response
+from connectors.http.responses import HTML, Response, error_response, json_response
 from connectors.views.loop_snapshot import LoopSnapshot
 
+API = "/api/v1"
 _FRESH_SECONDS = 1.0
 """The documents are built at most this often, however many requests there are."""
 _STATIC: Mapping[str, str] = {
@@ -66,13 +66,11 @@ class StatusSite:
         if path.startswith("/static/"):
             name = path.removeprefix("/static/")
             return _read_file(name) if name in _STATIC else None
-        if path == f"{API}/openapi.json":
-            return Response(openapi_text().encode(), JSON)
         with self._lock:
             found = self._find(path)
         if found is None and (path == "/api" or path.startswith("/api/")):
-            sentence = f"there is nothing here; {API}/openapi.json says what there is"
-            return error_response(HTTPStatus.NOT_FOUND, sentence)
+            paths = "status, clusters, clusters/NAME, alerts, decisions and history"
+            return error_response(HTTPStatus.NOT_FOUND, f"there is nothing here; below {API} there are {paths}")
         return found
 
     def _find(self, path: str) -> Response | None:
@@ -102,7 +100,7 @@ class StatusSite:
             case "/api/v1/status":
                 return json_response(status.loop)
             case "/api/v1/clusters":
-                return json_response(clusters_model()(clusters=status.loop.clusters))
+                return json_response(ClustersDocument(clusters=status.loop.clusters))
             case "/api/v1/alerts":
                 return json_response(status.alerts)
             case "/api/v1/decisions":

@@ -13,15 +13,15 @@ from connectors.exporter.page.documents import (
     SHOWN_ALERTS,
     AlertLine,
     AlertsDocument,
+    ClusterStatus,
     Concern,
     DecisionLine,
     DecisionsDocument,
     EffectLine,
     InForceLine,
+    LoopStatus,
     PauseLine,
-    cluster_model,
-    loop_model,
-    policy_status_model,
+    PolicyStatus,
 )
 from connectors.registration import connectors_of
 from connectors.views.loop_snapshot import LoopSnapshot, PolicySnapshot
@@ -45,16 +45,15 @@ _Cause = tuple[str, str, str, str | None]
 class StatusDocuments:
     """All documents of one moment."""
 
-    loop: Any
-    """An instance of `loop_model()`."""
+    loop: LoopStatus
     alerts: AlertsDocument
     decisions: DecisionsDocument
 
     def charted(self) -> dict[str, Mapping[str, float]]:
         """Return the charted values of each cluster and of the loop (`LOOP`), without stale ones."""
         answers = self.loop.answers
-        is_answered = answers is not None and not answers.silent and answers.latest_seconds is not None
-        of_loop = {"seconds to answer": answers.latest_seconds} if is_answered else {}
+        seconds = None if answers is None or answers.silent else answers.latest_seconds
+        of_loop = {} if seconds is None else {"seconds to answer": seconds}
         return {LOOP: of_loop, **{cluster.cluster: _charted(cluster.policies) for cluster in self.loop.clusters}}
 
 
@@ -68,7 +67,7 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
         for name, of_cluster in groupby(loop.policies, key=lambda each: each.cluster)
     ]
     counts = Counter(cluster.concern for cluster in clusters)
-    status = loop_model()(
+    status = LoopStatus(
         version=version,
         settings_hash=settings_hash,
         complete=loop.behind is None,
@@ -86,7 +85,9 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
     )
 
 
-def _build_cluster(name: str, policies: Sequence[PolicySnapshot], loop: LoopSnapshot, firing: Sequence[Alert]) -> Any:
+def _build_cluster(
+    name: str, policies: Sequence[PolicySnapshot], loop: LoopSnapshot, firing: Sequence[Alert]
+) -> ClusterStatus:
     statuses = tuple(_build_policy(each, loop) for each in policies)
     concerns = {_CONCERNS[alert.severity] for alert in firing}
     if any(status.stale for status in statuses):
@@ -94,14 +95,14 @@ def _build_cluster(name: str, policies: Sequence[PolicySnapshot], loop: LoopSnap
     if any(each.in_force is not None and each.in_force.failing_since is not None for each in policies):
         concerns.add(Concern.WARNING)
     gravest = min(concerns, key=_GRAVEST_FIRST.index, default=Concern.CALM)
-    return cluster_model()(cluster=name, concern=gravest, alert_count=len(firing), policies=statuses)
+    return ClusterStatus(cluster=name, concern=gravest, alert_count=len(firing), policies=statuses)
 
 
-def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> Any:
+def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> PolicyStatus:
     decisions, detail = of_policy.decisions, connectors_of(POLICIES[of_policy.policy]).detail
     latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
     is_unwatched = (of_policy.policy, of_policy.cluster) in loop.unwatched
-    return policy_status_model()(
+    return PolicyStatus(
         policy=of_policy.policy,
         stale=is_unwatched or any(is_stale(decision, loop.at) for decision in decisions),
         decision_count=len(decisions),
