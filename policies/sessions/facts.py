@@ -312,7 +312,7 @@ def _join_member(
     begun_ms = process_begun_ms(member)
     deadline_ms = begun_ms + millis_of(settings.reconnect_deadline)
     has_failed = now_ms >= deadline_ms or (has_reported and member.attempts >= settings.reconnect_limit)
-    is_valid = node is not None and now_ms - node.read_ms <= validity_ms
+    node_id = node.read_id if node is not None and now_ms - node.read_ms <= validity_ms else ""
     return MemberFacts(
         member,
         role,
@@ -328,7 +328,7 @@ def _join_member(
         loss_evidence=loss_evidence,
         liveness=judge_liveness(member, node, now_ms, settings),
         has_published=_has_published(member, node),
-        evidence=unique_ids(member.read_id, node.read_id if node is not None and is_valid else ""),
+        evidence=unique_ids(member.read_id, node_id),
     )
 
 

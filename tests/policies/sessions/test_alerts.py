@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook, AlertEntry
 from policies.observations import Observation
 from policies.sessions.alerts import AlertContext, conditions
-from tests.policies.sessions.course import CLUSTER, Run, health, owned, registered, session, unread
+from tests.policies.sessions.course import CLUSTER, Run, health, owned, registered, session, unread, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
 
 BUNDLE_NAME = "t/ns/0x00000000_0x40000000"
@@ -51,6 +52,15 @@ def test_while_a_member_flaps_or_collectors_contradict_each_other_no_other_alert
     assert [status for _, _, status in run.said("session-lost")] == ["firing", "resolved"] * 3
     assert run.firing() == {("session-flapping", "b1")}
     assert len(run.told("b1")) <= 12
+
+
+@pytest.mark.parametrize(("until", "is_flapping"), [(327, True), (327.001, False)])
+def test_a_registration_that_came_and_went_is_flapping_for_the_validity_of_its_last_reading(
+    until: float, is_flapping: bool
+) -> None:
+    turns = [registered(s, "b1", "0xb1") if s % 2 else unregistered(s, "b1") for s in range(0, 30, 3)]
+    readings = [*connected("b1"), *turns, *connected("b1", seconds=300)]
+    assert (("session-flapping", "b1") in warned(*readings, until=until)) is is_flapping
 
 
 def test_a_long_list_of_members_is_cut() -> None:

@@ -44,6 +44,12 @@ def test_a_node_that_was_not_read_for_its_validity_is_stale() -> None:
     assert joined(*readings, until=301.001).members["b1"].claims[0].is_stale
 
 
+@pytest.mark.parametrize(("until", "is_evidence"), [(301, True), (301.001, False)])
+def test_a_registration_is_evidence_for_its_validity(until: float, is_evidence: bool) -> None:
+    readings = [*connected("b1"), registered(1, "b1", "0xb1")]
+    assert (readings[-1].id in joined(*readings, until=until).members["b1"].evidence) is is_evidence
+
+
 @pytest.mark.parametrize(
     ("attempts", "until", "exhausted"), [(9, 30, False), (10, 30, True), (0, 309, False), (0, 310, True)]
 )

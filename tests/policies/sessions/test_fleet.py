@@ -90,6 +90,7 @@ def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
     found = find_unread(members, (OK,), 2000, SETTINGS)
     assert found is not None
     assert (found.reason, found.evidence) == ("timeout", ("bad",))
+    assert find_unread(members, (), 2000 + VALIDITY_MS, SETTINGS) == found
     later = find_unread(members, (), 2001 + VALIDITY_MS, SETTINGS)
     assert later is None
 

@@ -267,6 +267,10 @@ def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> No
         run.see(session(seconds, "b1", "connected", "0xnew"), registered(seconds, "b1", "0xnew"))
         run.see(health(seconds, "b1", listed=False))
     assert run.told("b1")[-1] == (82, "shutdown not_ready")
+    run.see(session(200, "b1", "disconnected", "0xnew"))
+    assert run.told("b1")[-1] == (82, "shutdown not_ready")
+    run.see(health(201, "b1", listed=True), session(202, "b1", "disconnected", "0xnew"))
+    assert run.told("b1")[-1] == (201, "hold connection_lost"), "once it is listed, the shutdown is not in force"
 
 
 def flap(run: Run, losses: int) -> Run:

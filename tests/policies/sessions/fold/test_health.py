@@ -56,6 +56,11 @@ def test_what_an_older_version_remembered_counts_as_an_answer() -> None:
     assert (found.answered_ms, found.listed_ms) == (to_millis(at(5)), to_millis(at(5)))
 
 
+def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
+    assert after(health(5, "b1", listed=False), health(305, "b1", listed=False)).unlisted_ms == to_millis(at(5))
+    assert after(health(5, "b1", listed=False), health(306, "b1", listed=False)).unlisted_ms == to_millis(at(306))
+
+
 def test_after_a_gap_it_counts_as_down_until_now() -> None:
     assert after(health(5, "b1"), health(305, "b1")).down_ms == NEVER
     assert after(health(5, "b1"), health(306, "b1")).down_ms == to_millis(at(306))
