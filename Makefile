@@ -37,7 +37,7 @@ demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and 
 SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
 # Tests of what is shipped, generated, written and measured. Most start commands as processes of their own, or build wheels.
-ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/deploy/monitoring tests/deploy/test_distributions.py \
+ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/deploy/monitoring tests/deploy/test_ci.py tests/deploy/test_distributions.py \
 	tests/deploy/test_generate.py tests/deploy/test_kubernetes.py tests/deploy/test_make.py tests/deploy/test_supply_chain.py \
 	tests/deploy/test_systemd.py tests/deploy/test_wheel.py tests/streaming/test_shipped.py \
 	tests/connectors/exporter/page/test_in_chromium.py)

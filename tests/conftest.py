@@ -6,6 +6,7 @@ draws hundreds of random ones.
 
 import gc
 import os
+import random
 from collections.abc import Generator
 from typing import Any
 
@@ -45,10 +46,11 @@ structlog.configure(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options for the servers of system tests, and for the order of their files."""
+    """Options for the servers of system tests, and for the order of tests."""
     parser.addoption(
         "--containers", action="store_true", help="Take servers from testcontainers (needs a Docker engine)."
     )
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="Run the tests in a random order.")
     parser.addoption("--write-seconds", action="store_true", help="Note how long each file of system tests took.")
 
 
@@ -75,6 +77,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run tests that share an expensive fixture first, because an idle worker takes the last tests of another."""
     items.sort(key=lambda item: not item.nodeid.startswith(_SHARING))
+    if (seed := config.getoption("--shuffle")) is not None:
+        random.Random(seed).shuffle(items)

@@ -1,6 +1,5 @@
 """Real servers for the system tests: started here, without Docker, or where asked by testcontainers."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from deploy.java.pulsar_jars import ensure_pulsar_jars
 from policies.errors import UserError
 from tests.progress import longest_first
 from tests.system.older import of_today
-from tests.system.zookeeper import ZooKeeper
+from tests.system.zookeeper import ZooKeeper, free_port
 
 HANGS_SECONDS = 1800
 """A test that takes so long hangs where nothing is awaited with `eventually`, which gives up by itself."""
@@ -86,8 +85,6 @@ def _from_container() -> Iterator[str]:
         yield container.get_bootstrap_server()
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture(name="free_port")
+def _free_port() -> int:
+    return free_port()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -43,6 +42,7 @@ from tests.connectors.exporter import loop as virtual
 from tests.connectors.exporter.loop import LIMITS, Loop, log_dirs, members
 from tests.system.brokers import kill_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.zookeeper import free_port
 
 Samples = dict[tuple[str, ...], float]
 
@@ -195,9 +195,7 @@ class Prometheus:
         }
         # JSON is YAML.
         (folder / "prometheus.yml").write_text(json.dumps(config))
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self._log = (folder / "prometheus.log").open("w")
         self._process = subprocess.Popen(
             [

@@ -1,7 +1,6 @@
 """The quota actuator: a real cluster's quotas, as Kafka's own tool sees them, and a real producer's throughput."""
 
 import re
-import socket
 import threading
 import time
 import uuid
@@ -49,9 +48,7 @@ COUNTS = VolumeCounts(counted=0, stale=0, departed=0)
 @pytest.fixture
 def unused_port() -> int:
     """A port for a broker that must know it beforehand."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 class Watched:

@@ -118,8 +118,8 @@ def session_password(session_id: int) -> bytes:
     return struct.pack("<4I", *words)
 
 
-_PORTS = 3_000
-_FIRST_PORT = 20_000 + _PORTS * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4)
+_PORTS = 2_500
+_FIRST_PORT = 10_000 + _PORTS * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4)
 """Workers that test at once, four at the most, must not take each other's ports while a server is down."""
 _given: set[int] = set()
 
