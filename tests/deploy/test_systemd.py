@@ -22,7 +22,7 @@ def test_a_stop_drains_and_a_start_is_tried_until_it_succeeds() -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(UNIT)
     service = unit["Service"]
-    assert service["ExecStart"] == f"{HEADGATE} run --settings /etc/headgate/headgate.yaml"
+    assert service["ExecStart"] == f'"{HEADGATE}" run --settings /etc/headgate/headgate.yaml'
     stopping = (service["KillSignal"], service["KillMode"])
     assert stopping == ("SIGTERM", "mixed"), "Spark's processes must outlive the drain"
     assert service["Restart"] == "on-failure"
@@ -32,9 +32,12 @@ def test_a_stop_drains_and_a_start_is_tried_until_it_succeeds() -> None:
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """The unit with a program that exists here."""
+    """The unit with a program that exists here, in a folder with a blank."""
+    program = tmp_path / "a folder" / "headgate"
+    program.parent.mkdir()
+    program.symlink_to(sys.executable)
     file = tmp_path / UNIT.name
-    file.write_text(UNIT.read_text().replace(HEADGATE, sys.executable))
+    file.write_text(UNIT.read_text().replace(HEADGATE, str(program)))
     return file
 
 

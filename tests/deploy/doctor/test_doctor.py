@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import sys
 import threading
 import time
@@ -199,7 +200,7 @@ def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     assert found["data"].detail.endswith("the start creates it")
     assert found["checkpoint"].detail == "none yet: the query starts with the oldest records"
     assert found["jars:"].verdict is Verdict.WRONG
-    assert found["jars:"].remedies[0].startswith(f"{sys.executable} -m deploy.java.jars ")
+    assert found["jars:"].remedies[0].startswith(f"{shlex.quote(sys.executable)} -m deploy.java.jars ")
     assert list(tmp_path.iterdir()) == []
 
 
