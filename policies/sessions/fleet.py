@@ -62,6 +62,11 @@ class RoleFacts:
         return tuple(m for m in self.members if m.track is not None and m.track.status is lost)
 
     @cached_property
+    def longest_timeout_ms(self) -> int:
+        """The largest T of its members."""
+        return max((m.timeout_ms for m in self.members), default=0)
+
+    @cached_property
     def losses(self) -> Comparison:
         """The members without a session or cut off now, in whatever order they were lost."""
         return compare_losses(len(self.lost) + len(self.cut_off), len(self.members), self.ratio)

@@ -61,7 +61,8 @@ class SessionsSettings(PolicySettings):
     shutdown_delay: Duration | None = Field(
         default=None,
         description="How long after the loss a shutdown is decided, so that the losses of other members show first; "
-        "null: T/3 plus one interval of the readings, at least 5s. Sessions cut off together expire up to T/3 apart.",
+        "null: one interval of the readings, plus the time in which sessions cut off together expire (T/3; with "
+        "several T, the largest less 2/3 of the member's), at least 5s. Then each other member must have been read again.",
     )
     shutdown_budget: int = Field(
         default=1,
@@ -128,11 +129,14 @@ class SessionsSettings(PolicySettings):
         """How long a healthy member may be unregistered."""
         return millis_of(self.zombie_after or DEFAULT_ZOMBIE_AFTER)
 
-    def shutdown_delay_ms(self, timeout_ms: int, interval_ms: int) -> int:
-        """How long a shutdown waits after the loss, by the member's T and the interval of its readings."""
-        if self.shutdown_delay is not None:
-            return millis_of(self.shutdown_delay)
-        return max(SHORTEST_DELAY_MS, timeout_ms // 3 + interval_ms)
+
+
+def expiry_spread_ms(timeout_ms: int, other_ms: int) -> int:
+    """The longest time from the expiry of one session to that of another, with T of each, if both were cut off at once.
+
+    A client sends a heartbeat every T/3. So a session expires at the earliest 2T/3, at the latest T after the cut.
+    """
+    return max(0, other_ms - timeout_ms + timeout_ms // 3)
 
 
 def monitor_ms(timeout_ms: int) -> int:

@@ -80,7 +80,7 @@ def _session_due_ms(track: SessionTrack, member: MemberFacts, facts: Facts) -> I
         return
     yield lost_ms + millis_of(settings.fleet_window)
     if track.is_lost:
-        yield member.begun_ms + shutdown_delay_ms(track, settings)
+        yield member.begun_ms + shutdown_delay_ms(member, track, settings)
         yield member.deadline_ms
     has_begun = last is not None and last.verdict is SessionVerdict.RECOVER and last.published_ms == facts.now_ms
     if has_begun and all(c.claim.verdict in FINAL for c in member.claims):

@@ -12,9 +12,15 @@ from policies.sessions.fold.session_machine import FLAPPING_LOSSES, MOST_LOSSES
 from policies.sessions.judge.orders import WAITING, MemberOrder, Proof, bring_down, explain_losses, guard_fleet
 from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
 from policies.sessions.readings import SessionState
-from policies.sessions.settings import OnSessionLost, SessionsSettings, monitor_ms
+from policies.sessions.settings import (
+    SHORTEST_DELAY_MS,
+    OnSessionLost,
+    SessionsSettings,
+    expiry_spread_ms,
+    monitor_ms,
+)
 from policies.sessions.state import SessionTrack
-from policies.units import counted, from_millis, human_seconds, millis_of
+from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
 
 
 def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
@@ -165,19 +171,42 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
         why, guarded_by = guarded
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
-    confirm_ms = member.begun_ms + shutdown_delay_ms(track, settings) - facts.now_ms
+    confirm_ms = member.begun_ms + shutdown_delay_ms(member, track, settings) - facts.now_ms
     if confirm_ms > 0:
         wait = human_seconds(confirm_ms / 1000)
         what = f"has lost its session ({how}): it shuts down in {wait} at the earliest, unless others lose theirs, too"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
     what = f"has lost its session ({how}); {explain_losses(member)}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
-    return bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
+    order = bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
+    if order.brings_down and (unseen := _find_unseen(member, track, settings)):
+        again = f"{name_some(unseen, 3)} {agreeing(len(unseen), 'is', 'are')} read again"
+        what = f"has lost its session ({how}): it shuts down once {again}, unless others lose theirs, too"
+        return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, awaits=Verdict.SHUTDOWN)
+    return order
 
 
-def shutdown_delay_ms(track: SessionTrack, settings: SessionsSettings) -> int:
-    """How long a shutdown waits after the loss of this session, by T and the interval of the readings at the loss."""
-    return settings.shutdown_delay_ms(track.timeout_ms, track.interval_ms or track.timeout_ms)
+def shutdown_delay_ms(member: MemberFacts, track: SessionTrack, settings: SessionsSettings) -> int:
+    """How long a shutdown waits after the loss, until every session that was cut off at the same time has expired."""
+    if settings.shutdown_delay is not None:
+        return millis_of(settings.shutdown_delay)
+    spread_ms = expiry_spread_ms(track.timeout_ms, member.role.longest_timeout_ms)
+    return max(SHORTEST_DELAY_MS, spread_ms + (track.interval_ms or track.timeout_ms))
+
+
+def _find_unseen(member: MemberFacts, track: SessionTrack, settings: SessionsSettings) -> list[str]:
+    """Return the members that may have lost their sessions at the same time, and were not read since that would show.
+
+    A `shutdown_delay` in the settings replaces the wait for their readings.
+    """
+    if settings.shutdown_delay is not None:
+        return []
+    return [
+        other.member
+        for other in member.role.members
+        if other.track is not None and other.track.status is SessionStatus.ESTABLISHED
+        and other.track.read_ms < member.begun_ms + expiry_spread_ms(track.timeout_ms, other.timeout_ms)
+    ]  # fmt: skip
 
 
 def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:

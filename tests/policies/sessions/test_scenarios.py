@@ -1,10 +1,13 @@
 """What befalls whole fleets, watched by collectors that lag, fall silent, fail or start anew."""
 
+import itertools
+import math
 from typing import Any
 
 import pytest
 
-from tests.policies.sessions.course import BUNDLE, recovery, tree, unread
+from tests.examples import combined
+from tests.policies.sessions.course import BUNDLE, Run, recovery, session, tree, unread
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -159,6 +162,66 @@ def test_a_fleet_that_is_cut_off_at_once_loses_nobody(first_s: float) -> None:
     world = fleet().cut(*TEN).until(25 + first_s).lose("b3").until(45)
     world.lose(*TEN).until(500)
     assert world.went_down() == []
+
+
+def state_of_a_cut_session(second: float, cut_s: float, heartbeat_s: float, timeout_s: float, shown: str) -> str:
+    """What a collector sees of a cut-off client: a `reset` at once, `silent` after T/2, or its expiry `only`."""
+    cut_off_s = {"reset": cut_s, "silent": heartbeat_s + timeout_s / 2, "only": math.inf}[shown]
+    cut_off = "disconnected" if second >= cut_off_s else "connected"
+    return "expired" if second >= heartbeat_s + timeout_s else cut_off
+
+
+@pytest.mark.parametrize(
+    ("timeouts_s", "shown", "gaps_s"),
+    combined(
+        [(6, 30), (6, 120), (30, 40), (30, 30), (60, 6)],
+        ["reset", "silent", "only"],
+        [(5,), (15,), (1, 20), (38,), (2, 2, 2, 50)],
+    ),
+)
+def test_a_fleet_that_is_cut_off_at_once_loses_nobody_whatever_its_timeouts_and_intervals(
+    timeouts_s: tuple[int, int], shown: str, gaps_s: tuple[int, ...]
+) -> None:
+    """Two of five had their last heartbeat T/3 before the cut, so they expire first; the others are read less often."""
+    run = Run(on_session_lost="shutdown", fleet_ratio=0.5, zombie_after=NO_ZOMBIES, shutdown_budget=5)
+    cut_s, first_s = 101, timeouts_s[0]
+    others_read_s = set(itertools.takewhile(lambda s: s < 290, itertools.accumulate(itertools.cycle(gaps_s))))
+    for second in range(0, 290, 2):
+        members = range(5) if {second, second + 1} & others_read_s else range(2)
+        timeouts = [timeouts_s[n >= 2] for n in members]
+        heartbeats = [cut_s - first_s / 3 if n < 2 else cut_s for n in members]
+        run.together(*[
+            session(second, f"b{n}", state_of_a_cut_session(second, cut_s, beat_s, timeout_s, shown), f"0x{n}",
+                    timeout_ms=timeout_s * 1000)
+            for n, beat_s, timeout_s in zip(members, heartbeats, timeouts, strict=True)
+        ])  # fmt: skip
+    assert [d.explanation for d in run.sessions if d.verdict == "shutdown"] == []
+
+
+@pytest.mark.parametrize(("own_s", "others_s"), [(6, 30), (30, 6), (30, 30), (6, 120)])
+@pytest.mark.parametrize("every_s", [1, 5, 15])
+def test_who_alone_has_lost_its_session_is_shut_down_once_others_would_have_lost_theirs(
+    own_s: int, others_s: int, every_s: int
+) -> None:
+    run = Run(on_session_lost="shutdown", zombie_after=NO_ZOMBIES)
+    for second in range(0, 280, every_s):
+        state = "connected" if second < 60 else "expired"
+        others = [session(second, f"b{n}", "connected", f"0x{n}", timeout_ms=others_s * 1000) for n in range(1, 10)]
+        run.together(session(second, "b0", state, "0x0", timeout_ms=own_s * 1000), *others)
+    ((second, _),) = [told for told in run.told("b0") if told[1] == "shutdown session_lost"]
+    spread_s = max(own_s, others_s) - 2 * own_s / 3
+    assert max(5, spread_s + min(every_s, own_s)) <= second - 60 <= max(5, spread_s) + 2 * every_s
+
+
+def test_a_shutdown_waits_until_the_others_are_read_again_and_says_so() -> None:
+    run = Run(on_session_lost="shutdown", zombie_after=NO_ZOMBIES)
+    run.together(*[session(0, f"b{n}", "connected", f"0x{n}") for n in range(4)])
+    run.feed([session(10 + s, "b0", "expired", "0x0") for s in range(0, 190, 5)])
+    assert run.told("b0") == [(10, "hold confirming")]
+    run.together(*[session(200, f"b{n}", "expired" if n == 0 else "connected", f"0x{n}") for n in (0, 1, 2)])
+    assert run.told("b0")[1:] == []
+    run.see(session(202, "b3", "connected", "0x3"))
+    assert run.told("b0")[1:] == [(202, "shutdown session_lost")]
 
 
 def test_the_connections_of_others_count_towards_the_outage() -> None:

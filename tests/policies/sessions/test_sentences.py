@@ -202,7 +202,9 @@ def test_a_shutdown_that_waits_comes_when_it_was_said_to(gap_s: int) -> None:
     run = Run(on_session_lost="shutdown", zombie_after="10h").together(
         *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")]
     )
-    run.feed([session(gap_s + s, "b1", "expired", "0xb1") for s in range(0, 60, 5)])
+    for second in range(gap_s, gap_s + 60, 5):
+        others = [session(second, m, "connected", f"0x{m}") for m in ("b2", "b3", "b4")]
+        run.together(session(second, "b1", "expired", "0xb1"), *others)
     confirming, *_ = explained(run, "confirming")
     said = re.search(r"shuts down in (\d+) s at the earliest", confirming)
     assert said is not None
