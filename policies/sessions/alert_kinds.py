@@ -74,7 +74,8 @@ ALERTS = (
         _EXPLAIN,
         "Look up one of its topics, which lets a broker take it (`pulsar-admin topics lookup`). If that fails, look "
         "at the load manager's log.",
-        "A broker owns the bundle, or its last owner is back for `settle`.",
+        "A reading shows an owner, or newer bundles that cover its range. A bundle that nobody has owned for an hour "
+        "counts as deleted, unless a broker is to own it again.",
     ),
     AlertKind(
         NOT_EPHEMERAL := "bundle-not-ephemeral",

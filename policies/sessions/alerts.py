@@ -28,7 +28,7 @@ from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fleet import has_failed, is_relapsing
 from policies.sessions.judge.members import describe_attempts, describe_flapping
 from policies.sessions.liveness import Certainty, ReadingPair
-from policies.sessions.readings import bundle_of
+from policies.sessions.readings import NAMESPACES, bundle_of
 from policies.sessions.state import NEVER, NodeRecord
 from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
@@ -62,9 +62,9 @@ class AlertContext:
     book: AlertBook
 
     @cached_property
-    def open_alerts(self) -> frozenset[tuple[str, str]]:
-        """The alerts (name, subject) that were open after the last step."""
-        return self.book.keys()
+    def open_alerts(self) -> Mapping[tuple[str, str], int]:
+        """The alerts (name, subject) that were open after the last step, each with the time since when."""
+        return {(entry.alert, entry.subject): entry.since_ms for entry in self.book.entries}
 
     @cached_property
     def contested(self) -> Mapping[str, Sequence[str]]:
@@ -108,7 +108,10 @@ def find_ends(context: AlertContext, held: Collection[Condition]) -> dict[tuple[
     if together:
         found[LOST, cluster] = f"is part of {FLEET_WIDE} of {cluster}/{together[0]} now"
     for entry in context.book.entries:
-        member = facts.members.get(entry.subject.removeprefix(f"{cluster}/"))
+        name = entry.subject.removeprefix(f"{cluster}/")
+        if entry.alert == ORPHAN and f"{NAMESPACES}/{name}" not in facts.nodes and entry.subject != cluster:
+            found[ORPHAN, entry.subject] = "ends: no reading has shown its node for an hour, so it counts as deleted"
+        member = facts.members.get(name)
         if member is None or member.track is None:
             continue
         end = None
@@ -128,6 +131,8 @@ def _find_end_of_absence(member: MemberFacts, subject: str) -> str | None:
     """Why an alert about a missing registration ends, unless the member has registered itself."""
     if member.liveness.is_unstable:
         return f"is part of {FLAPPING} of {subject} now"
+    if member.liveness.unregistered is not None:
+        return "ends: a new process answers, which has its own time to register"
     if member.liveness.is_registered or not member.liveness.is_no_zombie or member.track is None:
         return None
     if member.liveness.is_dead:
@@ -289,7 +294,8 @@ def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[
     due = f"most members come back by themselves; from {_describe_instant(absence.due_ms)} on it counts as a zombie"
     yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}; {due}")
     is_confirmed = absence.certainty is Certainty.SURE or (ZOMBIE, context.cluster) in context.open_alerts
-    was_zombie = (ZOMBIE, f"{context.cluster}/{member.name}") in context.open_alerts
+    health, fired_ms = member.member.health, context.open_alerts.get((ZOMBIE, f"{context.cluster}/{member.name}"))
+    was_zombie = fired_ms is not None and (health is None or health.started_ms < fired_ms)
     if was_zombie or (absence.due_ms <= facts.now_ms and is_confirmed):
         owned = facts.owned_counts.get(member.name, 0)
         owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
@@ -341,14 +347,17 @@ def _check_bundles(context: AlertContext) -> Iterator[Condition]:
     facts = context.facts
     oldest_ms = facts.now_ms - facts.validity_ms
     for node in facts.odd_bundles:
-        if node.exists and node.read_ms >= oldest_ms:
+        if node.read_ms < oldest_ms:
+            continue
+        if node.exists:
             names = node.owner or "no member"
             what = f"has a node that is not ephemeral, so the end of a session does not free it (it names {names})"
             yield _report_bundle(
                 context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, (node.read_id,)
             )
-    for node, due_ms in facts.orphans:
-        if due_ms <= facts.now_ms and node.read_ms >= oldest_ms:
+            continue
+        due_ms = facts.orphan_ms(node, is_open=_is_open(context, ORPHAN, bundle_of(node.path)))
+        if due_ms is not None and due_ms <= facts.now_ms:
             what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
             yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, (node.read_id,))
 
@@ -374,9 +383,9 @@ def _find_unknown_members(context: AlertContext) -> set[tuple[str, str]]:
             found |= {(alert, f"{cluster}/{name}") for alert in _ABOUT_SESSIONS}
             if member.track.is_lost or member.track.unsettled:
                 found |= {(alert, cluster) for alert in _ABOUT_SESSIONS}
-        if not member.liveness.is_no_zombie:
+        if member.liveness.unregistered is None and not member.liveness.is_no_zombie:
             found |= {(alert, f"{cluster}/{name}") for alert in (NOT_REGISTERED, ZOMBIE)}
-            if member.registration is not None and member.liveness.unregistered is None:
+            if member.registration is not None:
                 found |= {(alert, cluster) for alert in (NOT_REGISTERED, ZOMBIE)}
         if member.liveness.is_unstable or member.liveness.is_restless:
             found |= {(FLAPPING, f"{cluster}/{name}"), (FLAPPING, cluster)}

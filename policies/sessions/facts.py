@@ -170,34 +170,22 @@ class Facts:
         found = ((node, self.orphan_ms(node)) for node in self.odd_bundles)
         return [(node, due_ms) for node, due_ms in found if due_ms is not None]
 
-    def orphan_ms(self, node: NodeRecord) -> int | None:
-        """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled."""
-        if node.exists or node.prior is None or node.path in self.replaced.covered:
+    def orphan_ms(self, node: NodeRecord, *, is_open: bool = False) -> int | None:
+        """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled.
+
+        Args:
+            is_open: whether an alert reports it. Then only an owner ends that, and not another loss of its last owner.
+        """
+        # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
+        is_own = node.prior in node.path.split("/")
+        if node.exists or node.prior is None or is_own or node.path in self.replaced.covered:
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
-        if owner is not None and owner.track is not None and node.prior not in self._settled:
-            return None
-        # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
-        if node.prior in node.path.split("/"):
-            return None
-        if owner is not None and owner.track is not None:
-            ends_ms = self.orphan_ends_ms(node)
-            if ends_ms is not None and ends_ms <= owner.track.read_ms:
+        if owner is not None and owner.track is not None and not is_open:
+            if node.prior not in self._settled:
                 return None
             since_ms = max(since_ms, owner.track.reestablished_ms or NEVER)
         return since_ms + millis_of(self.settings.orphan_after)
-
-    def orphan_ends_ms(self, node: NodeRecord) -> int | None:
-        """When the last owner of an orphan is settled; None while it has no session again.
-
-        A bundle that its last owner has not taken back by then has no traffic: the next client that asks for it has it
-        loaded.
-        """
-        owner = None if node.prior is None else self.members.get(node.prior)
-        track = None if owner is None else owner.track
-        if track is None or track.status is not SessionStatus.ESTABLISHED or track.since_ms < node.changed_ms:
-            return None
-        return track.since_ms + millis_of(self.settings.settle)
 
     def load_data_missed_ms(self, member: MemberFacts) -> int | None:
         """When load data that a member was ordered to publish becomes overdue; None if that is not watched."""

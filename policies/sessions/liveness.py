@@ -60,7 +60,7 @@ class Absence(Struct, frozen=True, gc=False):
     """A member whose health endpoint answers healthy is not registered, or not listed."""
 
     gone_ms: int
-    """Since when it is absent."""
+    """Since when its present process is absent."""
     due_ms: int
     """When it has been absent for longer than any member that came back by itself; may be past."""
     certainty: Certainty
@@ -148,12 +148,12 @@ def _find_unregistered(
         return None
     # A process that was down or without a session in the meantime could not register itself earlier.
     reestablished_ms = member.track.reestablished_ms if member.track else None
-    since_ms = max(node.changed_ms, health.down_ms, reestablished_ms or 0)
+    since_ms = max(node.changed_ms, health.down_ms, health.started_ms, reestablished_ms or 0)
     readings = (
         ReadingPair(node.read_ms, node.before_ms, node.changed_ms, member.timeout_ms),
         ReadingPair(health.at_ms, health.before_ms, max(node.changed_ms, health.down_ms + 1), member.timeout_ms),
     )
-    return _join_absence(node.changed_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
+    return _join_absence(since_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
 
 
 def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:

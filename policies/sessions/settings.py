@@ -62,7 +62,7 @@ class SessionsSettings(PolicySettings):
         default=None,
         description="How long after the loss a shutdown is decided, so that the losses of other members show first; "
         "null: one interval of the readings, plus the time in which sessions cut off together expire (T/3; with "
-        "several T, the largest less 2/3 of the member's), at least 5s. Then each other member must have been read again.",
+        "several T, the largest less 2/3 of the member's), at least 5s. Then the others must have been read again.",
     )
     shutdown_budget: int = Field(
         default=1,
@@ -128,7 +128,6 @@ class SessionsSettings(PolicySettings):
     def zombie_after_ms(self) -> int:
         """How long a healthy member may be unregistered."""
         return millis_of(self.zombie_after or DEFAULT_ZOMBIE_AFTER)
-
 
 
 def expiry_spread_ms(timeout_ms: int, other_ms: int) -> int:

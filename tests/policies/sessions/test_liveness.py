@@ -66,7 +66,8 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
             ],
             15,
         ),
-        ([unregistered(10, "b1"), health(11, "b1", "unreachable"), health(12, "b1")], 11),
+        ([unregistered(10, "b1"), health(11, "b1", "unreachable"), health(12, "b1")], 12),
+        ([unregistered(10, "b1"), health(11, "b1", "timeout"), health(12, "b1")], 11),
         ([unregistered(10, "b1"), health(12, "b1", healthy=False)], None),
         ([unregistered(10, "b1"), health(9, "b1")], None),
         ([registered(10, "b1", "0xb1"), health(12, "b1")], None),
@@ -78,6 +79,7 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
         "without a session",
         "a session since",
         "down in between",
+        "slow in between",
         "ill",
         "not asked since",
         "registered",
@@ -89,7 +91,7 @@ def test_a_zombie_is_who_is_healthy_and_unregistered_for_long_enough(
     readings: list[Observation], since: float | None
 ) -> None:
     absence = b1(*readings, until=20).liveness.unregistered
-    expected = None if since is None else (to_millis(at(10)), to_millis(at(since)) + 300_000)
+    expected = None if since is None else (to_millis(at(since)), to_millis(at(since)) + 300_000)
     assert (absence and (absence.gone_ms, absence.due_ms)) == expected
     assert b1(*readings, until=400).liveness.unregistered is None, "readings past their validity"
 

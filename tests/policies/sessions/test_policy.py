@@ -254,7 +254,7 @@ def test_a_process_that_was_down_has_the_whole_time_to_register() -> None:
     run = start("b1", **MINUTE).see(unregistered(1, "b1"), health(200, "b1", "unreachable"))
     for seconds in range(210, 400, 10):
         run.see(unregistered(seconds, "b1"), health(seconds, "b1"))
-    assert run.told("b1") == [(260, "restart zombie")]
+    assert run.told("b1") == [(270, "restart zombie")]
 
 
 def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from policies.observations import Observation
 from tests.policies.sessions.course import Run, health, recovery, session, unregistered
 from tests.policies.sessions.world import World
@@ -48,6 +50,35 @@ def zombie_again(run: Run, begins: float, ends: float) -> None:
     """A broker of which only the health and the registration are read; it answers healthy, and is not registered."""
     for second in range(int(begins), int(ends), 10):
         run.together(health(second, "b1"), unregistered(second, "b1"))
+
+
+@pytest.mark.parametrize("refused_s", [(60, 285, 15), (60, 70, 10), (60, 240, 60), (100, 101, 1)])
+@pytest.mark.parametrize("pause_s", [1, 15, 100])
+def test_a_new_process_has_the_whole_time_to_register_from_its_first_answer(
+    refused_s: tuple[int, int, int], pause_s: int
+) -> None:
+    run = Run(zombie_after="5m").together(health(50, "b1"), unregistered(50, "b1"))
+    for second in range(*refused_s):
+        run.together(health(second, "b1", "unreachable"), unregistered(second, "b1"))
+    first_s = max(range(*refused_s)) + pause_s
+    for second in range(first_s, first_s + 400, 10):
+        run.together(health(second, "b1"), unregistered(second, "b1"))
+    ((restarted_s, _),) = [told for told in run.told("b1") if told[1] == "restart zombie"]
+    assert restarted_s == first_s + 300
+    assert run.sessions[-1].explanation.endswith("but has not been registered for 5 min: restart it.")
+
+
+def test_a_zombie_s_alert_ends_with_its_process() -> None:
+    run = Run(zombie_after="1m")
+    zombie_again(run, 0, 100)
+    run.see(health(100, "b1", "unreachable"), health(105, "b1", "unreachable"))
+    zombie_again(run, 110, 150)
+    assert ("zombie-member", "b1") not in run.firing()
+    assert ("not-registered", "b1") in run.firing()
+    assert "08:01:50 UTC" in next(a.summary for a in reversed(run.alerts) if a.alert == "not-registered")
+    zombie_again(run, 150, 200)
+    fires = [second for second, _, status in run.said("zombie-member") if status == "firing"]
+    assert [second for second in fires if second > 105] == [170]
 
 
 def test_a_second_zombie_under_the_same_name_has_its_own_budget() -> None:

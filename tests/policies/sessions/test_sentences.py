@@ -208,8 +208,8 @@ def test_a_shutdown_that_waits_comes_when_it_was_said_to(gap_s: int) -> None:
     confirming, *_ = explained(run, "confirming")
     said = re.search(r"shuts down in (\d+) s at the earliest", confirming)
     assert said is not None
-    ((second, _),) = [(s, what) for s, what in run.told("b1") if what == "shutdown session_lost"]
-    assert gap_s + int(said[1]) <= second < gap_s + int(said[1]) + 5
+    ((down_s, _),) = [(s, what) for s, what in run.told("b1") if what == "shutdown session_lost"]
+    assert gap_s + int(said[1]) <= down_s < gap_s + int(said[1]) + 5
 
 
 def test_a_recovery_counts_only_what_the_member_owned_before() -> None:
