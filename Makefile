@@ -33,14 +33,16 @@ run: $(VENV)/.runtime ## Run the whole loop on a Kafka it starts itself, watchin
 demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and a recovery on brokers of its own
 	@trap : INT; $(BIN)/headgate demo; status=$$?; $(AFTERWARDS); exit $$status
 
-# Each file runs in one worker, so that its tests share servers. The longest files run first.
-SYSTEM := $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
+# Tests mount small disks. Where Linux allows it, an ordinary user does so as root of a namespace of its own.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || { unshare -rm true 2>/dev/null && echo unshare -rm; })
 
-# Tests of what is shipped, generated, written and measured. Most start commands as processes of their own, or build wheels.
-ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/deploy/monitoring tests/deploy/test_ci.py tests/deploy/test_distributions.py \
-	tests/deploy/test_generate.py tests/deploy/test_kubernetes.py tests/deploy/test_make.py tests/deploy/test_supply_chain.py \
-	tests/deploy/test_systemd.py tests/deploy/test_wheel.py tests/streaming/test_shipped.py \
-	tests/connectors/exporter/page/test_in_chromium.py)
+# Each file runs in one worker, so that its tests share servers. The longest files run first.
+SYSTEM := $(AS_ROOT) $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
+
+# Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
+ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/deploy/monitoring tests/deploy/whatif $(addprefix tests/deploy/test_, \
+	ci.py cli.py distributions.py generate.py kubernetes.py make.py mistakes.py supply_chain.py systemd.py wheel.py) \
+	tests/deploy/commands/test_root.py tests/streaming/test_shipped.py tests/connectors/exporter/page/test_in_chromium.py)
 
 # `--ignore` saves each worker the collection of these tests. An idle worker takes half of the other's tests.
 WITHOUT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal

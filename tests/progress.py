@@ -91,7 +91,8 @@ class Progress:
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         if self._writes_seconds:
             known = json.loads(_SECONDS.read_text()) | {file: round(took) for file, took in self._seconds.items()}
-            _SECONDS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+            present = {file: took for file, took in known.items() if (config.rootpath / file).exists()}
+            _SECONDS.write_text(json.dumps(present, indent=2, sort_keys=True) + "\n")
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5)

@@ -51,7 +51,7 @@ MOST_RECORDS = 8
 """Of one subject within one validity: each of the first changes is one, then it is unstable, and nothing follows."""
 
 
-@pytest.mark.parametrize(("odd", "watched_by"), combined(ODD, COLLECTORS, one_of=3))
+@pytest.mark.parametrize(("odd", "watched_by"), combined(ODD, COLLECTORS, one_of=4))
 def test_contradicting_readings_are_few_records_within_one_validity(odd: str, watched_by: str) -> None:
     """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
     collectors, is_named = COLLECTORS[watched_by]
