@@ -151,5 +151,5 @@ def describe(quiet: Quiet, policy: str, cluster: str) -> str:
     effect = "actuators leave everything as it is set" if quiet.keeps else "actuators take back what they have set"
     return (
         f"Policy {policy} only watches {cluster} until {from_millis(quiet.until_ms):%Y-%m-%d %H:%M:%S} UTC "
-        f"({quiet.why}): {effect}, and its alerts are silenced"
+        f"({quiet.why}): {effect}, and no alert begins or ends"
     )

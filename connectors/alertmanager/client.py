@@ -1,23 +1,20 @@
-"""Posts alerts to one Alertmanager, and reads, posts and ends its silences."""
+"""Posts alerts to one Alertmanager."""
 
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import structlog
 
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.alertmanager.silences import Silence
 from connectors.collection.read_errors import one_line
-from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.tls import stamps_of
 from policies.errors import UserError
 
 _BATCH = 256
 _MAX_ANSWER_BYTES = 2_000
-_ALERTS, _SILENCES, _SILENCE = "/api/v2/alerts", "/api/v2/silences", "/api/v2/silence/"
+_ALERTS = "/api/v2/alerts"
 
 _log = structlog.get_logger(__name__)
 
@@ -73,38 +70,18 @@ def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]
         of_severity = list(group)
         for start in range(0, len(of_severity), _BATCH):
             try:
-                _request(client, "POST", f"{url.rstrip('/')}{_ALERTS}", json=of_severity[start : start + _BATCH])
+                _post(client, f"{url.rstrip('/')}{_ALERTS}", of_severity[start : start + _BATCH])
             except RefusedError as error:
                 refused = refused or error
     if refused is not None:
         raise refused
 
 
-def read_silences(client: httpx.Client, url: str) -> list[Silence]:
-    """Return all silences of one Alertmanager. Raises PostError if there is no usable answer."""
+def _post(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
     try:
-        return read_json(_request(client, "GET", f"{url.rstrip('/')}{_SILENCES}"), list[Silence])
-    except UnreadableJsonError:
-        raise PostError("its list of silences is not readable") from None
-
-
-def post_silence(client: httpx.Client, url: str, silence: dict[str, Any]) -> None:
-    """Make or change a silence. Raises PostError if it was not accepted."""
-    _request(client, "POST", f"{url.rstrip('/')}{_SILENCES}", json=silence)
-
-
-def end_silence(client: httpx.Client, url: str, silence_id: str) -> None:
-    """End a silence. Raises PostError if it was not accepted."""
-    _request(client, "DELETE", f"{url.rstrip('/')}{_SILENCE}{quote(silence_id, safe='')}")
-
-
-def _request(client: httpx.Client, method: str, url: str, json: Any = None) -> bytes:
-    """Send a request; return the answer to a GET."""
-    try:
-        with client.stream(method, url, json=json) as response:
+        with client.stream("POST", url, json=bodies) as response:
             if not response.is_success:
                 raise RefusedError(one_line(f"status {response.status_code}: {_answer(response)}"))
-            return response.read() if method == "GET" else b""
     except httpx.TimeoutException:
         raise PostError("no answer in time") from None
     except (httpx.HTTPError, UserError) as error:

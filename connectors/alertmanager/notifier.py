@@ -12,17 +12,9 @@ import httpx
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.alertmanager.client import (
-    AlertmanagerClient,
-    PostError,
-    end_silence,
-    post_alerts,
-    post_silence,
-    read_silences,
-)
+from connectors.alertmanager.client import AlertmanagerClient, PostError, post_alerts
 from connectors.alertmanager.notifications import NotificationBook
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.alertmanager.silences import Watched, plan_silences
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
@@ -46,14 +38,14 @@ class NotifierMetrics:
         )
         self.failing = Gauge(
             "headgate_alertmanager_failing",
-            "1 while the alerts cannot be sent to an Alertmanager, or its silences cannot be updated.",
+            "1 while the alerts cannot be sent to an Alertmanager.",
             ("alertmanager",),
             registry=registry,
         )
 
 
 class Notifier:
-    """Sends alerts at once when they change, and repeatedly while they fire; silences those of paused policies.
+    """Sends alerts at once when they change, and repeatedly while they fire.
 
     It sends nothing before it has read all existing alerts, because an old record of the topic may be outdated.
     """
@@ -75,9 +67,6 @@ class Notifier:
         self._now = now
         self._in_force = DecisionsInForce(kinds=(Alert, Standing))
         self._book = NotificationBook(settings.resend_interval, page_url)
-        self._heartbeats: dict[Watched, Standing] = {}
-        self._has_silences = True
-        """Whether an Alertmanager may have a silence of ours."""
         self._changed = True
         self._due_at = now()
         self._failures: dict[str, str] = {}
@@ -108,18 +97,10 @@ class Notifier:
     def fold_records(self, records: Sequence[Record]) -> None:
         """Fold records of the alerts and heartbeats; bad records are counted elsewhere."""
         for (_, key), after, before in self._in_force.fold_records(records):
-            if isinstance(after, Standing):
-                about = (after.policy, after.cluster)
-                known = self._heartbeats.get(about)
-                self._changed |= after.quiet_until != (known.quiet_until if known else None)
-                self._heartbeats[about] = after
-            elif isinstance(after, Alert):
+            if isinstance(after, Alert):
                 self._book.fold(key, after, self._now())
                 self._changed = True
-            elif isinstance(before, Standing):
-                # The silence of a cluster that is not watched any more ends by itself.
-                self._heartbeats.pop((before.policy, before.cluster), None)
-            else:
+            elif isinstance(before, Alert):
                 self._book.forget(key, self._now())
                 self._changed = True
 
@@ -133,31 +114,13 @@ class Notifier:
     def _send(self, client: httpx.Client, workers: ThreadPoolExecutor) -> None:
         bodies = self.bodies()
         self._changed = False
-        is_paused = any(each.quiet_until is not None for each in self._heartbeats.values())
-        self._has_silences |= is_paused
         # Each Alertmanager has its own thread, so one that hangs does not delay the others.
         sent = list(workers.map(lambda url: self._send_to(client, url, bodies), self._settings.urls))
         self._due_at = self._now() + (self._settings.resend_interval if all(sent) else _RETRY)
-        if all(sent):
-            self._has_silences = is_paused
-
-    def _update_silences(self, client: httpx.Client, url: str) -> None:
-        """Post and end silences of paused policies. Raises PostError if they were not accepted."""
-        if self._has_silences:
-            posts, ended = plan_silences(self._heartbeats, read_silences(client, url), self._now())
-            for silence in posts:
-                post_silence(client, url, silence)
-            for silence_id in ended:
-                end_silence(client, url, silence_id)
 
     def _send_to(self, client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> bool:
         """Send the alerts to one Alertmanager; log the first failure and its end, not each attempt."""
         name, problem = urlsplit(url).netloc, None
-        try:
-            # The silences first: Alertmanager notifies of an older alert at once.
-            self._update_silences(client, url)
-        except PostError as error:
-            problem = f"silences: {error}"  # the alerts go out all the same
         try:
             post_alerts(client, url, bodies)
         except PostError as error:

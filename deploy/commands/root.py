@@ -324,7 +324,7 @@ def pause(
     timeout: Timeout = 60.0,
     settings: SettingsFile = None,
 ) -> None:
-    """Pause a policy: its actuators change nothing. It keeps watching, and its alerts are silenced.
+    """Pause a policy: its actuators change nothing. It keeps watching, and no alert begins or ends meanwhile.
 
     What Headgate has set (quotas, for example) stays as it is, unless you pass --release.
     """

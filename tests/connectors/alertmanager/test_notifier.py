@@ -17,14 +17,12 @@ from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
-from policies.decisions import Alert, Issuer, Mode
-from policies.maintenance import Quiet
+from policies.decisions import Alert
 from policies.units import to_millis
 from policies.wire import decision_event
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
 
-TOPIC, STANDING = "headgate.decided.alerts", "headgate.decided.standing"
+TOPIC = "headgate.decided.alerts"
 ONE, TWO = "http://one:9093", "http://two:9093"
 
 
@@ -38,47 +36,17 @@ class Settings(AlertmanagerSettings):
 ANSWERS: list[Callable[[httpx.Request], httpx.Response]] = []
 
 
-class Silences:
-    """The silences of one Alertmanager, by id."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, dict[str, Any]] = {}
-        self.requests = 0
-        self.is_refused = False
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.requests += 1
-        if self.is_refused:
-            return httpx.Response(403, text="alerts only")
-        if request.method == "GET":
-            return httpx.Response(200, json=list(self.kept.values()))
-        if request.method == "DELETE":
-            del self.kept[request.url.path.rpartition("/")[2]]
-        else:
-            silence = json.loads(request.content)
-            name = silence.get("id") or f"s{len(self.kept)}"
-            self.kept[name] = {**silence, "id": name, "status": {"state": "active"}}
-        return httpx.Response(200, json={})
-
-    @property
-    def ends(self) -> list[tuple[str, str]]:
-        return [(each["createdBy"], each["endsAt"]) for each in self.kept.values()]
-
-
 class Servers:
     """Two Alertmanagers: what each was told, in order."""
 
     def __init__(self) -> None:
         self.told: dict[str, list[list[dict[str, Any]]]] = {"one:9093": [], "two:9093": []}
         self.away: set[str] = set()
-        self.silences = {"one:9093": Silences(), "two:9093": Silences()}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         name = request.url.netloc.decode()
         if name in self.away:
             raise httpx.ConnectError("Connection refused")
-        if "/silence" in request.url.path:
-            return self.silences[name](request)
         self.told[name].append(json.loads(request.content))
         return httpx.Response(200)
 
@@ -112,7 +80,7 @@ class Stage:
         self.stop = threading.Event()
         self._monkeypatch = monkeypatch
         self.notifier = Notifier(
-            KafkaConnection(bootstrap_servers="127.0.0.1:9"), [TOPIC, STANDING], Settings(urls=(ONE, TWO)),
+            KafkaConnection(bootstrap_servers="127.0.0.1:9"), [TOPIC], Settings(urls=(ONE, TWO)),
             NotifierMetrics(self.registry), now=lambda: self.now,
         )  # fmt: skip
 
@@ -210,74 +178,3 @@ def test_a_tombstone_ends_the_alert(stage: Stage) -> None:
     stage.notifier.fold_records([record(first())])
     stage.notifier.fold_records([Record(TOPIC, first().record_key().encode(), None, to_millis(NOON))])
     assert [body["endsAt"] for body in stage.notifier.bodies()] == ["2026-11-22T12:00:00.000Z"]
-
-
-PAUSE = Quiet(to_millis(NOON) + 3_600_000, actor="alice", reason="upgrade")
-
-
-def heartbeat(minute: float, pause: Quiet | None) -> Record:
-    now_ms = to_millis(NOON) + round(60_000 * minute)
-    issuer = Issuer("throttle", "payments", Mode.ACTIVE, "cafe")
-    _, (_, key, value) = emit_heartbeat(issuer, LastHeartbeat(), now_ms, pause)
-    return Record(STANDING, key.encode(), value, now_ms)
-
-
-def test_the_alerts_of_a_paused_policy_are_silenced_until_the_pause_ends(stage: Stage) -> None:
-    hour_ms = 3_600_000
-    foreign = {"id": "x", "createdBy": "bob", "matchers": [], "status": {"state": "active"}}
-    one, two = (stage.servers.silences[name] for name in ("one:9093", "two:9093"))
-    two.kept["x"] = foreign
-
-    def steps() -> Iterator[tuple[list[Record], bool]]:
-        yield [record(first()), heartbeat(0, None)], True
-        assert (one.ends, list(two.kept)) == ([], ["x"])
-        yield [heartbeat(1, Quiet(to_millis(NOON) + hour_ms, actor="alice", reason="upgrade"))], True
-        assert one.ends == [("headgate: alice", "2026-11-22T13:00:00.000Z")]
-        matchers = {each["name"]: each["value"] for each in one.kept["s0"]["matchers"]}
-        assert matchers == {"policy": "throttle", "cluster": "payments"}
-        assert "(paused by alice: upgrade)" in one.kept["s0"]["comment"]
-        stage.now += timedelta(minutes=2)
-        yield [heartbeat(2, Quiet(to_millis(NOON) + 2 * hour_ms, actor="alice", reason="upgrade"))], True
-        assert one.ends == [("headgate: alice", "2026-11-22T14:00:00.000Z")], "longer: the same silence"
-        yield [heartbeat(3, None)], True
-        assert (one.ends, list(two.kept)) == ([], ["x"]), "resumed; a silence of a person stays"
-
-    stage.play(steps())
-
-
-def test_alerts_are_told_though_silences_are_refused(stage: Stage) -> None:
-    def steps() -> Iterator[tuple[list[Record], bool]]:
-        stage.servers.silences["one:9093"].is_refused = True
-        yield [record(first()), heartbeat(1, PAUSE)], True
-        assert [len(told) for told in stage.servers.told.values()] == [1, 1]
-        yield [], True
-        assert (stage.failing("one:9093"), stage.failing("two:9093")) == (1, 0)
-
-    stage.play(steps())
-
-
-def test_a_silence_in_another_shape_ends_no_notifier(stage: Stage) -> None:
-    def steps() -> Iterator[tuple[list[Record], bool]]:
-        stage.servers.silences["one:9093"].kept["x"] = {"id": "x", "createdBy": "headgate", "matchers": None}
-        yield [record(first()), heartbeat(1, PAUSE)], True
-        assert [len(told) for told in stage.servers.told.values()] == [1, 1]
-
-    stage.play(steps())
-
-
-def test_the_pause_of_a_cluster_that_is_not_watched_any_more_is_forgotten(stage: Stage) -> None:
-    silences = stage.servers.silences["one:9093"]
-
-    def steps() -> Iterator[tuple[list[Record], bool]]:
-        yield [heartbeat(1, PAUSE)], True
-        yield [heartbeat(1, PAUSE)._replace(value=None)], True
-        assert len(silences.kept) == 1, "it ends by itself"
-        for _ in range(2):
-            stage.now += timedelta(minutes=1)
-            yield [], True
-        before = silences.requests
-        stage.now += timedelta(minutes=1)
-        yield [], True
-        assert silences.requests == before
-
-    stage.play(steps())
