@@ -231,7 +231,7 @@ class StandingReason(ClosedEnum):
     WATCHED = "watched", "The policy watches the cluster, and would replace them."
     ONLY_WATCHED = (
         "only-watched",
-        "The policy is paused, or in a maintenance window: it decides, no actuator acts on it, and alerts wait.",
+        "The policy is paused: it decides, no actuator acts on it, and alerts wait.",
     )
 
 
@@ -246,22 +246,22 @@ class Standing(Decision):
     reason: StandingReason
     valid_until: Instant = Field(description="If no newer one comes by then, the policy no longer watches.")
     quiet_until: Instant | None = Field(
-        default=None, description="With `only-watched`: when the pause or window ends by itself; otherwise null."
+        default=None, description="With `only-watched`: when the pause ends by itself; otherwise null."
     )
     paused_by: str | None = Field(
         default=None,
         max_length=LONGEST_NAME,
         exclude_if=_is_none,
-        description="The person who paused the policy. Absent in a window.",
+        description="The person who paused the policy.",
     )
     pause_reason: str | None = Field(
         default=None,
         max_length=LONGEST_DETAIL,
         exclude_if=_is_none,
-        description="Why, in that person's words. Absent in a window.",
+        description="Why, in that person's words.",
     )
     pause_keeps: bool | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="Whether actuators leave what they have set; otherwise they take it back. Absent in a window.",
+        description="Whether actuators leave what they have set; otherwise they take it back.",
     )

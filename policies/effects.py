@@ -143,7 +143,7 @@ class InForce:
     """The wanted values, from the decisions in force; None: no decision asks for one."""
     effects: tuple[Effect, ...]
     pause: Standing | None
-    """The heartbeat that names a pause or maintenance window; None: the policy acts."""
+    """The heartbeat that names a pause; None: the policy acts."""
     is_shadow: bool = False
 
     @property
@@ -169,13 +169,9 @@ class InForce:
     def _paused(self) -> Iterator[str]:
         if self.pause is None or self.pause.quiet_until is None:
             return
-        until = f"PAUSED until {_clock(self.pause.quiet_until)}"
-        if self.pause.paused_by is None:
-            yield f"{until} by a maintenance window"
-        else:
-            kept = "" if self.pause.pause_keeps else ", what was set is taken back"
-            why = self.pause.pause_reason or "no reason given"
-            yield f"{until} by {self.pause.paused_by or 'nobody named'} ({why}){kept}"
+        kept = "" if self.pause.pause_keeps else ", what was set is taken back"
+        who, why = self.pause.paused_by or "nobody named", self.pause.pause_reason or "no reason given"
+        yield f"PAUSED until {_clock(self.pause.quiet_until)} by {who} ({why}){kept}"
 
     def _set(self) -> Iterator[str]:
         held = [effect for effect in self.effects if effect.is_held]

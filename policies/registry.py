@@ -19,8 +19,8 @@ from policies.decisions import Alert, Decision, Standing
 from policies.errors import UserError
 from policies.host_alerts import HOST_ALERT_KINDS
 from policies.isolation.registration import KIND as ISOLATION
-from policies.maintenance import PauseCommand
 from policies.observations import Reading
+from policies.pauses import PauseCommand
 from policies.policy import AlertKind, PolicyKind
 from policies.sessions.registration import KIND as SESSIONS
 from policies.settings import PolicySettings

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
 from policies.decisions import Mode
-from policies.maintenance import MaintenanceWindow, Quiet
+from policies.pauses import PolicyPause
 from policies.units import Duration, PositiveDuration, from_millis, parse_duration
 
 _GLOB = re.compile(r"[*?[]")
@@ -50,19 +50,13 @@ class PolicySettings(BaseModel):
         default=parse_duration("60s"),
         description="While an alert fires, its summary follows the readings, at most this often.",
     )
-    maintenance: tuple[MaintenanceWindow, ...] = Field(
-        default=(),
-        max_length=100,
-        description="Times in which the policy only watches: actuators leave everything as it is set, and alerts wait. "
-        "`headgate pause` does the same at once.",
-    )
     clusters: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Overrides by cluster name or glob, in order; the first match wins."
     )
     _as_written: _AsWritten = PrivateAttr(default_factory=lambda: _AsWritten({}))
     _resolved: dict[str, Self] = PrivateAttr(default_factory=dict)
     _globs: frozenset[str] = PrivateAttr(default=frozenset())
-    _quiet: Quiet | None = PrivateAttr(default=None)
+    _quiet: PolicyPause | None = PrivateAttr(default=None)
 
     @classmethod
     def expand(cls, block: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +142,7 @@ class PolicySettings(BaseModel):
         """
         return from_millis(self._quiet.until_ms) if self._quiet is not None and self._quiet.keeps else None
 
-    def while_quiet(self, quiet: Quiet) -> Self:
+    def while_quiet(self, quiet: PolicyPause) -> Self:
         """Return these settings while the policy only watches."""
         settings = self.model_copy(update={"mode": Mode.SHADOW})
         settings._quiet = quiet if self.mode is Mode.ACTIVE else structs.replace(quiet, keeps=False)
@@ -189,10 +183,9 @@ class PolicySettings(BaseModel):
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change when any of these settings does.
 
-        Overrides for other clusters, maintenance windows and the pace of summaries do not count: they do not change the
-        present decisions.
+        Overrides for other clusters and the pace of summaries do not count: they do not change the present decisions.
         """
-        counted = self.model_dump_json(exclude={"clusters", "maintenance", "alert_refresh"})
+        counted = self.model_dump_json(exclude={"clusters", "alert_refresh"})
         return hashlib.sha256(counted.encode()).hexdigest()[:12]
 
 

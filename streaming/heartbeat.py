@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from policies.decisions import Issuer, Standing, StandingReason, StandingVerdict
-from policies.maintenance import Quiet, describe
+from policies.pauses import PolicyPause, describe
 from policies.records import Output
 from policies.succession import next_sequence
 from policies.units import from_millis
@@ -27,27 +27,27 @@ class LastHeartbeat(Struct, array_like=True, frozen=True):
     sequence: int = 0
     quiet_until_ms: int | None = None
     """Read by older versions only: the end of `quiet`."""
-    quiet: Quiet | None = None
-    """The pause or maintenance window that it named, if any."""
+    quiet: PolicyPause | None = None
+    """The pause that it named, if any."""
 
     @property
     def due_ms(self) -> int:
         """When the next one is due: at whole minutes, so that all clusters share a batch."""
         return (self.at_ms // INTERVAL_MS + 1) * INTERVAL_MS
 
-    def is_due(self, now_ms: int, quiet: Quiet | None = None) -> bool:
+    def is_due(self, now_ms: int, quiet: PolicyPause | None = None) -> bool:
         """Whether to publish one now: its minute has passed, it lies in the future, or `quiet` has changed."""
         return self.quiet != quiet or not self.at_ms <= now_ms < self.due_ms
 
 
 def emit_heartbeat(
-    issuer: Issuer, before: LastHeartbeat, now_ms: int, quiet: Quiet | None = None
+    issuer: Issuer, before: LastHeartbeat, now_ms: int, quiet: PolicyPause | None = None
 ) -> tuple[LastHeartbeat, Output]:
-    """Make the heartbeat for the next minutes; it names the pause or maintenance window `quiet`, if one is open."""
+    """Make the heartbeat for the next minutes; it names the pause `quiet`, if one is in force."""
     sequence = next_sequence(before.sequence, now_ms, is_first=before.sequence == 0)
     now, subject = from_millis(now_ms), f"{issuer.policy}/{issuer.cluster}"
     paused: dict[str, Any] = {}
-    if quiet is not None and quiet.actor is not None:
+    if quiet is not None:
         paused = {"paused_by": quiet.actor, "pause_reason": quiet.reason, "pause_keeps": quiet.keeps}
     heartbeat = Standing(
         **issuer.header(subject, sequence, now, about=("standing",)),

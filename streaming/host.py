@@ -17,8 +17,8 @@ import msgspec
 from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, Issuer
 from policies.host_alerts import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
-from policies.maintenance import MaintenanceWindow, PolicyPause, Quiet, next_edge_ms, quiet_at
 from policies.observations import Observation
+from policies.pauses import PolicyPause, open_at
 from policies.policy import Policy, PolicyKind, Step
 from policies.records import Output
 from policies.registry import AUDIT, POLICIES
@@ -78,7 +78,7 @@ class PolicyHost:
     _resolved: dict[tuple[str, str], tuple[PolicySettings, Sender]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _built: dict[_Key, tuple[Quiet | None, Policy[Any]]] = field(
+    _built: dict[_Key, tuple[PolicyPause | None, Policy[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -99,12 +99,12 @@ class PolicyHost:
 
         A policy that raises an exception fails for this key alone: its state stays as it was, an alert names the
         failure, and the key is stepped again when the next observations come, or after a back-off. While the policy is
-        paused, or in a maintenance window of the settings, it only watches.
+        paused, it only watches.
 
         `refused` says, by alert, why other readings of this batch were refused.
         """
         kind = POLICIES[policy]
-        key, quiet = (kind.build, cluster), self.quiet(policy, cluster, pause, now)
+        key, quiet = (kind.build, cluster), open_at(pause, now)
         state = None if before is None else STATE_CACHE.decode(kind, cluster, before)
         if before is not None and before.now_ms > to_millis(now) + CLOCK_JUMP_MS:
             jump_ms = before.now_ms - to_millis(now)
@@ -149,14 +149,6 @@ class PolicyHost:
         """The issuer of the policy's decisions about a cluster."""
         return self._resolve(POLICIES[policy], cluster)[1].issuer
 
-    def quiet(self, policy: str, cluster: str, pause: PolicyPause | None, now: datetime) -> Quiet | None:
-        """Why the policy only watches the cluster at this time; None if it acts."""
-        return quiet_at(pause, self._windows(policy, cluster), now)
-
-    def next_edge_ms(self, policy: str, cluster: str, pause: PolicyPause | None, now: datetime) -> int | None:
-        """When a pause or maintenance window begins or ends next; None: never."""
-        return next_edge_ms(pause, self._windows(policy, cluster), now)
-
     def _fail(self, kind: PolicyKind, cluster: str, before: KeyState | None, now: datetime, failure: str) -> StepResult:
         state = before.state if before is not None else NO_STATE
         version = before.state_version if before is not None else kind.state_version
@@ -198,9 +190,6 @@ class PolicyHost:
         sender = replace(self._resolve(kind, cluster)[1], grace=timedelta(0))
         return review(book, conditions.values(), now, sender)
 
-    def _windows(self, policy: str, cluster: str) -> tuple[MaintenanceWindow, ...]:
-        return self._resolve(POLICIES[policy], cluster)[0].maintenance
-
     def _resolve(self, kind: PolicyKind, cluster: str) -> tuple[PolicySettings, Sender]:
         """The cluster's settings and the sender of its alerts, made once: there may be a thousand overrides."""
         key = (kind.name, cluster)
@@ -209,8 +198,8 @@ class PolicyHost:
             self._resolved[key] = settings, Sender.build(kind.name, cluster, settings)
         return self._resolved[key]
 
-    def _policy(self, kind: PolicyKind, key: _Key, quiet: Quiet | None) -> Policy[Any]:
-        """Return the policy with the cluster's settings; it is built again when a pause or window begins or ends."""
+    def _policy(self, kind: PolicyKind, key: _Key, quiet: PolicyPause | None) -> Policy[Any]:
+        """Return the policy with the cluster's settings; it is built again when a pause begins or ends."""
         built_for, policy = self._built.get(key, (None, None))
         if policy is None or built_for != quiet:
             settings, _ = self._resolve(kind, key[1])

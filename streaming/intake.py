@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
+from policies.pauses import PauseCommand
 from policies.records import ObservedRecord, Output
 from policies.registry import POLICIES, observed_topic, reading_types, topic_readers
 from policies.units import from_millis

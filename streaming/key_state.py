@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.alerts import AlertBook
-from policies.maintenance import PolicyPause
+from policies.pauses import PolicyPause
 from policies.policy import PolicyKind
 from policies.units import InstantMs
 from streaming.dead_letters import DeadLetterCounts

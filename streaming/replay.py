@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.decisions import Decision
-from policies.maintenance import PauseCommand, PolicyPause, commanded
 from policies.observations import Observation, Reading
+from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord
 from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, is_collected, topic_readers
 from policies.signatures import Signatures
@@ -126,8 +126,8 @@ class Replay:
                 return
         pause = self._pauses.get(key)
         result, refused = step_apart(self.host, key, self._states.get(key), observations, self._now, pause)
-        edge_ms, state = self.host.next_edge_ms(*key, pause, self._now), result.key_state
-        wakes = [ms for ms in (state.wake_ms, edge_ms) if ms is not None]
+        quiet, state = open_at(pause, self._now), result.key_state
+        wakes = [ms for ms in (state.wake_ms, None if quiet is None else quiet.until_ms) if ms is not None]
         self._states[key] = msgspec.structs.replace(state, wake_ms=min(wakes, default=None))
         self.rejected += (Rejected(taken[index].place, error) for index, error in refused.items())
         yield from result.step.decisions

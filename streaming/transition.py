@@ -18,8 +18,8 @@ import msgspec
 
 from policies.decisions import Decision
 from policies.host_alerts import POLICY_FAILED, READINGS_REFUSED
-from policies.maintenance import PauseCommand, PolicyPause, Quiet, commanded
 from policies.observations import Observation
+from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord, Output
 from policies.registry import POLICIES
 from policies.signatures import Signatures
@@ -79,11 +79,11 @@ def reconcile(
     readings = [(observation.at, observation.reading) for _, observation in taken]
     pause = commanded(previous.pause, [(at, each) for at, each in readings if isinstance(each, PauseCommand)])
     observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand)]
-    quiet = _quiet(host, key, pause, now_ms)
+    quiet = _quiet(key, pause, now_ms)
     after = previous
     decisions: tuple[Decision, ...] = ()
     is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
-    if observed or is_due or (previous.has_stepped and _quiet(host, key, previous.pause, previous.now_ms) != quiet):
+    if observed or is_due or (previous.has_stepped and _quiet(key, previous.pause, previous.now_ms) != quiet):
         stepped_before = before if previous.has_stepped else None
         why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
         result, refused = step_apart(
@@ -100,7 +100,7 @@ def reconcile(
         if heartbeat.is_due(now_ms, quiet):
             heartbeat, record = emit_heartbeat(host.issuer(*key), heartbeat, now_ms, quiet)
             outputs.append(record)
-        wakes += [heartbeat.due_ms, host.next_edge_ms(*key, pause, from_millis(now_ms))]
+        wakes += [heartbeat.due_ms, None if quiet is None else quiet.until_ms]
     after = msgspec.structs.replace(
         after,
         letters=limiter.counts(),
@@ -129,8 +129,8 @@ def _watches(policy: str, prefix: str, order: Order) -> bool:
     return not kind.shares or any(own)
 
 
-def _quiet(host: PolicyHost, key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> Quiet | None:
-    return host.quiet(*key, pause, from_millis(now_ms)) if key[1] else None
+def _quiet(key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> PolicyPause | None:
+    return open_at(pause, from_millis(now_ms)) if key[1] else None
 
 
 class SteppedApart(NamedTuple):

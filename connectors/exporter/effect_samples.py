@@ -20,7 +20,7 @@ EFFECT_FAILING = Family(
 )
 PAUSED_UNTIL = Family(
     "headgate_paused_until_timestamp_seconds",
-    "When the pause or maintenance window of a policy ends; absent if it acts.",
+    "When the pause of a policy ends; absent if it acts.",
     ("policy", "cluster"),
 )
 EFFECTS = (EFFECT_VALUE, EFFECT_SINCE, EFFECT_FAILING, PAUSED_UNTIL)

@@ -15,7 +15,7 @@ from deploy.inspection.in_force import InForceReader
 from deploy.settings.application import Settings
 from policies.decisions import Standing
 from policies.errors import UserError
-from policies.maintenance import LONGEST_PAUSE, PauseCommand
+from policies.pauses import LONGEST_PAUSE, PauseCommand
 from policies.registry import COMMANDS, POLICIES
 from policies.units import format_duration
 

@@ -19,7 +19,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from connectors.kafka.topics import TopicSettings
 from policies.decisions import Standing
-from policies.maintenance import PauseCommand
+from policies.pauses import PauseCommand
 from policies.registry import COMMANDS, POLICIES
 from policies.wire import BadRecordError, EventReader, observation_event
 

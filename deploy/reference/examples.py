@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
 from policies.errors import UserError
 from policies.examples import START, Examples
-from policies.maintenance import PauseCommand
 from policies.observations import Observation
+from policies.pauses import PauseCommand
 from policies.policy import PolicyKind
 from policies.records import ObservedRecord
 from policies.registry import AUDIT, COMMANDS, POLICIES, observed_topic

@@ -1,9 +1,8 @@
 """Settings of the switching policy: ``policies.switching``, per broker cluster by name or glob."""
 
 from dataclasses import dataclass
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from policies.settings import PolicySettings
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
@@ -93,12 +92,6 @@ class SwitchingSettings(PolicySettings):
         description="The strategy by kind (`schema`, `cursor`): `same_id` (default), or `remap` for new ids if the old "
         "ones are taken.",
     )
-
-    @model_validator(mode="after")
-    def _check_maintenance(self) -> Self:
-        if self.maintenance:
-            raise ValueError("maintenance: a switch is paused by `headgate switch pause`; leave it out")
-        return self
 
     @property
     def remapped(self) -> frozenset[LedgerKind]:

@@ -144,7 +144,6 @@ def test_who_paused_it_until_when_and_why_comes_first() -> None:
     assert kept.describe_set() == f"{until} alice@bastion (disks); {SET}"
     taken_back = in_force((0, restored()), pause=paused(keeps=False))
     assert taken_back.sentence.startswith(f"{until} alice@bastion (disks), what was set is taken back; wanted")
-    assert in_force(pause=paused(None, None)).sentence.startswith(f"{until} a maintenance window; wanted")
 
 
 def test_the_brokers_that_show_it_are_counted() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from policies.maintenance import PauseCommand
 from policies.observations import Observation, Reading
+from policies.pauses import PauseCommand
 from policies.registry import POLICIES
 from policies.wire import observation_event
 from streaming.host import PolicyHost
@@ -105,15 +105,6 @@ def test_an_alert_that_ended_meanwhile_is_resolved_once_at_the_end() -> None:
     assert alerts(step(transitions, 10, FREE)) == []
     assert alerts(step(transitions, 50, FREE)) == [("volume-below-hard-limit", "resolved")]
     assert alerts(step(transitions, 51, FREE)) == []
-
-
-def test_a_window_of_the_settings_does_the_same_without_a_word() -> None:
-    transitions = Transitions(host(maintenance=[{"start": "08:00", "length": "1m"}], heartbeat="1h"))
-    transition = step(transitions, 0, FULL)
-    assert (factors(transition), alerts(transition)) == ([(0.0, "shadow")], [])
-    assert "a maintenance window of the settings" in told(transition, "decided.standing")[0]["explanation"]
-    end = transitions.take(60)
-    assert (factors(end), alerts(end)) == ([(0.0, "active")], [("volume-below-hard-limit", "firing")])
 
 
 def test_a_pause_of_what_was_never_read_is_kept_for_its_first_reading() -> None:

@@ -80,10 +80,10 @@ class EffectLine(Document):
 
 
 class PauseLine(Document):
-    """A pause or maintenance window that is open now."""
+    """A pause that is in force."""
 
     until: Instant
-    by: str | None = Field(description="The person; null: a maintenance window of the settings.")
+    by: str | None = Field(description="The person.")
     reason: str | None
     keeps: bool = Field(description="Whether actuators leave what they have set; otherwise they take it back.")
 

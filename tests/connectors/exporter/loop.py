@@ -14,8 +14,8 @@ from policies.actuator_events import ActuatorEvent, ReportResult
 from policies.decisions import Decision, Issuer, Mode
 from policies.effects import report_key
 from policies.free_space.orders import LimitVerdict
-from policies.maintenance import Quiet
 from policies.observations import Observation, Outcome, Reading
+from policies.pauses import PolicyPause
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_plan import QuotaReason
@@ -83,7 +83,7 @@ def quota(outcome: ReportResult, rate: int | None, entity: str | None = "user=al
 def paused(at: datetime, until: datetime, cluster: str = "payments") -> Record:
     """The heartbeat of a policy that alice paused."""
     issuer = Issuer("throttle", cluster, Mode.ACTIVE, "cafe")
-    quiet = Quiet(to_millis(until), actor="alice", reason="disks are swapped")
+    quiet = PolicyPause(to_millis(until), actor="alice", reason="disks are swapped")
     _, said = emit_heartbeat(issuer, LastHeartbeat(), to_millis(at), quiet)
     return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 

@@ -10,7 +10,6 @@ from policies.errors import UserError
 KAFKA = "kafka: {bootstrap_servers: 'k:1', "
 LIMIT = "policies: {throttle: {hard: "
 VALIDITY = "policies: {throttle: {validity: "
-MAINTENANCE = "policies: {throttle: {maintenance: [{start: '02:00', length: 2h, "
 A_COLON = "one colon too many: this line is indented deeper"
 DURATION = "is not a duration: write it as "
 
@@ -105,7 +104,6 @@ WRONG = [
     ),
     ("http: {port: true, host: 1}", "http.host: input should be a valid string"),
     ("http: {host: ''}", "http.host: is empty: name the address to listen on: 127.0.0.1, or 0.0.0.0 for all addresses"),
-    (MAINTENANCE + "weekdays: [Saturday]}]}}", "'sat' or 'sun'; did you mean sat?"),
     ("topics: {replication_factor: three}", "topics.replication_factor: input should be a valid integer"),
     # Choices and types
     ("policies: {throttle: {mode: shadw}}", "input should be 'active' or 'shadow'; did you mean shadow?"),

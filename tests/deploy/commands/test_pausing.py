@@ -17,7 +17,7 @@ from deploy.settings.application import Settings
 from policies.actuator_events import ReportResult
 from policies.decisions import Issuer, Mode, Standing
 from policies.errors import UserError
-from policies.maintenance import PauseCommand, Quiet
+from policies.pauses import PauseCommand, PolicyPause
 from policies.units import to_millis
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter.loop import quota, reported
@@ -94,7 +94,7 @@ class Reader:
 
     def heartbeats(self) -> list[Standing]:
         issuer = Issuer("isolation", "messaging", Mode.SHADOW if self.answered else Mode.ACTIVE, "cafe")
-        quiet = Quiet(to_millis(NOON) + 3_600_000, actor="alice") if self.answered else None
+        quiet = PolicyPause(to_millis(NOON) + 3_600_000, actor="alice") if self.answered else None
         _, said = emit_heartbeat(issuer, LastHeartbeat(), to_millis(NOON) + self.answered, quiet)
         return [Standing.model_validate(json.loads(said.value)["data"])]
 

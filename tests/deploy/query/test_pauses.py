@@ -8,7 +8,7 @@ import pytest
 from connectors.kafka.tail import Record
 from deploy.query.pauses import find_pauses
 from policies.decisions import Issuer, Mode
-from policies.maintenance import PauseCommand, Quiet
+from policies.pauses import PauseCommand, PolicyPause
 from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
@@ -16,10 +16,10 @@ from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 MONTH_END = NOON + 29 * DAY
-PAUSED = Quiet(to_millis(MONTH_END), actor="alice", reason="upgrade")
+PAUSED = PolicyPause(to_millis(MONTH_END), actor="alice", reason="upgrade")
 
 
-def heartbeat(quiet: Quiet | None) -> Record:
+def heartbeat(quiet: PolicyPause | None) -> Record:
     issuer = Issuer("throttle", "payments", Mode.ACTIVE, "cafe")
     _, (topic, key, value) = emit_heartbeat(issuer, LastHeartbeat(), to_millis(NOON), quiet)
     return Record(topic, key.encode(), value, to_millis(NOON))
@@ -39,11 +39,10 @@ def command(at: datetime, until: datetime | None) -> Record:
         pytest.param(PAUSED, [command(NOON - SECOND, None)], NOON + DAY, False, id="the same, by a clock behind"),
         pytest.param(PAUSED, [], MONTH_END, False, id="over"),
         pytest.param(None, [], NOON, False, id="not paused"),
-        pytest.param(Quiet(to_millis(MONTH_END)), [], NOON, False, id="a window of the settings"),
     ],
 )
 def test_a_pause_goes_on_without_the_checkpoint(
-    quiet: Quiet | None, commands: list[Record], now: datetime, found: bool
+    quiet: PolicyPause | None, commands: list[Record], now: datetime, found: bool
 ) -> None:
     given = list(find_pauses([heartbeat(quiet)], commands, now))
     assert [(each.actor, each.reason, each.until, each.keep) for each in given] == (

@@ -7,8 +7,8 @@ import pytest
 
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.state import BookieDisksState
-from policies.maintenance import Quiet
 from policies.observations import Observation, Outcome
+from policies.pauses import PolicyPause
 from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
@@ -326,7 +326,7 @@ def test_shadow_mode_and_a_missing_actuator_are_named() -> None:
     full = [disks(0, "b1", 16), disks(0, "b2", 16)]
     shadow = Run(settings(QUIET, mode="shadow")).see(*full).last()
     assert shadow.explanation.endswith("decides; this is shadow mode, nothing is carried out.")
-    paused = settings(QUIET).while_quiet(Quiet(to_millis(at(9999))))
+    paused = settings(QUIET).while_quiet(PolicyPause(to_millis(at(9999))))
     assert Run(paused).see(*full).last().explanation.endswith("; the policy is paused, what is set stays as it is.")
     idle = Run(settings(QUIET, has_actuator=False)).see(*full).last()
     assert idle.explanation.endswith("decides; no actuator is set for this cluster.")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.isolation.policy import IsolationPolicy
-from policies.maintenance import Quiet
+from policies.pauses import PolicyPause
 from policies.units import to_millis
 from tests.policies.isolation.scenario import (
     BASE,
@@ -56,7 +56,7 @@ def test_who_carries_nothing_out_is_not_said_to(settings: dict[str, Any], why: s
 
 def test_a_pause_is_not_called_shadow_mode() -> None:
     run = Run(LONG, ON)
-    run.policy = IsolationPolicy(CLUSTER, run.settings.while_quiet(Quiet(to_millis(at(9999)))))
+    run.policy = IsolationPolicy(CLUSTER, run.settings.while_quiet(PolicyPause(to_millis(at(9999)))))
     run.see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
     assert run.quarantines()[-1].explanation.endswith("; the policy is paused, nothing is carried out.")
 

@@ -290,7 +290,7 @@ def test_every_interleaving_of_two_claims_ends_with_one_owner_told_to_keep(winne
 def test_the_settings_have_the_defaults_that_are_documented() -> None:
     plain = SessionsSettings().model_dump(mode="json", exclude={"clusters"})
     assert plain == {
-        "mode": "active", "maintenance": [], "alert_grace": "0s", "alert_repeat": "4h", "alert_refresh": "1m",
+        "mode": "active", "alert_grace": "0s", "alert_repeat": "4h", "alert_refresh": "1m",
         "on_session_lost": "reconnect",
         "fleet_ratio": 0.3, "fleet_window": "30s", "shutdown_delay": None, "shutdown_budget": 1,
         "shutdown_window": "10m", "reconnect_limit": 10, "reconnect_deadline": "5m", "settle": "3m",
