@@ -14,7 +14,6 @@ from connectors.bookie_disks.publishing.limits import (
     NamespaceLimits,
     PublishAdmin,
     PublishLimits,
-    ResourceGroupLimits,
 )
 from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker
@@ -140,7 +139,6 @@ _EFFECT_TIME = "2s"
 _KINDS: Mapping[PublishBy, type[PublishLimits]] = {
     PublishBy.BROKER: BrokerLimits,
     PublishBy.NAMESPACE: NamespaceLimits,
-    PublishBy.RESOURCE_GROUP: ResourceGroupLimits,
 }
 
 

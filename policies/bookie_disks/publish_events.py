@@ -23,7 +23,7 @@ class PublishApplication(ActuatorEvent):
     source: ClassVar[str] = "headgate/actuator/publishing"
 
     target: str = Field(description="`brokers`, or the namespace; empty: all of the cluster.")
-    by: str = Field(description="`broker`, `namespace` or `resource_group`.")
+    by: str = Field(description="`broker` or `namespace`.")
     factor: float | None = Field(description="The factor carried out; null without one.")
     verdict: LimitVerdict
     reason: PublishReason

@@ -30,7 +30,6 @@ class PublishReason(ClosedEnum):
     CHANGED_BY_HAND = "changed_by_hand", "An operator changed the limit: their value is put back in the end."
     TIGHTER = "tighter", "The limit there is lower than the one that would be set: throttling never loosens."
     NO_BASE = "no_base", "There is neither a `base` nor a limit, so a factor of it is nothing."
-    OTHER_GROUP = "other_group", "The namespace is in a resource group of its own, which is left alone."
 
 
 class FoundLimit(Struct, frozen=True):
@@ -40,10 +39,6 @@ class FoundLimit(Struct, frozen=True):
     """Bytes per second; None: no limit."""
     document: str | None
     """The limit as Pulsar has it, with which it is put back exactly; None: there is none."""
-    is_foreign: bool = False
-    """Whether it must not be touched."""
-    is_ours: bool = False
-    """Whether it can be no one else's, whatever its rate."""
 
 
 class PublishRecord(Struct, frozen=True):
@@ -88,12 +83,9 @@ def plan_publish(
         record: the limit's record; None: it is not one of ours.
         base: the rate at factor 1.0, of the settings.
     """
-    is_ours = record is not None and (found.is_ours or found.rate in record.rates or found == record.original)
+    is_ours = record is not None and (found.rate in record.rates or found == record.original)
     original = record.original if record is not None and is_ours else found
     reason = wanted.reason if is_ours or record is None else PublishReason.CHANGED_BY_HAND
-    if found.is_foreign:
-        refused = PublishReason.OTHER_GROUP
-        return PublishPlan(LimitVerdict.REFUSE if wanted.slows else LimitVerdict.KEEP, refused, None, found, record)
     if not wanted.slows:
         return _put_back(original if is_ours else None, record, found, reason)
     full = base if base is not None else original.rate

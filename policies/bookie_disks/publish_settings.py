@@ -15,8 +15,6 @@ class PublishBy(StrEnum):
     """One dynamic setting of all brokers, by the least factor of all groups."""
     NAMESPACE = "namespace"
     """The publish rate of the namespaces of a group, for each of their topics."""
-    RESOURCE_GROUP = "resource_group"
-    """A resource group for each placement group; its namespaces share the rate."""
 
 
 class PublishSettings(BaseModel):
@@ -26,12 +24,11 @@ class PublishSettings(BaseModel):
 
     by: PublishBy = Field(
         description="`broker`: the dynamic setting brokerPublisherThrottlingMaxByteRate, for all topics of a broker "
-        "together. `namespace`: the publish rate of each topic of a group's namespaces. `resource_group`: a resource "
-        "group `headgate-<group>`, whose rate a group's namespaces share.",
+        "together. `namespace`: the publish rate of each topic of a group's namespaces.",
     )
     base: Annotated[Size, Field(gt=0, le=2**53)] | None = Field(
         default=None,
-        description="Bytes per second at factor 1.0: of a broker, of a topic, or of a group, by `by`. Without it, an "
+        description="Bytes per second at factor 1.0: of a broker or of a topic, by `by`. Without it, an "
         "existing limit is the base; where there is none, nothing is slowed down.",
     )
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(

@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishAdmin, ResourceGroupLimits
+from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishAdmin
 from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.collection.poll_metrics import PollMetrics
@@ -48,7 +48,7 @@ from tests.system.pulsar_topics import call, create_namespace
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
-KINDS: Mapping[str, Any] = {"broker": BrokerLimits, "namespace": NamespaceLimits, "resource_group": ResourceGroupLimits}
+KINDS: Mapping[str, Any] = {"broker": BrokerLimits, "namespace": NamespaceLimits}
 
 
 def slow_order(factor: float) -> FactorOrder:
@@ -348,7 +348,6 @@ def assert_nothing_is_left(pulsar: Stack) -> None:
     """The cluster is as it was before Headgate."""
     assert call(pulsar.cluster, "GET", "/admin/v2/brokers/configuration/values").json() == {}
     assert call(pulsar.cluster, "GET", f"/admin/v2/namespaces/{NAMESPACE}/properties").json() == {}
-    assert call(pulsar.cluster, "GET", "/admin/v2/resourcegroups").json() == []
     rate = call(pulsar.cluster, "GET", f"/admin/v2/namespaces/{NAMESPACE}/publishRate").text
     assert rate in ("", "null")
 

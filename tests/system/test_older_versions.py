@@ -276,7 +276,7 @@ def test_an_older_pulsar_tells_of_bookies_policies_and_bundles(pulsar: tuple[Pul
     note("sessions, ownership and health")
 
 
-@pytest.mark.parametrize("by", ["broker", "namespace", "resource_group"])
+@pytest.mark.parametrize("by", ["broker", "namespace"])
 def test_an_older_pulsar_slows_a_producer_and_lets_it_go(
     pulsar: tuple[PulsarBroker, ZooKeeper, Note], clients: JavaGateway, by: str
 ) -> None:

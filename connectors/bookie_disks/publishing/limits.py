@@ -1,16 +1,14 @@
-"""The three kinds of Pulsar's publish limits, and the records of the original ones in properties of namespaces.
+"""The two kinds of Pulsar's publish limits, and the records of the original ones in properties of namespaces.
 
 Measured on Pulsar 4.2.4: each takes effect within 2 s, and its removal within 0.5 s. Pulsar's admin REST API has no
 conditional writes, so a limit is read before it is set, and again afterwards.
 """
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, ClassVar, NamedTuple
-from zlib import crc32
 
 import msgspec
 from pydantic import TypeAdapter
@@ -25,8 +23,6 @@ BROKERS = "brokers"
 SYSTEM = "pulsar/system"
 """The namespace whose property has the record of the brokers' limit. Its own limit is never changed."""
 _SETTING = "brokerPublisherThrottlingMaxByteRate"
-_GROUP_PREFIX = "headgate-"
-_NO_PLAIN_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _TEXTS = TypeAdapter(dict[str, str])
@@ -56,16 +52,6 @@ class PublishAdmin(AdminApi):
     def read(self, path: str) -> Any:
         """Return a document; None if there is none."""
         return self._unless_missing(path, _ANY, None)
-
-    def resource_group(self, namespace: str) -> str | None:
-        """Return the name of a namespace's resource group, which Pulsar answers as plain text; None without one."""
-        try:
-            text = self._rest.send("GET", _path(namespace, "resourcegroup")).text
-        except AdminError as error:
-            if error.missing:
-                return None
-            raise
-        return text.strip().strip('"') or None
 
     def record(self, namespace: str, name: str) -> PublishRecord | None:
         """Return the record in a property of a namespace; None if it has none.
@@ -158,21 +144,16 @@ class PublishLimits(ABC):
         return len(self._admin.brokers("local"))
 
     @abstractmethod
-    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:
-        """Return what producers may publish to one broker; None if that is not known.
-
-        Args:
-            plans: the plan of each target, which was carried out.
-            groups: the placement group of each target to slow down.
-        """
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:
+        """Return what producers may publish to one broker, by the plans carried out; None if that is not known."""
 
     @abstractmethod
     def find(self, target: str) -> FoundLimit:
         """Return a target's present limit."""
 
     @abstractmethod
-    def set(self, target: str, group: str, rate: int) -> None:
-        """Set a target's limit; `group` is its placement group."""
+    def set(self, target: str, rate: int) -> None:
+        """Set a target's limit."""
 
     @abstractmethod
     def restore(self, target: str, original: FoundLimit) -> None:
@@ -184,7 +165,7 @@ class NamespaceLimits(PublishLimits):
 
     record_name = "headgate-publish-rate"
 
-    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:  # noqa: ARG002
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:  # noqa: ARG002 - as for all
         """Return None: the number of topics is not known."""
         return None
 
@@ -196,7 +177,7 @@ class NamespaceLimits(PublishLimits):
         rate = document.get(_BYTES)
         return FoundLimit(rate if isinstance(rate, int) and rate > 0 else None, json.dumps(document, sort_keys=True))
 
-    def set(self, target: str, group: str, rate: int) -> None:  # noqa: ARG002 - as for all
+    def set(self, target: str, rate: int) -> None:
         """Set the rate in bytes, and keep that in messages."""
         found = self._admin.read(_path(target, "publishRate"))
         messages = found.get(_MESSAGES, -1) if isinstance(found, dict) else -1
@@ -219,7 +200,7 @@ class BrokerLimits(PublishLimits):
         """Return the one target."""
         return (BROKERS,)
 
-    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:  # noqa: ARG002
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:
         """Return the dynamic setting."""
         return plans[BROKERS].highest_rate if BROKERS in plans else None
 
@@ -237,7 +218,7 @@ class BrokerLimits(PublishLimits):
         rate = str(effective)
         return FoundLimit((int(rate) if rate.isdigit() else 0) or None, dynamic)
 
-    def set(self, target: str, group: str, rate: int) -> None:  # noqa: ARG002 - as for all
+    def set(self, target: str, rate: int) -> None:  # noqa: ARG002 - there is one target
         """Set the dynamic setting."""
         self._admin.send("POST", f"/admin/v2/brokers/configuration/{_SETTING}/{rate}")
 
@@ -249,65 +230,9 @@ class BrokerLimits(PublishLimits):
             self._admin.send("POST", f"/admin/v2/brokers/configuration/{_SETTING}/{original.document}")
 
 
-class ResourceGroupLimits(PublishLimits):
-    """A resource group for each placement group. A namespace in a resource group of its own is left alone."""
-
-    record_name = "headgate-resource-group"
-
-    def sum_rates(self, plans: Mapping[str, PublishPlan], groups: Mapping[str, str], *, everyone: bool) -> int | None:
-        """Return the sum of all resource groups, if every namespace is in one of ours."""
-        rates: dict[str, int] = {}
-        for target, group in groups.items():
-            rate = plans[target].highest_rate if target in plans else None
-            if rate is None:
-                return None
-            rates[group] = max(rate, rates.get(group, 0))
-        return sum(rates.values()) if everyone else None
-
-    def find(self, target: str) -> FoundLimit:
-        """Return the rate of the namespace's resource group."""
-        name = self._admin.resource_group(target)
-        if name is None:
-            return FoundLimit(None, None)
-        if not name.startswith(_GROUP_PREFIX):
-            return FoundLimit(None, name, is_foreign=True)
-        group = self._admin.read(_group_path(name))
-        rate = group.get("publishRateInBytes") if isinstance(group, dict) else None
-        return FoundLimit(rate if isinstance(rate, int) and rate > 0 else None, name, is_ours=True)
-
-    def set(self, target: str, group: str, rate: int) -> None:
-        """Set the rate of the group, and put the namespace into it."""
-        name = name_resource_group(group)
-        self._admin.send("PUT", _group_path(name), {"publishRateInBytes": rate})
-        if self._admin.resource_group(target) != name:
-            self._admin.send("POST", _path(target, "resourcegroup", name))
-
-    def restore(self, target: str, original: FoundLimit) -> None:  # noqa: ARG002 - there was none
-        """Take the namespace out of the group, and delete the group with its last namespace."""
-        name = self._admin.resource_group(target)
-        if name is None or not name.startswith(_GROUP_PREFIX):
-            return
-        self._admin.send_unless_missing("DELETE", _path(target, "resourcegroup"))
-        try:
-            self._admin.send_unless_missing("DELETE", _group_path(name))
-        except AdminError as error:
-            if error.status != HTTPStatus.PRECONDITION_FAILED:  # another namespace is in it
-                raise
-
-
-def name_resource_group(group: str) -> str:
-    """Return the name of a placement group's resource group; two groups never have the same one."""
-    plain = _NO_PLAIN_NAME.sub("-", group)
-    return f"{_GROUP_PREFIX}{plain}" if plain == group else f"{_GROUP_PREFIX}{plain}-{crc32(group.encode()):08x}"
-
-
 def _record_place(target: str) -> str:
     return SYSTEM if target == BROKERS else target
 
 
 def _path(namespace: str, *parts: str) -> str:
     return join_path("/admin/v2/namespaces", *namespace.split("/"), *parts)
-
-
-def _group_path(name: str) -> str:
-    return join_path("/admin/v2/resourcegroups", name)

@@ -177,7 +177,7 @@ class PublishWorker(Worker[FactorOrder]):
         """Put the original limits of one kind back. Returns the records for which that failed."""
         records = limits.records()
         for target in sorted({*records.known, *records.damaged}):
-            self._carry_out(limits, records, target, "", RELEASED_SHARE)
+            self._carry_out(limits, records, target, RELEASED_SHARE)
         return records
 
     # --- attempts
@@ -203,10 +203,9 @@ class PublishWorker(Worker[FactorOrder]):
             if group in frozen or (frozen and target == BROKERS):
                 continue
             share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
-            plans[target] = self._carry_out(self._limits, records, target, group, share)
+            plans[target] = self._carry_out(self._limits, records, target, share)
         done = {target: plan for target, plan in plans.items() if plan is not None}
-        is_everyone_slowed = slowed.keys() >= orders.keys() | {everywhere}
-        rate = self._limits.sum_rates(done, targets, everyone=is_everyone_slowed)
+        rate = self._limits.sum_rates(done)
         let_through = None if rate is None else min(rate * self._limits.count_brokers(), MAX_INT64)
         state = PublishState(cluster=self._cluster, outcome=Outcome.OK, let_through_bytes_per_second=let_through)
         self._state.publish_if_due(self._cluster, state)
@@ -229,7 +228,7 @@ class PublishWorker(Worker[FactorOrder]):
         return {name: group if group in orders else everywhere for name, group in (self._groups or {}).items()}
 
     def _carry_out(
-        self, limits: PublishLimits, records: FoundRecords, target: str, group: str, share: WantedShare
+        self, limits: PublishLimits, records: FoundRecords, target: str, share: WantedShare
     ) -> PublishPlan | None:
         """Bring one limit to its value. Returns the plan that was carried out; None if that failed."""
         settings, plan = self._settings, None
@@ -245,7 +244,7 @@ class PublishWorker(Worker[FactorOrder]):
             if plan.verdict.acts:
                 if not self.may_act():
                     return None
-                _execute(limits, records.known, target, group, plan)
+                _execute(limits, records.known, target, plan)
         except Exception as error:
             self._fail(target, error, plan, share.factor)
             return None
@@ -270,14 +269,12 @@ class PublishWorker(Worker[FactorOrder]):
         self._reports.report_failure(by, target, detail, now, plan, factor)
 
 
-def _execute(
-    limits: PublishLimits, records: dict[str, PublishRecord], target: str, group: str, plan: PublishPlan
-) -> None:
+def _execute(limits: PublishLimits, records: dict[str, PublishRecord], target: str, plan: PublishPlan) -> None:
     """Carry a plan out, and keep the records as they are on the cluster."""
     if plan.verdict is LimitVerdict.SET and plan.record is not None and plan.rate is not None:
         limits.write_record(target, plan.record)  # it may be gone although it is known
         records[target] = plan.record
-        limits.set(target, group, plan.rate)
+        limits.set(target, plan.rate)
         return
     if plan.original is not None:
         limits.restore(target, plan.original)

@@ -31,10 +31,6 @@ ALL = WantedShare(1.0, PublishReason.DECIDED)
             HALF, RECORD, BY_HAND, ("set", "changed_by_hand", 500, BY_HAND), id="another limit is the new original one"
         ),
         pytest.param(
-            HALF, RECORD, FoundLimit(700, None, is_ours=True), ("set", "decided", 500, THEIRS),
-            id="a limit that only Headgate sets is ours at any rate",
-        ),
-        pytest.param(
             WantedShare(0.8, PublishReason.DECIDED), None, THEIRS, ("keep", "tighter", 800, None),
             id="a limit of the same rate stays",
         ),
@@ -53,9 +49,6 @@ ALL = WantedShare(1.0, PublishReason.DECIDED)
         pytest.param(ALL, RECORD, OURS, ("restore", "decided", 800, None), id="at one the original is put back"),
         pytest.param(RELEASED_SHARE, RECORD, THEIRS, ("restore", "released", 800, None), id="only the record is left"),
         pytest.param(ALL, RECORD, BY_HAND, ("restore", "changed_by_hand", 700, None), id="a change by hand stays"),
-        pytest.param(
-            HALF, None, FoundLimit(900, None, is_foreign=True), ("refuse", "other_group", None, None), id="of others"
-        ),
     ],
 )  # fmt: skip
 def test_what_is_done(

@@ -17,7 +17,6 @@ from connectors.bookie_disks.publishing.limits import (
     NamespaceLimits,
     PublishAdmin,
     PublishLimits,
-    ResourceGroupLimits,
 )
 from connectors.bookie_disks.publishing.reports import PublishMetrics
 from connectors.bookie_disks.publishing.worker import PublishWorker
@@ -43,13 +42,12 @@ OK, GONE = httpx.Response(204), httpx.Response(404, json={"reason": "does not ex
 
 
 class Pulsar:
-    """Namespaces with their policies, dynamic settings and resource groups; `down` makes each request fail."""
+    """Namespaces with their policies, and dynamic settings; `down` makes each request fail."""
 
     def __init__(self, *namespaces: str) -> None:
         self.policies: dict[str, dict[str, Any]] = {name: {"properties": {}} for name in (*namespaces, SYSTEM)}
         self.dynamic: dict[str, str] = {}
         self.configured = "0"
-        self.groups: dict[str, int] = {}
         self.writes: list[str] = []
         self.requests = 0
         self.down = False
@@ -79,8 +77,6 @@ class Pulsar:
                 return httpx.Response(200, json=[name for name in self.policies if name.startswith(f"{tenant}/")])
             case _, ["namespaces", tenant, name, *rest]:
                 return self._namespace(request.method, f"{tenant}/{name}", rest, body)
-            case method, ["resourcegroups", name]:
-                return self._group(method, name, body)
             case "GET", ["brokers", "local"]:
                 return httpx.Response(200, json=["pulsar1:8080", "pulsar2:8080"])
         return self._broker(request.method, parts[2:])
@@ -104,8 +100,6 @@ class Pulsar:
         match method, rest:
             case "GET", [what]:
                 found = policies.get(what)
-                if what == "resourcegroup":
-                    return httpx.Response(200, text=found or "")
                 return httpx.Response(200, json=found) if found is not None else httpx.Response(200)
             case "PUT", ["properties"]:
                 policies["properties"] |= body
@@ -113,23 +107,8 @@ class Pulsar:
                 policies["properties"].pop(key, None)
             case "POST", ["publishRate"]:
                 policies["publishRate"] = body
-            case "POST", ["resourcegroup", group]:
-                policies["resourcegroup"] = group
             case "DELETE", [what]:
                 policies.pop(what, None)
-        return OK
-
-    def _group(self, method: str, name: str, body: Any) -> httpx.Response:
-        if method == "PUT":
-            self.groups[name] = body["publishRateInBytes"]
-            return OK
-        if name not in self.groups:
-            return GONE
-        if method == "GET":
-            return httpx.Response(200, json={"publishRateInBytes": self.groups[name]})
-        if any(each.get("resourcegroup") == name for each in self.policies.values()):
-            return httpx.Response(412, json={"reason": "ResourceGroup is in use"})
-        del self.groups[name]
         return OK
 
 
@@ -137,7 +116,6 @@ MB = 1_000_000
 KINDS: Mapping[str, type[PublishLimits]] = {
     "broker": BrokerLimits,
     "namespace": NamespaceLimits,
-    "resource_group": ResourceGroupLimits,
 }
 EVERY_KIND = pytest.mark.parametrize("by", list(KINDS))
 
@@ -200,17 +178,12 @@ class Bench:
         pulsar = self.pulsar
         if self.by == "broker":
             return {"brokers": int(pulsar.dynamic[SETTING]) if SETTING in pulsar.dynamic else None}
-        names = [name for name in pulsar.policies if name != SYSTEM]
-        if self.by == "namespace":
-            return {name: pulsar.rate(name) for name in names}
-        return {name: pulsar.groups.get(pulsar.policies[name].get("resourcegroup", "")) for name in names}
+        return {name: pulsar.rate(name) for name in pulsar.policies if name != SYSTEM}
 
     def is_untouched(self) -> bool:
         """Whether nothing of ours is left on the cluster."""
         pulsar = self.pulsar
-        return (
-            not pulsar.dynamic and not pulsar.groups and all(p == {"properties": {}} for p in pulsar.policies.values())
-        )
+        return not pulsar.dynamic and all(p == {"properties": {}} for p in pulsar.policies.values())
 
     def overwritten(self, target: str) -> float | None:
         """The count of changes by somebody else."""
@@ -236,7 +209,6 @@ class Bench:
     [
         ("broker", {"brokers": 4 * MB}),
         ("namespace", {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None}),
-        ("resource_group", {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None}),
     ],
 )
 def test_a_groups_factor_slows_only_its_own_targets(by: str, limits: dict[str, int | None]) -> None:
@@ -453,14 +425,6 @@ def test_the_least_factor_of_all_groups_holds_for_brokers() -> None:
     assert Bench("broker").decide(g1=0.7, g2=0.3, default=1.0).limits() == {"brokers": 3 * MB}
 
 
-def test_a_namespace_in_a_resource_group_of_its_own_is_left_alone() -> None:
-    bench = Bench("resource_group")
-    bench.pulsar.groups["theirs"], bench.pulsar.policies["acme/a"]["resourcegroup"] = 99, "theirs"
-    bench.decide(g1=0.5, default=1.0)
-    assert bench.pulsar.policies["acme/a"]["resourcegroup"] == "theirs"
-    assert ("acme/a", "refused", "other_group") in bench.reasons()
-
-
 @EVERY_KIND
 def test_a_damaged_record_is_named_and_nothing_is_guessed(by: str) -> None:
     bench = Bench(by).decide(g1=0.5, default=1.0)
@@ -587,7 +551,6 @@ def let_through(bench: Bench) -> int | None:
     ("by", "expected"),
     [
         pytest.param("broker", 2 * 4 * MB, id="the least factor on each broker"),
-        pytest.param("resource_group", 2 * (4 + 5) * MB, id="both groups with namespaces on each broker"),
         pytest.param("namespace", None, id="the number of topics is not known"),
     ],
 )
@@ -601,13 +564,6 @@ def test_a_rate_that_goes_down_counts_from_when_it_is_read_back() -> None:
     bench = Bench("broker").decide(default=0.5).decide(after=6)
     assert let_through(bench.decide(default=0.1)) == 2 * 5 * MB
     assert let_through(bench.decide(after=6)) == 2 * MB
-
-
-def test_a_group_that_is_not_slowed_or_a_namespace_that_is_left_alone_makes_the_sum_unknown() -> None:
-    assert let_through(Bench("resource_group").decide(g1=0.4, g2=0.5, default=1.0).decide(after=6)) is None
-    bench = Bench("resource_group")
-    bench.pulsar.groups["theirs"], bench.pulsar.policies["acme/a"]["resourcegroup"] = 99, "theirs"
-    assert let_through(bench.decide(g1=0.4, g2=0.5, default=0.6).decide(after=6)) is None
 
 
 def test_the_reading_is_repeated_each_minute() -> None:
