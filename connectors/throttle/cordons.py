@@ -6,7 +6,6 @@ from shlex import quote
 
 from connectors.collection.probe import ProbeResult
 from connectors.kafka.cluster_client import ClusterClient
-from connectors.kafka.cordons import CORDONED_KEY
 from connectors.kafka.log_dirs import WatchedKafka, log_dirs_reading
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.quotas import FAILURES
@@ -15,6 +14,8 @@ from policies.observations import Outcome
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.state import name_volume
 from policies.units import counted
+
+CORDONED_KEY = "cordoned.log.dirs"
 
 
 def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) -> ProbeResult:

@@ -26,7 +26,6 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
-from connectors.throttle.cordon_actuator import CordonActuator, CordonMetrics, CordonWorker
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas.actuator import QuotaActuator
@@ -34,7 +33,6 @@ from connectors.throttle.quotas.found import find_obstacles
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released
 from connectors.throttle.view import ThrottleView
-from policies.decisions import Alert
 from policies.errors import UserError
 from policies.free_space.wording import render_rate
 from policies.observations import Outcome, Reading
@@ -216,9 +214,6 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
         topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
         actuator = QuotaActuator(topics, applied, quotas, context.elsewhere)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
-    if workers := _make_cordon_workers(context, only_set=True):
-        cordons = CordonActuator(context.loop_topics(Alert), workers)
-        yield Component("cordon actuator", cordons.run, None, cordons.caught_up)
 
 
 def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, QuotaWorker]:
@@ -233,19 +228,6 @@ def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str
         quotas = cluster.setting(QuotaSettings)
         if cluster.kafka is not None and (not only_set or quotas is not None):
             found[name] = QuotaWorker(name, cluster.kafka, quotas, throttle.for_cluster(name), outlets, metrics)
-    return found
-
-
-def _make_cordon_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, CordonWorker]:
-    """Make a worker for each watched cluster; `only_set`: for each with `quotas.cordon`."""
-    throttle: ThrottleSettings = context.settings
-    publish = context.loop_topics(Alert).reporter(context.publish)
-    metrics = CordonMetrics(context.registry)
-    found = {}
-    for name, cluster in context.clusters.items():
-        quotas = cluster.setting(QuotaSettings)
-        if cluster.kafka is not None and (not only_set or (quotas is not None and quotas.cordon)):
-            found[name] = CordonWorker(name, cluster.kafka, throttle.for_cluster(name), publish, metrics)
     return found
 
 
@@ -277,11 +259,6 @@ def release_quotas(context: ActuatorContext, forget: str | None = None) -> Itera
         left += (f"Not put back on {cluster}: {name}: {why}" for name, why in result.left.items())
         is_found = is_found or bool(result.confirmed)
         yield from _describe_released(cluster, result)
-    for name, worker in _make_cordon_workers(context, only_set=False).items():
-        try:
-            yield from worker.release()
-        except FAILURES as error:
-            left.append(f"Cordons were not put back on {name}: {detail_of(error)}")
     if not is_found:
         left.append(f"--forget {entity}: no watched cluster has such a quota")
     if left:
@@ -325,5 +302,5 @@ CONNECTORS = PolicyConnectors(
     view=ThrottleView,
     detail=DETAIL,
     commands="deploy.policy_commands.throttle:app",
-    metrics={"The quota actuator": QuotaMetrics, "The cordon actuator": CordonMetrics},
+    metrics={"The quota actuator": QuotaMetrics},
 )

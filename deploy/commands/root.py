@@ -207,7 +207,7 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
 def act(
     settings: SettingsFile = None,
     release: Annotated[
-        bool, typer.Option("--release", help="Put back the quotas, limits and cordons from before Headgate, and exit.")
+        bool, typer.Option("--release", help="Put back the quotas and limits from before Headgate, and exit.")
     ] = False,
     forget: Annotated[
         str | None,

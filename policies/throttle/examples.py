@@ -8,7 +8,6 @@ from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome, Reading
-from policies.throttle.cordons import CordonApplication, CordonOutcome, CordonVerdict
 from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
@@ -113,16 +112,7 @@ def _quotas_set() -> Sequence[ExampleReport]:
     ).explained(at)
     assert planned.record is not None  # noqa: S101 - a rate that is set is recorded
     note = AppliedQuota.build(_CLUSTER, entity, planned.record, order)
-    cordon = CordonApplication(
-        cluster=_CLUSTER,
-        broker=3,
-        log_dir="/data/a",
-        verdict=CordonVerdict.CORDON,
-        outcome=CordonOutcome.APPLIED,
-        alert_id=decision_id,
-    )
     return (
         ExampleReport("application-1", at, said),
         ExampleReport("note-1", at, note),
-        ExampleReport("cordon-1", at, cordon),
     )

@@ -104,11 +104,6 @@ class QuotaSettings(BaseModel):
         description="Users whose quotas are never changed. If an entity would slow such a user down, the user needs a "
         "quota of their own in Kafka; otherwise throttling does not begin.",
     )
-    cordon: bool = Field(
-        default=False,
-        description="Whether a volume is cordoned (KIP-1066, Kafka 4.3) while it is at its soft limit, or without one "
-        "at its hard limit, so that it gets no new partitions. It is opened again above the recovery margin.",
-    )
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
         default=ByteSize(DEFAULT_FLOOR),
         description="The lowest quota. The lower it is, the longer Kafka makes producers wait after a sudden stop.",

@@ -12,7 +12,6 @@ from policies.throttle import (
     ThrottleState,
 )
 from policies.throttle import alert_kinds as kinds
-from policies.throttle.cordons import CordonApplication
 from policies.throttle.examples import examples
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_state import QuotaState
@@ -37,7 +36,6 @@ KIND = PolicyKind(
     examples=examples,
     reports=(
         ReportKind(QuotaApplication, "the quota actuator"),
-        ReportKind(CordonApplication, "the cordon actuator"),
         ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),
     ),
     connectors="connectors.throttle.registration:CONNECTORS",

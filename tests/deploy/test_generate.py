@@ -31,7 +31,6 @@ from policies.isolation.quarantine_events import BookieQuarantined
 from policies.registry import decision_types, reading_types, report_policies
 from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
 from policies.switching.decisions import SwitchVerdict
-from policies.throttle.cordons import CordonApplication
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.timers import Tick, Timer
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
@@ -124,7 +123,6 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     by_actuators = (
         QuotaApplication,
         AppliedQuota,
-        CordonApplication,
         PublishApplication,
         BookieQuarantined,
         BundleUnloaded,

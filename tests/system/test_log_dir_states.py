@@ -1,30 +1,21 @@
-"""A real broker of Kafka 4.3 with two log dirs: one is cordoned and opened again; later the other one has failed."""
+"""A real broker of Kafka 4.3 with two log dirs: one is cordoned; later the other one has failed."""
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from threading import Event
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from prometheus_client import CollectorRegistry
 
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.kafka.cordons import CordonClient
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.throttle.cordon_actuator import CordonMetrics, CordonWorker
-from connectors.throttle.cordons import check_cordons
+from connectors.throttle.cordons import CORDONED_KEY, check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
-from policies.decisions import AlertStatus
 from policies.observations import Observation, Outcome, Reading
-from tests.connectors.actuation.virtual_clock import NOON
-from tests.connectors.throttle.test_cordon_actuator import soft_limit_alert
 from tests.policies.scenario import Run, at, throttle
 from tests.system.brokers import kill_broker
 from tests.system.waiting import eventually
-
-PARTITIONS = 6
 
 
 @pytest.fixture(scope="module")
@@ -42,46 +33,19 @@ def kafka(
         yield cluster
 
 
-def test_a_filling_volume_is_cordoned_and_opened_again(kafka: EmbeddedKafka, dirs: tuple[Path, Path]) -> None:
-    full = str(dirs[0])
+def test_a_volume_that_an_operator_cordons_is_named_no_more(kafka: EmbeddedKafka, dirs: tuple[Path, Path]) -> None:
     watched = WatchedKafka(bootstrap_servers=kafka.bootstrap_servers)
     settings = throttle({"soft": {"available_ratio_below": 1.0}})
-    worker = CordonWorker("payments", watched, settings, lambda *_: None, CordonMetrics(CollectorRegistry()))
-
-    def cordoned() -> set[str]:
-        with closing(CordonClient(watched, 5.0)) as client:
-            return {log_dir for (_, log_dir), is_cordoned in client.read_cordons("payments").items() if is_cordoned}
-
-    def records() -> set[tuple[int, str]]:
-        with closing(CordonClient(watched, 5.0)) as client:
-            client.describe()
-            return client.read_records()
-
-    def placed(topic: str) -> set[str]:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-
-        def folders() -> list[Path]:
-            return [folder for log_dir in dirs for folder in log_dir.glob(f"{topic}-*")]
-
-        eventually("the partitions are there", lambda: len(folders()) == PARTITIONS)
-        return {folder.parent.name for folder in folders()}
-
     found = check_cordons("payments", watched, settings)
     assert found.outcome is Outcome.ERROR
     assert f"cordoned.log.dirs=[{dirs[0]},{dirs[1]}]" in found.remedies[0]
+    assert f"{dirs[0]} is at its limit" in found.detail
 
-    worker.receive(soft_limit_alert(AlertStatus.FIRING, 1, full), NOON)
-    worker.reconcile(Event())
-    eventually("the broker shows it", lambda: cordoned() == {full})
-    assert records() == {(1, full)}
-    assert placed("while-cordoned") == {"b"}
-
-    worker.receive(soft_limit_alert(AlertStatus.RESOLVED, 2, full), NOON)
-    worker.reconcile(Event())
-    eventually("it is open again", lambda: cordoned() == set())
-    assert records() == set()
-    assert placed("afterwards") == {"a"}, "the broker prefers the log dir with fewer partitions"
+    entry = ConfigEntry(CORDONED_KEY, str(dirs[0]), incremental_operation=AlterConfigOpType.APPEND)
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).incremental_alter_configs([broker])[broker].result(30)
+    is_open = f"{dirs[1]} is at its limit"
+    eventually("the broker shows it", lambda: is_open in check_cordons("payments", watched, settings).detail)
 
 
 def test_a_disk_that_failed_before_the_start_counts_as_the_fallback(

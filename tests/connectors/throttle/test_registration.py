@@ -85,7 +85,6 @@ def test_release_prints_what_it_did_and_ends_with_an_error_if_anything_is_left(
 ) -> None:
     workers = {name: SimpleNamespace(release=lambda *_, r=r: r) for name, r in zip("ab", results, strict=False)}
     monkeypatch.setattr(registration, "_make_quota_workers", lambda *_, **__: workers)
-    monkeypatch.setattr(registration, "_make_cordon_workers", lambda *_, **__: {})
     released = registration.release_quotas(SimpleNamespace(), forget)  # type: ignore[arg-type]
     if refusal:
         with pytest.raises(UserError, match=refusal):

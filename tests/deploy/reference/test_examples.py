@@ -23,7 +23,7 @@ def with_examples(scenario: Examples) -> PolicyKind:
     [
         (
             replace(SCENARIO, reports=()),
-            "headgate.quota-application.v1, headgate.cordon-application.v1, headgate.applied-quota.v1",
+            "headgate.quota-application.v1, headgate.applied-quota.v1",
         ),
         (
             replace(SCENARIO, batches=()),

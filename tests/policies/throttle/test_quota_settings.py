@@ -16,7 +16,6 @@ def test_defaults_are_pinned() -> None:
     assert settings.model_dump(mode="json", exclude={"entities"}) == {
         "cover": "all",
         "exclude": [],
-        "cordon": False,
         "floor_bytes_per_second": 65_536,
         "max_told_wait": "30s",
         "verify_interval": "1m",
