@@ -19,7 +19,7 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test unit lean artifacts system servers again compatibility faults fuzz long thorough walk check lint types layers generated setup generate pictures requirements bench dist docker audit clean
+.PHONY: help run demo test unit lean artifacts system servers again compatibility faults fuzz long thorough walk mutate check lint types layers generated setup generate pictures requirements bench dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -40,7 +40,7 @@ AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || { unshare -rm true 2>/dev/null && echo
 SYSTEM := $(AS_ROOT) $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
 # Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
-ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/deploy/monitoring tests/deploy/whatif $(addprefix tests/deploy/test_, \
+ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/monitoring tests/deploy/whatif $(addprefix tests/deploy/test_, \
 	ci.py cli.py distributions.py generate.py kubernetes.py make.py mistakes.py supply_chain.py systemd.py wheel.py) \
 	tests/deploy/commands/test_root.py tests/streaming/test_shipped.py tests/connectors/exporter/page/test_in_chromium.py)
 
@@ -113,6 +113,10 @@ COUNT = 100
 SEED = 1
 faults: $(VENV)/.dev ## Faults on a real loop, compared with an undisturbed run: COUNT=500 SEED=1 for hours
 	$(BIN)/python -m bench.faults --count $(COUNT) --seed $(SEED)
+
+mutate: COUNT = 300
+mutate: $(VENV)/.dev ## Whether tests notice changed conditions of policies and streaming: COUNT=300 SEED=1 FOLDERS=policies/throttle
+	$(BIN)/python -m tools.mutate --count $(COUNT) --seed $(SEED) $(FOLDERS)
 
 TARGET = codec
 SECONDS = 300

@@ -1,0 +1,87 @@
+"""`make mutate`: try whether the tests notice a changed condition; exit code 1 below 95 %.
+
+A copy of the repository gets a switch at each mutant. One run of the tests records which tests see another value there.
+Then a forked process for each mutant runs those tests with the mutant on, the shortest first, until one fails.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tools.mutate import switch
+from tools.mutate.mutants import Mutant, find_mutants, pick, write_switches
+from tools.mutate.plugin import FOLDER, KILLED, PART, SEEN, TRIED, read_pairs
+
+ROOT = Path(__file__).parents[2]
+LEAST_PERCENT = 95.0
+_NOT_COPIED = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "dist")
+_PYTEST = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-p",
+    "tools.mutate.plugin",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:cacheprovider",
+    "-q",
+]
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Try some mutants of the folders; print those that survive, and the share of those that were killed."""
+    parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--tests", nargs="+", default=["tests/policies", "tests/streaming"])
+    parser.add_argument("folders", nargs="*", default=["policies", "streaming"])
+    asked = parser.parse_args(arguments)
+    mutants = dict(enumerate(pick(_find_all(root, asked.folders), asked.count, asked.seed)))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        clone = Path(folder) / "clone"
+        shutil.copytree(root, clone, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        write_switches(clone, mutants)
+        for variables in ({switch.SEEN: f"{folder}/{SEEN}"}, {}):
+            _run_tests(clone, asked.processes, asked.tests, {FOLDER: folder, **variables})
+        tried = {int(number): result for number, result in read_pairs(Path(folder) / TRIED)}
+    return _report(mutants, tried)
+
+
+def _find_all(root: Path, folders: Sequence[str]) -> Iterator[Mutant]:
+    equivalent = Path(__file__).with_name("equivalent.txt").read_text().splitlines()
+    for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        found = find_mutants(name, path.read_bytes())
+        yield from (it for it in found if f"{name} {it.original} -> {it.mutated}" not in equivalent)
+
+
+def _run_tests(clone: Path, processes: int, tests: Sequence[str], environment: dict[str, str]) -> None:
+    """Run the tests of the copy in several processes, in which the plugin does its part of the work."""
+    command = [*_PYTEST, "-m", "not system and not streaming", *tests]
+    variables = {**os.environ, "PYTHONPATH": f"{clone}{os.pathsep}{ROOT}", **environment}
+    parts = [{**variables, PART: f"{part}/{processes}"} for part in range(processes)]
+    running = [subprocess.Popen(command, cwd=clone, env=part, stdout=subprocess.DEVNULL) for part in parts]
+    for process in running:
+        process.wait()
+
+
+def _report(mutants: dict[int, Mutant], tried: dict[int, str]) -> int:
+    """Print the survivors and the share of the killed; return the exit code."""
+    survivors = [number for number in mutants if tried.get(number) != KILLED]
+    for number in survivors:
+        print(f"survives: {mutants[number]} ({tried.get(number, 'no test sees it')})")
+    killed = len(mutants) - len(survivors)
+    percent = 100.0 * killed / max(len(mutants), 1)
+    print(f"mutants: {len(mutants)} valid, {killed} killed, {percent:.1f} %")
+    return 0 if percent >= LEAST_PERCENT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
