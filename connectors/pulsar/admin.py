@@ -11,7 +11,7 @@ import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
 from connectors.collection.read_errors import one_line
-from connectors.pulsar.connection import PulsarAdmin, is_member
+from connectors.pulsar.connection import PulsarAdmin, address_problem, is_member
 from connectors.pulsar.outcomes import AdminError
 from connectors.pulsar.rest import Names, RestClient
 from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
@@ -146,7 +146,8 @@ class AdminApi:
         """Whether a redirect leads to a registered broker; the request for that list must not be redirected."""
         if url.path.startswith(_BROKERS):
             return False
-        return any(_host(member) == url.host for member in self.brokers("local") if is_member(member))
+        listed = [member for member in self.brokers("local") if is_member(member) and _host(member) == url.host]
+        return any(address_problem(member, self.settings.admin_url) is None for member in listed)
 
     def _unless_missing(self, path: str, shape: TypeAdapter[Parsed], otherwise: Parsed) -> Parsed:
         try:

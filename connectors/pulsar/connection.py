@@ -1,7 +1,9 @@
 """Connection settings of a Pulsar cluster's admin REST API: addresses and credentials."""
 
 import re
+import socket
 from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ from policies.units import PositiveDuration, parse_duration
 
 _MEMBER_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
 _MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(?P<port>[0-9]{1,5})")
+_LOCAL_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # an HTTP library refuses any other text, and quotes it
 
 
@@ -34,6 +37,35 @@ def is_member(name: str) -> bool:
     """Whether a name is `host:port` and nothing more, so that it may be part of an address."""
     match = _MEMBER.fullmatch(name)
     return match is not None and 0 < int(match["port"]) < 65536
+
+
+def address_problem(member: str, admin_url: str) -> str | None:
+    """Return why a broker is not asked at the address under which it registers itself; None if it may be.
+
+    An address that means this machine, whichever it is, leads to whatever listens here, which would get the token and
+    answer in the broker's place. A loopback address is the broker's own if `admin_url` is one, too: then the whole
+    cluster is on this machine.
+    """
+    ip = _find_ip(member)
+    if ip is None or not (ip.is_unspecified or ip.is_loopback or ip.is_link_local):
+        return None
+    own = _find_ip(f"{httpx.URL(admin_url).host}:0")
+    if ip.is_loopback and own is not None and own.is_loopback:
+        return None
+    kind = "an unspecified" if ip.is_unspecified else "a loopback" if ip.is_loopback else "a link-local"
+    return f"{member} is {kind} address, at which each machine finds itself: set the broker's advertisedAddress"
+
+
+def _find_ip(member: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a member's host is; None for a name. Resolvers take numbers such as `127.1`, too."""
+    host = member.rpartition(":")[0].strip("[]").rstrip(".").lower()
+    if host in _LOCAL_NAMES or host.endswith(".localhost"):
+        return ip_address("127.0.0.1")
+    try:
+        ip = ip_address(host if ":" in host else socket.inet_aton(host))
+    except (ValueError, OSError):
+        return None
+    return (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
 
 
 def plain_http_problem(field: str, block: BaseModel, url: str, admin: "PulsarAdmin | None") -> Iterator[str]:

@@ -22,7 +22,7 @@ from connectors.collection.collector import Collector
 from connectors.collection.history import ReadingHistory, no_history
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import MemberUrl, PulsarAdmin, is_member, url_of_member
+from connectors.pulsar.connection import MemberUrl, PulsarAdmin, address_problem, is_member, url_of_member
 from connectors.pulsar.outcomes import READ_ERRORS, AdminError, detail_of, outcome_of
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
@@ -63,7 +63,9 @@ class WatchedHealth(BaseModel):
         description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
     )
     members: tuple[Annotated[str, AfterValidator(_validate_member)], ...] = Field(
-        default=(), description="Brokers that are always asked, as `host:port`, in addition to the listed ones."
+        default=(),
+        description="Brokers that are always asked, as `host:port`, in addition to the listed ones; loopback addresses "
+        "only if `pulsar.admin_url` is one.",
     )
     republish: PositiveDuration = Field(
         default=parse_duration("15s"), description="An unchanged reading is published again after this time."
@@ -122,11 +124,11 @@ class MemberHealthCollector(Collector):
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="broker health") as workers:
             # The list is read in parallel with the known brokers; new brokers on it are asked afterwards.
             listing = workers.submit(self._list_brokers)
-            asked = {member: workers.submit(_check_health, self._apis[member]) for member in self._update_members(None)}
+            asked = {member: workers.submit(self._check_health, member) for member in self._update_members(None)}
             listed = listing.result()
             for member in self._update_members(listed):
                 if member not in asked:
-                    asked[member] = workers.submit(_check_health, self._apis[member])
+                    asked[member] = workers.submit(self._check_health, member)
             # Brokers' lists can lag behind each other by minutes, so a missing broker is asked for its own list.
             missing = [m for m in asked if listed is not None and m not in listed and asked[m].result()[2]]
             self_listing = {member: workers.submit(self._lists_itself, member) for member in missing}
@@ -155,6 +157,10 @@ class MemberHealthCollector(Collector):
             _log.info("the list of brokers can be read again", cluster=self._cluster)
         self._is_listing = True
         return listed
+
+    def _check_health(self, member: str) -> _Answer:
+        problem = address_problem(member, self._admin.admin_url)
+        return _ask_health(self._apis[member]) if problem is None else (Outcome.ERROR, f"not asked: {problem}", None)
 
     def _lists_itself(self, member: str) -> bool:
         try:
@@ -196,7 +202,7 @@ class MemberHealthCollector(Collector):
         self._changed.publish_if_due(reading.subject(), reading, at_least_every=every, fetched_at=fetched_at)
 
 
-def _check_health(api: AdminApi) -> _Answer:
+def _ask_health(api: AdminApi) -> _Answer:
     try:
         api.check_health()
     except AdminError as error:

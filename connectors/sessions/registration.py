@@ -12,7 +12,7 @@ import connectors.sessions.zookeeper_sessions
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.component import Component
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import plain_http_problem
+from connectors.pulsar.connection import address_problem, plain_http_problem
 from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
 from connectors.registration import (
@@ -139,6 +139,9 @@ def _mistakes(cluster: ClusterSources) -> Iterator[str]:
     for name, block in (("health", cluster.setting(WatchedHealth)), ("unload", cluster.setting(UnloadSettings))):
         if block is not None:
             yield from plain_http_problem(f"{name}.member_url", block, block.member_url, cluster.pulsar)
+        if isinstance(block, WatchedHealth) and cluster.pulsar is not None:
+            problems = (address_problem(member, cluster.pulsar.admin_url) for member in block.members)
+            yield from (f"health.members: {problem}" for problem in problems if problem is not None)
 
 
 CONNECTORS = PolicyConnectors(

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import MemberUrl, PulsarAdmin, is_member, url_of_member
+from connectors.pulsar.connection import MemberUrl, PulsarAdmin, address_problem, is_member, url_of_member
 from connectors.pulsar.outcomes import AdminError, detail_of, request_line, was_not_done
 from connectors.pulsar.rest import Names, RestClient
 from policies.errors import UserError
@@ -109,11 +109,12 @@ class Brokers:
             listed = frozenset(self._admin.brokers(self._cluster))
         except _FAILURES as error:
             raise ActionError(detail_of(error)) from None
-        asked = sorted(filter(is_member, listed))
+        problems = {member: self._find_problem(member) for member in listed}
+        asked = sorted(member for member, problem in problems.items() if problem is None)
         self._keep_clients(asked)
         owned: dict[str, Mapping[str, bool]] = {}
         unanswered = {member: f"{member} is not registered, so it is not asked" for member in set(members) - listed}
-        unanswered |= dict.fromkeys(listed.difference(asked), "a broker is registered as what is no host:port")
+        unanswered |= {member: problem for member, problem in problems.items() if problem is not None}
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="who serves") as workers:
             answers = [(member, workers.submit(self._read_owned, member)) for member in asked]
         for member, answer in answers:
@@ -122,6 +123,11 @@ class Brokers:
             except ActionError as error:
                 unanswered[member] = str(error)
         return Survey(listed, owned, unanswered)
+
+    def _find_problem(self, member: str) -> str | None:
+        if not is_member(member):
+            return "a broker is registered as what is no host:port"
+        return address_problem(member, self._admin.settings.admin_url)
 
     def unload(self, member: str, bundle: str) -> None:
         """Make one broker close a bundle's topics and give up the bundle; no other broker is affected.

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.connection import PulsarAdmin, address_problem, is_member
 from policies.errors import UserError
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
@@ -160,3 +160,32 @@ def test_a_renewed_certificate_makes_another_client(certificate: Path) -> None:
         admin.tenants()
     admin.close()
     assert len(server.requests) == 2
+
+
+LOOPBACK = [
+    "127.0.0.1", "127.255.1.9", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.0.0.1.", "localhost",
+    "LocalHost", "localhost.", "a.localhost", "localhost.localdomain", "ip6-localhost", "[::1]", "[0:0:0:0:0:0:0:1]",
+    "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+]  # fmt: skip
+NOBODYS = [
+    "0.0.0.0", "0", "0x0", "00.0", "[::]", "[0:0:0:0:0:0:0:0]", "[::ffff:0.0.0.0]", "169.254.169.254", "2852039166",
+    "[fe80::1]", "[FEBF::9]", "[::ffff:169.254.1.1]",
+]  # fmt: skip
+BROKERS = ["broker-1", "broker-0.broker.pulsar.svc", "10.0.0.1", "192.168.0.1", "[2001:db8::1]", "[::ffff:10.0.0.1]",
+           "localhost.example.org", "mylocalhost", "1270.0.0.1", "b127"]  # fmt: skip
+
+
+@pytest.mark.parametrize("admin_url", ["http://pulsar:8080", "https://10.0.0.1:8443", "http://[2001:db8::1]:8080"])
+def test_an_address_at_which_each_machine_finds_itself_is_no_brokers(admin_url: str) -> None:
+    assert all(is_member(f"{host}:8080") for host in (*LOOPBACK, *NOBODYS, *BROKERS)), "the check before this one"
+    problems = {host: address_problem(f"{host}:8080", admin_url) for host in (*LOOPBACK, *NOBODYS, *BROKERS)}
+    assert [host for host, problem in problems.items() if problem is None] == BROKERS
+    assert problems["localhost"] == (
+        "localhost:8080 is a loopback address, at which each machine finds itself: set the broker's advertisedAddress"
+    )
+
+
+@pytest.mark.parametrize("admin_url", ["http://127.0.0.2:8080", "http://localhost:8080", "http://[::1]:8080"])
+def test_a_loopback_address_is_a_brokers_where_the_whole_cluster_is_on_this_machine(admin_url: str) -> None:
+    allowed = [h for h in (*LOOPBACK, *NOBODYS) if address_problem(f"{h}:8080", admin_url) is None]
+    assert allowed == LOOPBACK

@@ -200,12 +200,16 @@ def test_a_redirect_to_another_broker_is_followed_with_the_token() -> None:
         pytest.param("https://other:8443@evil:443/there", id="a listed one as a user"),
         pytest.param("https://me:pw@other:8443/there", id="a listed one, with a user of its own"),
         pytest.param("//evil/there", id="without a scheme"),
+        pytest.param("https://0.0.0.0:8443/there", id="a listed one without an address of its own"),
+        pytest.param("https://localhost:8443/there", id="a listed one at this machine"),
     ],
 )
 def test_a_redirect_elsewhere_is_not_followed_so_that_nobody_else_is_sent_the_token(target: str) -> None:
     asked: list[httpx.Request] = []
     elsewhere = httpx.Response(307, headers={"Location": target})
-    listed = httpx.Response(200, json=["pulsar:8080", "other:8080", "evil/x:80", "@evil:80"])
+    listed = httpx.Response(
+        200, json=["pulsar:8080", "other:8080", "evil/x:80", "@evil:80", "0.0.0.0:80", "localhost:80"]
+    )
     outcome, detail = failure(lambda: api(elsewhere, listed, asked=asked).unload("t/n", "0x0_0x1"))
     assert (outcome, "neither the one asked nor a listed broker" in detail) == ("error", True)
     assert {request.url.host for request in asked} == {"pulsar"}

@@ -189,6 +189,21 @@ def test_a_name_that_is_no_address_is_not_asked(watch: Watch, cluster: Cluster) 
     assert set(watch.poll()) == {"b1:8080"}
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "localhost", "169.254.169.254"])
+@pytest.mark.parametrize("where", ["on the list", "in the settings", "in an earlier reading"])
+def test_nobody_is_asked_at_an_address_at_which_each_machine_finds_itself(host: str, where: str) -> None:
+    cluster = Cluster(b1=HEALTHY)
+    watch = Watch(cluster, **({"members": (f"{host}:8080",)} if where == "in the settings" else {}))
+    cluster.listed = ["b1", host] if where == "on the list" else ["b1"]
+    if where == "in an earlier reading":
+        watch.collector.recall([MemberHealth(cluster="payments", member=f"{host}:8080", healthy=True)])
+    reading = watch.poll()[f"{host}:8080"]
+    assert (reading.outcome, reading.healthy, reading.listed) == (Outcome.ERROR, None, where == "on the list")
+    assert (reading.detail or "").startswith(f"not asked: {host}:8080 is a")
+    assert cluster.asked == ["http://b1:8080/"]
+    watch.collector.close()
+
+
 def test_the_same_again_is_published_every_quarter_of_a_minute(watch: Watch, cluster: Cluster) -> None:
     assert len(watch.poll()) == 2
     assert watch.poll(after=10) == {}

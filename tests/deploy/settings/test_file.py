@@ -281,6 +281,20 @@ def test_a_token_goes_in_the_clear_only_where_the_settings_say_so(
         assert SECRET not in said
 
 
+@pytest.mark.parametrize(
+    ("admin_url", "refused"),
+    [("http://pulsar:8080", ["0.0.0.0:8080", "localhost:8080"]), ("http://127.0.0.1:8080", ["0.0.0.0:8080"])],
+)
+def test_a_member_that_is_asked_for_its_health_has_an_address_of_its_own(
+    written: Written, admin_url: str, refused: list[str]
+) -> None:
+    health = {"members": ["0.0.0.0:8080", "localhost:8080", "b1:8080"]}
+    said = mistakes(
+        written(yaml.safe_dump({"clusters": {"c1": {"pulsar": {"admin_url": admin_url}, "health": health}}}))
+    )
+    assert [line.partition("health.members: ")[2].partition(" is a")[0] for line in said] == refused
+
+
 def test_all_mistakes_are_told_at_once(written: Written) -> None:
     file = written("""\
         kafka:

@@ -293,6 +293,13 @@ def test_a_dead_broker_that_is_no_longer_registered_does_not_stand_in_the_way(be
     assert bench.reconcile(decision(), decision("t/x/0x0_0x1", member=OTHER, owner=OTHER)) == ["done", "failed"]
 
 
+def test_a_broker_is_not_asked_at_an_address_at_which_each_machine_finds_itself(bench: Bench) -> None:
+    bench.pulsar.listed = ["0.0.0.0:8080", OTHER]
+    assert bench.reconcile(decision(member="0.0.0.0:8080")) == ["failed"]
+    assert bench.reported["detail"].startswith("0.0.0.0:8080 is an unspecified address")
+    assert bench.pulsar.asked == {ANY, OTHER}
+
+
 def test_an_answer_from_another_broker_than_was_asked_is_none() -> None:
     bench = Bench(member_url="http://{host}:9999")
     assert bench.reconcile(decision()) == ["failed"]
