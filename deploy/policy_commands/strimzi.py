@@ -15,12 +15,14 @@ import javaproperties
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from deploy.checking.suggestions import suggest
 from deploy.policy_commands.strimzi_connection import (
     UNKNOWN_SERVERS,
     explain_connection,
     find_connection_mistakes,
     import_connection,
 )
+from deploy.policy_commands.strimzi_resource import find_kafka_resource, read_kafka_resource
 from policies.errors import UserError
 from policies.throttle import ThrottleSettings
 from policies.throttle.quota_settings import QuotaSettings
@@ -49,8 +51,8 @@ _INTERVAL = "storage.check-interval"
 _SOURCE = "storage.volume.source"
 _EXCLUDED = "excluded.principal.name.list"
 _PRODUCE = "produce"
-_BETWEEN_PRINCIPALS = re.compile(r";|,(?!\s*\w+=)")
-"""The plugin separates principals by semicolons: a distinguished name such as ``CN=kafka,O=io.strimzi`` has commas."""
+_PRINCIPAL = re.compile(r"\s*,\s*(?=User:)")
+"""Between two principals that a comma separates. Behind `User:`, any other comma belongs to the name."""
 _USED_BYTES = ("storage.soft", "storage.hard")
 _OF_DRAFT = (_SOURCE, "fallback.throttle.factor", "storage.perVolumeLimit.")
 _OF_RELEASE = ("storage.per.volume.limit.", "throttle.factor.")
@@ -67,6 +69,12 @@ _WITHOUT_COUNTERPART = {
     "request": "Headgate does not limit request time",
     **dict.fromkeys(_USED_BYTES, "it limits a broker's used bytes; set `hard` and `soft` to free bytes or a share"),
 }
+
+_KNOWN = frozenset(
+    (*_LIMITS, *_FALLBACK, _VALIDITY, _INTERVAL, _SOURCE, _EXCLUDED, "kafka.clientIdPrefix", *_WITHOUT_COUNTERPART)
+)
+_LIMITING = ("storage.", "throttle.", "fallback.")
+"""The beginnings of keys that limit something."""
 
 
 @dataclass
@@ -87,7 +95,7 @@ def import_properties(content: bytes, place: str) -> Imported:
     """Convert a broker's properties.
 
     Args:
-        content: of a server.properties: UTF-8, or otherwise Latin-1 as Java reads it.
+        content: a server.properties, or a Kafka resource of Strimzi: UTF-8, or otherwise Latin-1 as Java reads it.
         place: the name of the file, for messages.
 
     Raises:
@@ -97,14 +105,18 @@ def import_properties(content: bytes, place: str) -> Imported:
         text = content.decode()
     except UnicodeDecodeError:
         text = content.decode("latin-1")
+    resource = find_kafka_resource(text)
     try:
-        properties = javaproperties.loads(text)
+        properties = javaproperties.loads(text) if resource is None else read_kafka_resource(resource, _PLUGIN)
     except javaproperties.InvalidUEscapeError as error:
         raise UserError(f"{place}: {error.escape} is no character: \\u takes four hexadecimal digits") from None
+    except ValueError as error:
+        raise UserError(f"{place}: {error}") from None
     plugin, admin = _split(properties)
     if not plugin:
-        raise UserError(f"{place}: no key begins with {_PLUGIN}: the quotas plugin is not configured there")
-    mistakes = [*_refuse_values(plugin), *find_connection_mistakes(admin)]
+        where = f"no key begins with {_PLUGIN}" if resource is None else "it has neither quotas nor the plugin's keys"
+        raise UserError(f"{place}: {where}: the quotas plugin is not configured there")
+    mistakes = [*_refuse_unknown(plugin), *_refuse_values(plugin), *find_connection_mistakes(admin)]
     throttle = {} if mistakes else _throttle(plugin)
     mistakes += [*_refuse_source(plugin), *_refuse_settings(ThrottleSettings, throttle)]
     cluster: dict[str, Any] = {"kafka": {**import_connection(admin), "poll_interval": _read_interval(plugin)}}
@@ -146,7 +158,14 @@ def _read_interval(plugin: Mapping[str, str]) -> str:
 
 
 def _list_excluded(plugin: Mapping[str, str]) -> list[str]:
-    names = _BETWEEN_PRINCIPALS.split(plugin.get(_EXCLUDED, ""))
+    """Return the excluded principals.
+
+    The plugin separates them by semicolons, as distinguished names have commas. Plugin 0.2 separated bare names by
+    commas; there are such only if the list has neither a semicolon nor `User:`, nor a distinguished name's `=`.
+    """
+    listed = plugin.get(_EXCLUDED, "")
+    is_bare = not any(mark in listed for mark in (";", "User:", "="))
+    names = listed.split(",") if is_bare else [n for part in listed.split(";") for n in _PRINCIPAL.split(part)]
     return [name.strip().removeprefix("User:") for name in names if name.strip()]
 
 
@@ -213,6 +232,13 @@ def _refuse_values(plugin: Mapping[str, str]) -> Iterator[str]:
         yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
 
 
+def _refuse_unknown(plugin: Mapping[str, str]) -> Iterator[str]:
+    """Yield unknown keys that look like a limit: without it, nothing would ever be stopped."""
+    for key in sorted(plugin.keys() - _KNOWN):
+        if key.startswith(_LIMITING):
+            yield f"{_PLUGIN}{key}: no key of the plugin{suggest(key, _KNOWN)}; mend it, or take it out"
+
+
 def _refuse_number(key: str, value: str, most: float | None) -> Iterator[str]:
     number = _number(value)
     if number is None or math.isnan(number) or number < 0 or (most is not None and number > most):
@@ -251,15 +277,5 @@ def _notes(properties: Mapping[str, str], plugin: Mapping[str, str]) -> Iterator
     for key, reason in _WITHOUT_COUNTERPART.items():
         if key in plugin:
             yield f"{_PLUGIN}{key}={plugin[key]}: no counterpart here: {reason}."
-    known = {
-        *_LIMITS,
-        *_FALLBACK,
-        _VALIDITY,
-        _INTERVAL,
-        _SOURCE,
-        _EXCLUDED,
-        "kafka.clientIdPrefix",
-        *_WITHOUT_COUNTERPART,
-    }
-    for key in sorted(plugin.keys() - known):
+    for key in sorted(plugin.keys() - _KNOWN):
         yield f"{_PLUGIN}{key}: unknown, left out."

@@ -142,6 +142,87 @@ def test_a_file_is_read_in_either_encoding_that_brokers_have(encoding: str) -> N
     assert cluster["quotas"] == {"entities": [{"client_id": "default"}], "exclude": ["jürgen"]}
 
 
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ("User:OU=x,2.5.4.97=#0c02,CN=relay;User:canary", ["OU=x,2.5.4.97=#0c02,CN=relay", "canary"]),
+        (r"User:CN=relay,L=St. Gallen\\, West,C=CH;User:canary", [r"CN=relay,L=St. Gallen\, West,C=CH", "canary"]),
+        ("User:a,b", ["a,b"]),
+        ("CN=a,O=b", ["CN=a,O=b"]),
+        ("alice,bob", ["alice", "bob"]),
+    ],
+)
+def test_commas_belong_to_the_name_behind_user_and_beside_a_semicolon(value: str, names: list[str]) -> None:
+    imported = import_properties(f"{LIMIT}.bytes=1\n{P}excluded.principal.name.list={value}".encode(), "f")
+    assert imported.settings["clusters"]["imported"]["quotas"]["exclude"] == names
+
+
+RESOURCE = """
+apiVersion: v1
+kind: ConfigMap
+---
+apiVersion: kafka.strimzi.io/v1beta2
+kind: Kafka
+metadata: {name: payments}
+spec:
+  kafka:
+    config: {min.insync.replicas: 2}
+    quotas:
+      type: strimzi
+      producerByteRate: 1000000
+      minAvailableBytesPerVolume: 5000000000
+      excludedPrincipals: ["User:CN=relay,O=x", "User:canary"]
+"""
+
+
+@pytest.mark.parametrize("inside_a_list", [False, True])
+def test_the_quotas_of_a_kafka_resource_become_settings(inside_a_list: bool) -> None:
+    text = RESOURCE
+    if inside_a_list:
+        text = yaml.safe_dump({"kind": "List", "items": list(yaml.safe_load_all(RESOURCE))})
+    settings = import_properties(text.encode(), "kafka.yaml").settings
+    assert settings["policies"]["throttle"] == {"preset": "strimzi", "hard": {"available_bytes_below": 5000000000}}
+    assert settings["clusters"]["imported"]["quotas"] == {
+        "entities": [{"client_id": "default", "base": 1000000}],
+        "exclude": ["CN=relay,O=x", "canary"],
+    }
+
+
+def test_the_config_of_a_kafka_resource_becomes_settings() -> None:
+    text = f"kind: Kafka\nspec: {{kafka: {{config: {{{LIMIT}.ratio: '0.1', {P}storage.check-interval: 10}}}}}}"
+    settings = import_properties(text.encode(), "kafka.yaml").settings
+    assert settings["policies"]["throttle"]["hard"] == {"available_ratio_below": 0.1}
+    assert settings["clusters"]["imported"]["kafka"]["poll_interval"] == "10s"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("{kafka: {}}", "it has neither quotas nor the plugin's keys: the quotas plugin is not configured"),
+        ("{kafka: {quotas: {type: kafka, producerByteRate: 5}}}", "spec.kafka.quotas.type: kafka is not the plugin"),
+        (
+            "{kafka: {quotas: {type: strimzi, minAvailableBytesPerVolumes: 5}}}",
+            "minAvailableBytesPerVolumes: no field of the plugin; did you mean minAvailableBytesPerVolume",
+        ),
+    ],
+)
+def test_a_kafka_resource_without_the_plugin_is_refused(spec: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        import_properties(f"kind: Kafka\nspec: {spec}".encode(), "kafka.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("storage.per.volume.limit.min.availble.bytes", "did you mean storage.per.volume.limit.min.available.bytes"),
+        ("throttle.factor.fallbak", "did you mean throttle.factor.fallback"),
+    ],
+)
+def test_a_misspelt_limit_is_an_error(key: str, said: str) -> None:
+    with pytest.raises(UserError, match=f"{key}: no key of the plugin; {said}"):
+        import_properties(f"{P}{key}=1".encode(), "f")
+
+
 def test_an_unknown_key_of_the_plugin_is_named() -> None:
     assert any("weather" in note for note in import_properties(f"{P}weather=1".encode(), "f").notes)
 
