@@ -125,6 +125,8 @@ class PolicyKind:
     """Kinds of events that its actuators publish."""
     shares: tuple[type[Reading], ...] = ()
     """Readings of other policies that it takes, too. A policy does not watch a cluster because of these alone."""
+    commands: tuple[type[Reading], ...] = ()
+    """People's commands to it, on the topic of commands. Each has a field `policy`, which routes it."""
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
     """The writer of a kind of reading that is not a collector, such as ```headgate switch```."""
     most_step_bytes: int | None = None
@@ -145,9 +147,9 @@ class PolicyKind:
     @cached_property
     def takes(self) -> tuple[type[Reading], ...]:
         """All kinds of readings by which it is stepped."""
-        return (*self.readings, *self.shares)
+        return (*self.readings, *self.shares, *self.commands)
 
     @property
     def events(self) -> tuple[type[Reading] | type[Decision] | type[ActuatorEvent], ...]:
         """All kinds of its own events: readings, decisions, and reports of its actuators."""
-        return (*self.readings, *self.decisions, *(report.event for report in self.reports))
+        return (*self.readings, *self.commands, *self.decisions, *(report.event for report in self.reports))

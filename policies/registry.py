@@ -40,9 +40,6 @@ APPLIED_QUOTAS = "applied.quotas"
 REPORTS = "applied.reports"
 """The topic of the actuators' last report of each result about each target; compacted."""
 
-TO_EVERY_POLICY: tuple[type[Reading], ...] = (PauseCommand,)
-"""Commands to any policy, on the topic of commands; the host carries them out."""
-
 CORE_TOPICS = frozenset(
     (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, REPORTS, TIMERS, TICKS, BATCHES, SHARES_TOPIC, DECIDER_TOPIC)
 ) | {Alert.topic, Standing.topic}
@@ -187,14 +184,20 @@ def topic_readers() -> dict[str, tuple[str, ...]]:
 @cache
 def observed_topic(reading: type[Reading]) -> str:
     """The observed topic (without its prefix) that readings of this kind belong to."""
-    if reading in TO_EVERY_POLICY:
+    if reading in commands():
         return COMMANDS
     return next(topic for kind in POLICIES.values() for topic, kinds in kind.observed.items() if reading in kinds)
 
 
 def is_collected(reading: type[Reading]) -> bool:
     """Whether collectors publish readings of this kind. People and actuators publish the others, one after another."""
-    return reading not in TO_EVERY_POLICY and not any(reading in kind.written_by for kind in POLICIES.values())
+    return reading not in commands() and not any(reading in kind.written_by for kind in POLICIES.values())
+
+
+def commands() -> dict[type[Reading], str]:
+    """From each kind of command that names its policy, on the topic of commands, to the command line that sends it."""
+    own = {each: kind.written_by[each] for kind in POLICIES.values() for each in kind.commands}
+    return {PauseCommand: "`headgate pause` and `resume`", **own}
 
 
 def decided_topics() -> tuple[str, ...]:
@@ -204,7 +207,7 @@ def decided_topics() -> tuple[str, ...]:
 
 def reading_types() -> tuple[type[Reading], ...]:
     """Every kind of reading a collector may publish."""
-    return (*TO_EVERY_POLICY, *(reading for kind in POLICIES.values() for reading in kind.readings))
+    return (*commands(), *(reading for kind in POLICIES.values() for reading in kind.readings))
 
 
 def decision_types() -> tuple[type[Decision], ...]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policies.records import KEPT_BYTES
-from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, observed_topics, topic_readers
+from policies.registry import COMMANDS, POLICIES, commands, observed_topics, topic_readers
 from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
@@ -228,7 +228,7 @@ def _readers(prefix: str, is_too_large: Column) -> Column:
     """The policies that read the record's topic; for a command to any policy, the policy that it names."""
     text = fn.when(~is_too_large & (fn.col("topic") == f"{prefix}.{COMMANDS}"), fn.col("value").cast("string"))
     named = fn.get_json_object(text, "$.data.policy")
-    is_for_any = fn.get_json_object(text, "$.type").isin([kind.event_type for kind in TO_EVERY_POLICY])
+    is_for_any = fn.get_json_object(text, "$.type").isin([kind.event_type for kind in commands()])
     return fn.when(is_for_any & named.isin(sorted(POLICIES)), fn.array(named)).otherwise(_readers_of_topic(prefix))
 
 

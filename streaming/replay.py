@@ -19,7 +19,7 @@ from policies.decisions import Decision
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord
-from policies.registry import COMMANDS, POLICIES, TO_EVERY_POLICY, is_collected, topic_readers
+from policies.registry import COMMANDS, POLICIES, commands, is_collected, topic_readers
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
@@ -29,7 +29,7 @@ from streaming.intake import read_record, require_pausable, require_watched
 from streaming.key_state import KeyState
 from streaming.transition import KeyTransition, reconcile, step_apart
 
-_TO_EVERY_POLICY = {kind.event_type for kind in TO_EVERY_POLICY}
+_COMMANDS = {kind.event_type for kind in commands()}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
 """Any setting's duration can be added to a time in these years."""
@@ -233,7 +233,7 @@ def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> Iterator[tu
         named, kind, policy = event["data"]["cluster"], event.get("type"), event["data"].get("policy")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         named, kind, policy = "", None, None
-    is_for_any = topic == COMMANDS and kind in _TO_EVERY_POLICY and policy in POLICIES
+    is_for_any = topic == COMMANDS and kind in _COMMANDS and policy in POLICIES
     cluster = named if isinstance(named, str) and host.knows(named) else ""
     return ((reader, cluster) for reader in ((str(policy),) if is_for_any else topic_readers()[topic]))
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from connectors.collection.collector import Collector
 from connectors.collection.poll_metrics import PollMetrics
@@ -219,8 +219,11 @@ def log_dirs_reading(cluster: str, broker: int, answer: Any) -> LogDirs:
     if answer.API_VERSION < _SIZES_VERSION:
         detail = "the broker is older than Kafka 3.3 and does not tell the sizes of its volumes"
         return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.UNSUPPORTED, detail=detail)
-    volumes = tuple(_volume(result) for result in answer.results)
-    return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.OK, volumes=volumes)
+    try:
+        volumes = tuple(_volume(result) for result in answer.results)
+        return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.OK, volumes=volumes)
+    except ValidationError as odd:  # it takes nothing from the other brokers
+        return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.ERROR, detail=detail_of(odd))
 
 
 def _volume(result: Any) -> VolumeReading:
@@ -229,7 +232,7 @@ def _volume(result: Any) -> VolumeReading:
         return VolumeReading(log_dir=result.log_dir, error=error)
     return VolumeReading(
         log_dir=result.log_dir,
-        total_bytes=result.total_bytes,
-        usable_bytes=result.usable_bytes,
+        total_bytes=max(-1, result.total_bytes),
+        usable_bytes=max(-1, result.usable_bytes),
         cordoned=bool(result.is_cordoned),
     )

@@ -44,6 +44,7 @@ EXAMPLES = {
     "docs": ("headgate docs alerts",),
     "demo": ("headgate demo",),
     "import-strimzi": ("headgate import-strimzi /etc/kafka/server.properties",),
+    "forget": ("headgate forget --cluster payments --broker 7 --log-dir /disk2",),
     "placement": (
         "headgate placement --cluster messaging",
         "headgate placement --cluster messaging --namespace acme/orders --what-if remove=bookie-3:3181",

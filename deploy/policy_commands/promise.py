@@ -1,22 +1,17 @@
 """The command `headgate promise`: sends a namespace's promise to the running loop and waits for its decision."""
 
-import time
-import uuid
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from connectors.decided import DecisionsInForce
-from deploy.commands.sending import actor, option_error, send
-from deploy.inspection.in_force import InForceReader
+from deploy.commands.asking import ask
+from deploy.commands.sending import actor, option_error
 from deploy.policy_commands.isolation import require_namespace
 from deploy.settings.application import Settings
+from policies.decisions import Decision
 from policies.errors import UserError
 from policies.isolation import IsolationSettings, NamespacePromise, Placement
 from policies.isolation.settings import RuleSet
-from policies.registry import observed_topic
-
-_CLIENT_ID = "headgate-promise"
 
 
 @dataclass(frozen=True)
@@ -52,26 +47,18 @@ def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
         raise option_error(error) from None
     block: IsolationSettings = settings.policies.isolation
     wanted = request.promise or block.for_cluster(request.cluster).promise
-    connection = settings.loop_kafka()
-    in_force = DecisionsInForce(lambda cluster: cluster == request.cluster, policy="isolation")
-    with InForceReader(connection, settings.topics.prefix, in_force) as reader:
-        reader.now()
-        observed = settings.topics.topic(observed_topic(NamespacePromise))
-        send(connection, observed, {str(uuid.uuid4()): reading}, what="the promise", client_id=_CLIENT_ID)
-        return _await_placement(reader, request, wanted)
 
+    def read_answer(decision: Decision, _: str) -> Placement | None:
+        if not isinstance(decision, Placement) or decision.namespace != request.namespace:
+            return None
+        return decision if decision.promise is wanted else None
 
-def _await_placement(reader: InForceReader, request: PromiseRequest, promise: RuleSet) -> Placement:
-    """Return the namespace's placement once it is decided by this promise."""
-    until = time.monotonic() + request.timeout_seconds
-    while time.monotonic() < until:
-        for decision in reader.poll().decisions():
-            if not isinstance(decision, Placement) or decision.namespace != request.namespace:
-                continue
-            if decision.promise is promise:
-                return decision
-    raise UserError(
-        f"nothing was decided on {request.namespace} by this promise within {request.timeout_seconds:g} s: the query "
-        "may not be running, or the namespace has no bookie affinity. Kafka keeps the promise, and it takes effect "
-        "when the query reads it."
-    )
+    seconds = request.timeout_seconds
+    answer = ask(settings, "isolation", reading, read_answer, what="the promise", timeout_seconds=seconds)
+    if answer is None:
+        raise UserError(
+            f"nothing was decided on {request.namespace} by this promise within {seconds:g} s: the query may not be "
+            "running, or the namespace has no bookie affinity. Kafka keeps the promise, and it takes effect when the "
+            "query reads it."
+        )
+    return answer

@@ -14,7 +14,7 @@ from deploy.reference.shapes import first_paragraph
 from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision, Otherwise
 from policies.observations import Reading
-from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, TO_EVERY_POLICY, decision_types
+from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, commands, decision_types
 from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
@@ -103,14 +103,14 @@ def catalogue() -> tuple[EventKind, ...]:
         for topic, readings in kind.observed.items()
         for reading in readings
     )
-    commands = (_observed(COMMANDS, reading, "`headgate pause` and `resume`") for reading in TO_EVERY_POLICY)
+    commanded = (_observed(COMMANDS, reading, sender) for reading, sender in commands().items())
     decided = (_decided(decision) for decision in decision_types())
     reported = (
         _written(report.event.event_type, report.topic, report.key, report.written_by, report.event)
         for kind in POLICIES.values()
         for report in kind.reports
     )
-    return (*observed, *commands, *decided, _audit(), *reported, *_loop_events())
+    return (*observed, *commanded, *decided, _audit(), *reported, *_loop_events())
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:

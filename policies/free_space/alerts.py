@@ -13,7 +13,7 @@ from policies.decisions import Severity
 from policies.free_space.limits import Limit, LimitHit
 from policies.free_space.settings import FreeSpaceSettings
 from policies.free_space.verdicts import SpaceVerdict, VolumeFacts
-from policies.free_space.volumes import Freshness, seconds_left
+from policies.free_space.volumes import Freshness
 from policies.units import human_bytes, human_seconds
 
 AlertKey = tuple[str, str]
@@ -76,7 +76,7 @@ class SpaceAlertContext:
     def describe_free(self, volume: AnyVolume) -> str:
         """Name the volume and its free space."""
         name, free = self.names.name_volume(volume.key), human_bytes(volume.state.usable_bytes)
-        return f"{name} of {self.cluster} has {free} free"
+        return f"{name} of {self.cluster} {'has' if volume.departed_ms is None else 'had'} {free} free"
 
     def make_condition(self, alert: str, severity: Severity, reason: str, volume: AnyVolume, summary: str) -> Condition:
         """Make the condition of an alert about a volume."""
@@ -105,10 +105,10 @@ class SpaceAlertContext:
     def describe_trend(self, volume: SpaceVerdict[Any]) -> str | None:
         """Return in how long a volume is full; None if that is not soon, or if a silent one did not fill before."""
         is_firing = self.is_firing(self.names.fills_soon, volume)
-        if volume.freshness is not Freshness.FRESH:
-            return "was filling when it was last read" if is_firing else None
-        if (seconds := seconds_left(volume.state, self.now_ms)) is None:
-            return None
+        if volume.full_ms is None:  # it is silent or has failed, or else it does not fill
+            is_unknown = volume.freshness is not Freshness.FRESH or volume.state.fill_rate is not None
+            return "was filling when it was last read" if is_firing and is_unknown else None
+        seconds = max(0.0, volume.full_ms - self.now_ms) / 1000
         soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if is_firing else 1.0)
         return f"is full in {human_seconds(seconds)} at its present rate" if seconds < soon else None
 

@@ -76,6 +76,8 @@ class FactorContent(Generic[Key]):
     reason: str
     limiting: Key | None
     seconds_to_full: float | None
+    is_asked_for: bool = False
+    """Whether a decision answers a command, so it is published even if nothing changed."""
 
 
 def emit_factor(
@@ -96,7 +98,7 @@ def emit_factor(
     now, in_force, due_ms = (factor, content.reason, content.limiting, issuer.stance), None, None
     if last is not None:
         in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.stance)
-        must_replace = is_misleading(last.full_ms, full_ms, now_ms, settings)
+        must_replace = content.is_asked_for or is_misleading(last.full_ms, full_ms, now_ms, settings)
         due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
     publication = Publication(now_ms, last.sequence if last else 0)
     noted = last.noted if last is not None and now == in_force else ()

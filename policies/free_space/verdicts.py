@@ -106,6 +106,11 @@ def judge_volume(
     return kind(key, read_id, state, freshness, departed_ms, full_ms, None, hit, factor, ahead)
 
 
+def is_overdue(volume: VolumeFacts[Any], now_ms: int) -> bool:
+    """Return whether a volume has not been read for `validity`, or never since it was first reported."""
+    return volume.freshness is Freshness.STALE or (volume.overdue_ms is not None and volume.overdue_ms <= now_ms)
+
+
 def hold_ends_ms(departed_ms: int, settings: FreeSpaceSettings) -> int:
     """Return until when a departed volume counts, if it limited its cluster."""
     return departed_ms + millis_of(settings.departed_hold)

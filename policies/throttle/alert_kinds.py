@@ -13,7 +13,8 @@ ALERTS = (
         _EXPLAIN,
         "Free space on the volume, or add brokers or disks: shorten the retention of its largest topics "
         "(`kafka-configs.sh --alter --add-config retention.ms=…`), or move partitions away. Producers stay stopped "
-        "until then, if an actuator is set. Do not pause with --release: it opens the gate of a full disk.",
+        "until then, if an actuator is set. If the log dir or its broker is gone for good, `headgate forget --cluster "
+        "… --broker … --log-dir …` ends the hold. Do not pause with --release: it opens the gate of a full disk.",
         "The volume has the hard limit and `recovery_margin` free again.",
     ),
     AlertKind(
@@ -40,8 +41,20 @@ ALERTS = (
         "the cluster.",
         "headgate doctor --part collect-throttle",
         "Repair what the check names: the broker, its disk, the network, or Headgate's rights (Describe on the "
-        "cluster). Until then the broker's last readings count for `validity`, and then `fallback_factor`.",
+        "cluster). Until then the broker's last readings count for `validity`, and then the lesser of their factor and "
+        "`fallback_factor`.",
         "The broker's log dirs are read again.",
+    ),
+    AlertKind(
+        OFFLINE := "log-dir-offline",
+        (Severity.CRITICAL,),
+        "A broker reports one of its log dirs as failed, with Kafka's own error.",
+        _EXPLAIN,
+        "Repair or replace the disk and restart the broker; or take the dir out of its `log.dirs`. The last free space "
+        "counts for `validity`, then the lesser of its factor and `fallback_factor`; once the dir is taken out, for "
+        "`departed_hold` if it limited the cluster. `headgate forget --cluster … --broker … --log-dir …` ends that at "
+        "once.",
+        "The broker reads the log dir again, or no longer lists it.",
     ),
     AlertKind(
         LIMITS_CROSS := "limits-cross",

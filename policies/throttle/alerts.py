@@ -6,14 +6,23 @@ from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.alerts import AlertKey, SpaceAlertContext, SpaceAlerts
 from policies.free_space.limits import LimitHit
+from policies.free_space.verdicts import VolumeFacts, is_overdue
 from policies.free_space.volumes import Freshness
-from policies.throttle.alert_kinds import BELOW_HARD, BELOW_SOFT, FILLS_SOON, FORGOTTEN, LIMITS_CROSS, UNREAD
+from policies.throttle.alert_kinds import (
+    BELOW_HARD,
+    BELOW_SOFT,
+    FILLS_SOON,
+    FORGOTTEN,
+    LIMITS_CROSS,
+    OFFLINE,
+    UNREAD,
+)
 from policies.throttle.facts import BrokerFacts
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import BrokerState, ForgottenVolume, name_volume
+from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, describe_departure, name_volume
 from policies.throttle.usage import describe_growth, find_usage
-from policies.units import format_duration, millis_of
+from policies.units import format_duration, format_second, from_millis, human_bytes, millis_of
 
 _NAMES = SpaceAlerts("broker", "log_dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
 
@@ -40,12 +49,7 @@ def find_broker_conditions(
         growth = describe_growth(find_usage(broker.state, volume.key[1], now_ms, validity_ms))
         yield from context.find_conditions(volume, f"; {growth}" if growth else "")
         yield from _find_limits_cross(context, volume)
-        if volume.freshness is Freshness.STALE and broker.freshness is Freshness.FRESH:
-            unread_for = format_duration(settings.validity)
-            summary = f"broker {number} of {cluster} answers, but cannot read {volume.key[1]} for {unread_for}"
-            yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
-    if broker.freshness is Freshness.FRESH:
-        yield from _find_never_read(context, broker)
+    yield from _find_unreadable(context, broker)
     if broker.is_unread:
         outcome, tried_id = broker.state.outcome, broker.state.tried_id
         why = outcome if outcome not in ("", "ok") else "silence"
@@ -75,7 +79,8 @@ def find_cluster_conditions(
         unread: its brokers that are unread for `validity`.
     """
     for volume in forgotten:
-        summary = f"{name_volume(volume.key)} left {cluster} while it limited the cluster, and no longer counts"
+        how = describe_departure(volume.key, was_taken_out=volume.was_taken_out)
+        summary = f"{cluster}: {how}, and no longer counts"
         yield _NAMES.make_condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
     if is_nothing_known:
         yield Condition(
@@ -107,11 +112,31 @@ def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Ite
         yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
 
 
-def _find_never_read(context: SpaceAlertContext, broker: BrokerFacts) -> Iterator[Condition]:
-    """Find the log dirs that a broker that answers never could read; with the preset `strimzi`, too."""
-    for volume in broker.volumes:
-        if volume.overdue_ms is not None and volume.overdue_ms <= context.now_ms and volume.departed_ms is None:
-            summary = (
-                f"broker {broker.state.broker} of {context.cluster} answers, but {volume.key[1]} was never readable"
+def _find_unreadable(context: SpaceAlertContext, broker: BrokerFacts) -> Iterator[Condition]:
+    """Find the log dirs that their broker reports as failed, and those that it has not read for `validity`.
+
+    With the preset `strimzi`, too: there they are watched, though they no longer count.
+    """
+    state = broker.state
+    name = f"broker {state.broker} of {context.cluster}"
+    volumes = {volume.key[1]: volume for volume in broker.volumes if volume.departed_ms is None}
+    if state.left_ms is None:
+        for log_dir, error in state.errors:
+            known = _describe_last_read(volumes.get(log_dir))
+            summary, key = f"{name} reports its log dir {log_dir} as failed ({error}){known}", (state.broker, log_dir)
+            yield _NAMES.make_condition(
+                context.cluster, OFFLINE, Severity.CRITICAL, "offline", key, summary, state.read_id
             )
-            yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
+    if broker.freshness is Freshness.FRESH:
+        for log_dir, volume in volumes.items():
+            if is_overdue(volume, context.now_ms) and state.find_error(log_dir) is None:
+                unread_for = format_duration(context.settings.validity)
+                summary = f"{name} answers, but cannot read {log_dir} for {unread_for}"
+                yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
+
+
+def _describe_last_read(volume: VolumeFacts[VolumeKey] | None) -> str:
+    if volume is None or volume.freshness is Freshness.NEVER_READ:
+        return ""
+    free, read_at = human_bytes(volume.state.usable_bytes), format_second(from_millis(volume.state.read_ms))
+    return f"; it had {free} free when it was last read, at {read_at}"

@@ -12,6 +12,7 @@ from policies.free_space.counterfactuals import NO_LIMIT, describe_threshold, de
 from policies.free_space.gate import lowering, raising
 from policies.free_space.verdicts import hold_ends_ms
 from policies.free_space.volumes import Freshness
+from policies.throttle.commands import format_forget
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.state import name_volume
 from policies.units import format_duration, format_instant, from_millis
@@ -58,7 +59,8 @@ def _higher(verdict: ClusterVerdict) -> Iterator[str]:
         yield f"{name} is read{again}, and has more free than its limits{held}"
     elif volume.departed_ms is not None:
         ends = format_instant(from_millis(hold_ends_ms(volume.departed_ms, settings)))
-        yield f"{name} is back with more free, or it is {ends}{held}"
+        forget = format_forget(verdict.brokers.cluster, volume.key)
+        yield f"{name} is back with more free, or it is {ends}, or somebody runs `{forget}`{held}"
 
 
 def _held(verdict: ClusterVerdict) -> str:

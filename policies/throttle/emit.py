@@ -1,6 +1,7 @@
 """Publishes a decision if it differs from the one in force or its heartbeat is due, or else perhaps a note."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -30,18 +31,27 @@ from policies.units import format_instant, from_millis
 
 
 def emit(
-    verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer
+    verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer, answers: Mapping[str, str]
 ) -> Emitted[VolumeKey, ThrottleFactor]:
-    """Compare the verdict with the decision in force."""
+    """Compare the verdict with the decision in force.
+
+    Args:
+        answers: the answer to each command of this step, by its id.
+    """
     limiting = verdict.decisive.key if verdict.decisive else None
     seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
-    content = FactorContent(verdict.move, verdict.reason.value, limiting, seconds_to_full)
-    brokers, make = verdict.brokers, partial(_make_decision, verdict, last, issuer)
+    content = FactorContent(verdict.move, verdict.reason.value, limiting, seconds_to_full, bool(answers))
+    brokers, make = verdict.brokers, partial(_make_decision, verdict, last, issuer, answers)
     return emit_factor(content, last, brokers.now_ms, brokers.settings, issuer, make)
 
 
 def _make_decision(
-    verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer, sequence: int, *marks: str
+    verdict: ClusterVerdict,
+    last: LastPublished[VolumeKey] | None,
+    issuer: Issuer,
+    answers: Mapping[str, str],
+    sequence: int,
+    *marks: str,
 ) -> ThrottleFactor:
     brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
     filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
@@ -50,7 +60,7 @@ def _make_decision(
         verdict=verdict.move.verdict,
         reason=verdict.reason,
         explanation="",
-        evidence=_collect_evidence(verdict),
+        evidence=(*answers, *_collect_evidence(verdict))[:EVIDENCE_LIMIT],
         numbers=_collect_numbers(verdict) | list_usage(filled_by),
         factor=verdict.move.gate.factor,
         previous_factor=last.factor if last else None,
@@ -64,7 +74,7 @@ def _make_decision(
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
         otherwise=counterfactuals(verdict),
     )
-    return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
+    return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict, answers.values()))})
 
 
 def _describe_soonest(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
@@ -149,5 +159,5 @@ def _describe_volume(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
         "factor": volume.factor,
         "standing": volume.freshness.value,
         "read_at": format_instant(read_at) if (read_at := _read_at(volume)) else None,
-        "seconds_to_full": seconds_left(volume.state, now_ms) if volume.freshness is Freshness.FRESH else None,
+        "seconds_to_full": None if volume.full_ms is None else seconds_left(volume.state, now_ms),
     }

@@ -8,6 +8,7 @@ from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome, Reading
+from policies.throttle.commands import ForgetCommand
 from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
@@ -33,6 +34,7 @@ def examples() -> Examples:
     return Examples(
         settings=ThrottleSettings.model_validate(limits),
         batches=(make_readings("headgate/collector/kafka", *_readings()),),
+        later=make_readings("headgate/cli", ("forget-1", minutes(4), _forget())),
         reports=_quotas_set(),
         block={
             "preset": "strimzi",
@@ -66,6 +68,11 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
         *reversed(filling),
         *((f"roomy-{broker}", minutes(3), _log_dirs(broker, 60)) for broker in (1, 2)),
     )
+
+
+def _forget() -> ForgetCommand:
+    who = {"actor": "alice@bastion-1", "reason": "the disk is taken out"}
+    return ForgetCommand(cluster=_CLUSTER, broker=3, log_dir="/data/a", **who)
 
 
 def _quota_state() -> QuotaState:

@@ -4,6 +4,7 @@ This is the only place where readings of log dirs and of the membership meet. No
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.free_space.verdicts import VolumeFacts, find_facts
 from policies.free_space.volumes import NEVER, Freshness, VolumeState, judge_freshness
@@ -46,4 +47,6 @@ def _find_volume_facts(
     departed_ms = min((ms for ms in (broker.left_ms, volume.missing_ms) if ms is not None), default=None)
     read_id = broker.read_id if volume.read_ms != NEVER else broker.read_id or broker.tried_id
     key = (broker.broker, volume.log_dir)
-    return find_facts(key, read_id, volume, departed_ms, broker.seen_ms, now_ms, validity_ms)
+    found = find_facts(key, read_id, volume, departed_ms, broker.seen_ms, now_ms, validity_ms)
+    # A failed log dir fills no more; its last free space counts until it is old.
+    return found if broker.find_error(volume.log_dir) is None else replace(found, full_ms=None)

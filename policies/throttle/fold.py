@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from policies.free_space.volumes import fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
+from policies.throttle.commands import ForgetCommand, may_forget
 from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
 from policies.throttle.state import BrokerMembership, BrokerState, BrokerUsage, KafkaClusterState
+
+_LONGEST_ERROR = 200
 
 
 def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
@@ -34,6 +37,8 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
                 ever_read = ever_read or seen.reading.outcome is Outcome.OK
             case ReplicaSizes(broker=number) if number in brokers:
                 brokers[number] = _fold_replica_sizes(brokers[number], seen, seen.reading)
+            case ForgetCommand(broker=number, log_dir=log_dir) if number in brokers:
+                brokers[number] = _forget(brokers[number], log_dir)
     return KafkaClusterState(membership, tuple(brokers[number] for number in sorted(brokers)), ever_read)
 
 
@@ -69,6 +74,7 @@ def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> B
         read_id=seen.id,
         volumes=fold_volumes(known.volumes, reading.volumes, seen.at_ms),
         cordoned=tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned})),
+        errors=tuple(sorted({v.log_dir: v.error[:_LONGEST_ERROR] for v in reading.volumes if v.error}.items())),
     )
 
 
@@ -79,3 +85,9 @@ def _fold_replica_sizes(known: BrokerState, seen: Observation, reading: ReplicaS
         return known
     volumes = tuple(sorted((volume.log_dir, volume.model_dump_json()) for volume in reading.volumes))
     return replace(known, usage=BrokerUsage(seen.at_ms, seen.id, volumes))
+
+
+def _forget(known: BrokerState, log_dir: str) -> BrokerState:
+    if not may_forget(known, log_dir):
+        return known
+    return replace(known, volumes=tuple(volume for volume in known.volumes if volume.log_dir != log_dir))

@@ -1,28 +1,33 @@
 """The explanation of a throttle decision, from the values that decided."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from policies.free_space.verdicts import hold_ends_ms
 from policies.free_space.volumes import Freshness
 from policies.free_space.wording import describe_ahead, explain_factor, render_factor
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import name_volume
+from policies.throttle.state import describe_departure, name_volume
 from policies.throttle.usage import describe_growth
-from policies.units import format_duration, human_bytes, human_seconds
+from policies.units import format_duration, format_second, from_millis, human_bytes, human_seconds
 
 _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 
 
-def explain(decision: ThrottleFactor, verdict: ClusterVerdict) -> str:
-    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
+def explain(decision: ThrottleFactor, verdict: ClusterVerdict, answers: Iterable[str] = ()) -> str:
+    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations.
+
+    Args:
+        answers: the answers to the commands of this step.
+    """
     settings = verdict.brokers.settings
     about = verdict.decisive or verdict.brokers.fullest()
     reason = _explain_reason(decision, about, settings)
     if verdict.move.hold is None and decision.factor != decision.raw_factor:
         reason += ", which is too small a change to follow"
-    why = "; ".join((reason, *_explain_details(decision, about)))
+    why = "; ".join((reason, *_explain_details(decision, about), *_explain_failure(verdict, about), *answers))
     writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
     return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
 
@@ -47,6 +52,15 @@ def _explain_details(decision: ThrottleFactor, about: VolumeVerdict | None) -> I
     if limiting is not None and limiting.cordoned:
         key = (limiting.broker, limiting.log_dir)
         yield f"{'it' if named == key else name_volume(key)} is cordoned, so it gets no new partitions"
+
+
+def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
+    """Yield the error with which a broker reports the volume that decided."""
+    broker = verdict.brokers.brokers.get(about.key[0]) if about is not None else None
+    if about is None or broker is None or about.departed_ms is not None:
+        return
+    if (error := broker.facts.state.find_error(about.key[1])) is not None:
+        yield f"broker {about.key[0]} reports {about.key[1]} as failed ({error})"
 
 
 def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
@@ -94,7 +108,9 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
         age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
         return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
     if decisive.freshness is Freshness.DEPARTED:
-        return f"{where} left the cluster while it limited it, and goes on counting as {counts} for a while"
+        how = describe_departure(decisive.key, was_taken_out=decisive.state.missing_ms is not None)
+        ends = format_second(from_millis(hold_ends_ms(decisive.departed_ms or 0, settings)))
+        return f"{how}, and goes on counting as {counts} until {ends}"
     if decision.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     return f"{free}, between the soft limit {soft} and the hard limit {hard}"

@@ -16,6 +16,7 @@ from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
+from policies.throttle.commands import ForgetCommand, describe_result
 from policies.throttle.effect import find_effect_conditions, find_effect_ends, follow_volumes
 from policies.throttle.emit import emit
 from policies.throttle.fold import fold
@@ -62,7 +63,12 @@ class ThrottlePolicy:
             before=self._verdicts,
         )
         verdict = judge_cluster(brokers, before)
-        emitted = emit(verdict, before.last_published, self._sender.issuer)
+        answers = {
+            seen.id: describe_result(seen.reading, before.cluster, brokers.known)
+            for seen in kept
+            if isinstance(seen.reading, ForgetCommand)
+        }
+        emitted = emit(verdict, before.last_published, self._sender.issuer, answers)
         of_cluster = find_cluster_conditions(
             self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
         )

@@ -27,6 +27,14 @@ def name_volume(volume: VolumeKey) -> str:
     return f"broker {broker} {log_dir}".rstrip()
 
 
+def describe_departure(volume: VolumeKey, *, was_taken_out: bool) -> str:
+    """Write how a volume that held producers back left: with its broker, or its broker no longer lists it."""
+    broker, log_dir = volume
+    if was_taken_out:
+        return f"{log_dir} was taken out of broker {broker}'s log dirs while it held producers back"
+    return f"broker {broker} left the cluster while its {log_dir} held producers back"
+
+
 class BrokerUsage(Struct, array_like=True, frozen=True, gc=False):
     """The last reading of a broker's replica sizes."""
 
@@ -52,6 +60,12 @@ class BrokerState(Struct, array_like=True, frozen=True, gc=False):
     usage: BrokerUsage | None = None
     cordoned: tuple[str, ...] = ()
     """The log dirs on which it places no new partitions (KIP-1066), by its last good reading; in order."""
+    errors: tuple[tuple[str, str], ...] = ()
+    """(log dir, Kafka's error) of the log dirs that it reports as failed, by its last good reading; in order."""
+
+    def find_error(self, log_dir: str) -> str | None:
+        """Return the error with which the broker reports a log dir; None if it reports none."""
+        return dict(self.errors).get(log_dir) if self.errors else None
 
 
 class BrokerMembership(Struct, array_like=True, frozen=True):
@@ -82,6 +96,8 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
     broker: int
     log_dir: str
     forgotten_ms: InstantMs
+    was_taken_out: bool = False
+    """Whether its broker is there, and lists it no longer."""
 
     @property
     def key(self) -> VolumeKey:

@@ -97,6 +97,7 @@ def foreign(
         THROTTLE,
         name=name,
         observed={topic: (reading,)},
+        commands=(),
         decisions=(decision,) if decision else (),
         reports=(ReportKind(report, "nobody"),) if report else (),
         settings=ForeignSettings,

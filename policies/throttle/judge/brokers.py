@@ -27,7 +27,7 @@ from policies.throttle.facts import BrokerFacts, facts
 from policies.throttle.judge.volumes import VolumeVerdict, judge_volumes
 from policies.throttle.readings import VolumeUsage
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import BrokerState, KafkaClusterState, VolumeKey
+from policies.throttle.state import BrokerState, ForgottenVolume, KafkaClusterState, VolumeKey
 from policies.throttle.usage import find_usage
 from policies.units import millis_of, to_millis
 
@@ -54,7 +54,7 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     """The volumes that count, the tightest first."""
     limiting: tuple[VolumeVerdict, ...]
     """Those of them that allow less than 1.0."""
-    ended: tuple[VolumeKey, ...]
+    ended: tuple[ForgottenVolume, ...]
     """Departed volumes that limited the cluster until now."""
     kept: BrokerState | None
     """The broker's state without volumes that are forgotten; None if the broker itself is."""
@@ -96,7 +96,7 @@ class BrokerVerdicts:
     """By number, without those that left and have no volume that counts."""
     limiting: Sequence[VolumeVerdict]
     """The volumes that allow less than 1.0."""
-    ended: Sequence[VolumeKey]
+    ended: Sequence[ForgottenVolume]
     """Departed volumes that limited the cluster until now."""
     conditions: Sequence[Condition]
     """The alert conditions of all brokers."""
@@ -171,7 +171,7 @@ def judge_brokers(
     kept: list[BrokerState] = []
     verdicts: dict[int, BrokerVerdict] = {}
     limiting: list[VolumeVerdict] = []
-    ended: list[VolumeKey] = []
+    ended: list[ForgottenVolume] = []
     conditions: list[Condition] = []
     next_ms: int | None = None
     for state in known.brokers:  # one pass: of a fleet's brokers, hardly anything is in the processor's cache
@@ -219,8 +219,7 @@ def _judge(
 ) -> BrokerVerdict:
     broker = facts(state, now_ms, millis_of(settings.validity))
     counting, ended = judge_volumes(broker, now_ms, settings, stopped_by)
-    kept = {v.key for v in counting}
-    kept.update(v.key for v in broker.volumes if v.freshness is Freshness.NEVER_READ and v.departed_ms is None)
+    kept = {v.key for v in counting} | {v.key for v in broker.volumes if v.departed_ms is None}
     if len(kept) > MOST_VOLUMES:
         kept -= _find_droppable(counting, len(kept) - MOST_VOLUMES)
         counting = [v for v in counting if v.key in kept]

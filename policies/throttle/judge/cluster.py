@@ -141,7 +141,6 @@ def _update_forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]
     now_ms, hold_ms = brokers.now_ms, millis_of(brokers.settings.departed_hold)
     numbers = {volume.broker for volume in before}
     known = ((b.broker, v.log_dir) for b in brokers.known.brokers if b.broker in numbers for v in b.volumes)
-    there = {*brokers.ended, *known}
+    there = {*(volume.key for volume in brokers.ended), *known}
     named = [f for f in before if now_ms < f.forgotten_ms + hold_ms and f.key not in there]
-    new = [ForgottenVolume(*key, now_ms) for key in brokers.ended] if hold_ms else []
-    return tuple(sorted(named + new))
+    return tuple(sorted([*named, *(brokers.ended if hold_ms else ())]))

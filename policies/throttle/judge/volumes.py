@@ -6,7 +6,7 @@ from policies.free_space.verdicts import SpaceVerdict, hold_ends_ms, judge_volum
 from policies.free_space.volumes import Freshness
 from policies.throttle.facts import BrokerFacts, stand_in
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import VolumeKey
+from policies.throttle.state import ForgottenVolume, VolumeKey
 from policies.units import MAX_INT64, millis_of
 
 
@@ -22,14 +22,14 @@ class VolumeVerdict(SpaceVerdict[VolumeKey], frozen=True, gc=False):
 
 def judge_volumes(
     broker: BrokerFacts, now_ms: int, settings: ThrottleSettings, stopped_by: Container[VolumeKey] = ()
-) -> tuple[list[VolumeVerdict], list[VolumeKey]]:
+) -> tuple[list[VolumeVerdict], list[ForgottenVolume]]:
     """Return the volumes that count, and the departed volumes whose hold ends now.
 
     Args:
         stopped_by: volumes that keep the cluster stopped. They limit it, whatever their own factor is.
     """
     counting: list[VolumeVerdict] = []
-    ended: list[VolumeKey] = []
+    ended: list[ForgottenVolume] = []
     unknown = stand_in(broker.state, now_ms, millis_of(settings.validity))
     for volume in (*broker.volumes, unknown) if unknown else broker.volumes:
         if settings.forgets_unread and volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
@@ -43,5 +43,5 @@ def judge_volumes(
             if now_ms < hold_ends_ms(volume.departed_ms, settings):
                 counting.append(verdict)
             else:
-                ended.append(volume.key)
+                ended.append(ForgottenVolume(*volume.key, now_ms, volume.state.missing_ms is not None))
     return counting, ended

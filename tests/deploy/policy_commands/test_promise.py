@@ -9,8 +9,7 @@ from typing import Any, Self
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from deploy.commands import sending
-from deploy.policy_commands import promise
+from deploy.commands import asking, sending
 from deploy.policy_commands.promise import PromiseRequest, send_promise
 from deploy.settings.application import Settings
 from policies.decisions import Decision
@@ -97,7 +96,7 @@ def published(registry: CollectorRegistry) -> Counter:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
     FakeReader.loop = FakeLoop()
-    monkeypatch.setattr(promise, "InForceReader", FakeReader)
+    monkeypatch.setattr(asking, "InForceReader", FakeReader)
     monkeypatch.setattr(sending, "Publisher", FakePublisher)
     monkeypatch.setattr(sending, "PublisherMetrics", published)
     return FakeReader.loop

@@ -16,7 +16,7 @@ from tests.policies.scenario import (
     members,
     throttle,
 )
-from tests.policies.throttle.known import A
+from tests.policies.throttle.known import A, B
 
 
 def test_the_example_of_the_specification() -> None:
@@ -125,8 +125,18 @@ def test_a_decision_that_is_held_names_the_volume_that_is_full_first() -> None:
             [log_dirs(0, 1, 0), members(10, 2)],
             "departed_volume",
             0.0,
-            "broker 1 /data/a left the cluster while it limited it, and goes on counting as 0.00",
+            "broker 1 left the cluster while its /data/a held producers back, and goes on counting as 0.00 until "
+            "2026-11-21T09:00:10Z",
             id="departed volume",
+        ),
+        pytest.param(
+            HARD,
+            [log_dirs(0, 1, {A: 0, B: 9 * GB}), log_dirs(10, 1, {B: 9 * GB})],
+            "departed_volume",
+            0.0,
+            "/data/a was taken out of broker 1's log dirs while it held producers back, and goes on counting as 0.00 "
+            "until 2026-11-21T09:00:10Z",
+            id="log dir taken out",
         ),
         pytest.param(
             {**HARD, "fallback_factor": 0.5},

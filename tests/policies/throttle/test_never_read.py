@@ -21,8 +21,8 @@ def test_a_dir_that_failed_before_the_start_counts_as_the_fallback(fallback: flo
     assert run.factor_at(299) == 1.0
     assert run.factor_at(300) == run.last.factor == fallback
     assert run.last.volumes.model_dump() == {"counted": 3, "stale": 0, "departed": 0, "never_read": 3}
-    assert run.said("log-dirs-unread")[:1] == [(300, "firing", "warning")]
-    assert run.firing() == {("log-dirs-unread", f"{CLUSTER}/{b}/data/b") for b in (1, 2, 3)}
+    assert run.said("log-dir-offline")[:1] == [(0, "firing", "critical")]
+    assert run.firing() == {("log-dir-offline", f"{CLUSTER}/{b}/data/b") for b in (1, 2, 3)}
 
 
 def test_a_member_that_was_never_read_counts_as_the_fallback() -> None:
@@ -78,4 +78,4 @@ def test_a_full_volume_decides_before_one_that_was_never_read() -> None:
 def test_the_strimzi_preset_forgets_it_as_the_plugin_does_but_alerts() -> None:
     run = watch(Run(throttle(HARD, preset="strimzi", fallback_factor=0.0)), 700, 1, 2, a=50 * GB, b=None)
     assert {d.factor for d in run.decisions} == {1.0}
-    assert ("log-dirs-unread", f"{CLUSTER}/1/data/b") in run.firing()
+    assert ("log-dir-offline", f"{CLUSTER}/1/data/b") in run.firing()

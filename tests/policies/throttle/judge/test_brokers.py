@@ -36,7 +36,7 @@ def test_a_departed_volume_is_held_for_departed_hold(seconds: float, there: bool
     known = folded([log_dirs(0, 1, 0)], [log_dirs(20, 2, {}), members(20, 2)])
     assert bool(freshness(known, seconds)) is there
     judged = judged_at(known, seconds)
-    assert [*(v.key for v in judged.volumes()), *judged.ended] == [(1, A)]
+    assert [*(v.key for v in judged.volumes()), *(ended.key for ended in judged.ended)] == [(1, A)]
 
 
 def test_a_departed_volume_does_not_go_stale() -> None:
