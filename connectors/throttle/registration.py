@@ -1,6 +1,5 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
@@ -14,7 +13,7 @@ from connectors.component import Component
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
-from connectors.kafka.quotas import FAILURES, RATE_KEY, QuotaClient
+from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.kafka.replica_sizes import ReplicaSizesReader
 from connectors.registration import (
     ActuatorContext,
@@ -29,7 +28,7 @@ from connectors.registration import (
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas.actuator import QuotaActuator
-from connectors.throttle.quotas.found import find_obstacles
+from connectors.throttle.quotas.found import find_callbacks
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released
 from connectors.throttle.view import ThrottleView
@@ -38,8 +37,8 @@ from policies.free_space.wording import render_rate
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
-from policies.throttle.quota_coverage import find_coverage
-from policies.throttle.quota_entities import DEFAULT, Entity, forget_command, parse_entity
+from policies.throttle.quota_coverage import CATCH_ALL, find_coverage, misses_empty_ids
+from policies.throttle.quota_entities import forget_command, parse_entity
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_plan import may_be_ours
 from policies.throttle.quota_settings import Cover, QuotaSettings
@@ -85,7 +84,7 @@ def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
         elif not own.limited:
             yield SettingsWarning((*place, "kafka"), f"is watched and never throttled: {_NO_LIMIT}")
         quotas = cluster.setting(QuotaSettings)
-        if quotas is not None and not any(spec.entity in _CATCH_ALL for spec in quotas.entities):
+        if quotas is not None and not any(spec.entity in CATCH_ALL for spec in quotas.entities):
             yield SettingsWarning((*place, "quotas", "entities"), _ESCAPES)
         if own.hard is not None and (own.hard.available_ratio_below or 0.0) * (1 + own.recovery_margin) >= 1.0:
             yield SettingsWarning(
@@ -98,7 +97,6 @@ def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
 
 
 _NEVER_FREE = "no volume has more free than the hard limit and this share of it"
-_CATCH_ALL = {Entity(DEFAULT), Entity(DEFAULT, DEFAULT), Entity(None, DEFAULT)}
 _ESCAPES = (
     "clients that none of them names escape: a stop does not reach them; add {client_id: default, base: 10MB}, or the "
     "default user"
@@ -128,17 +126,10 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     except FAILURES as error:
         remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
         return ProbeResult(outcome_of(error), detail_of(error), remedies)
-    obstacles = find_obstacles(quotas, seen.rates.keys(), brokers)
-    if deaf := obstacles.callbacks:
+    if deaf := find_callbacks(brokers):
         broker, name = next(iter(deaf.items()))
         remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
         return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
-    if obstacles.caught:
-        users = tuple(sorted({user for each in obstacles.caught.values() for user in each}))
-        detail = (
-            f"`act` does not start: excluded users without a quota of their own would be slowed: {', '.join(users)}"
-        )
-        return ProbeResult(Outcome.ERROR, detail, tuple(_set_user_quota(kafka, user) for user in users))
     known = seen.rates.keys() | seen.originals.keys()
     if baseless := [str(spec.entity) for spec in quotas.entities if spec.base is None and spec.entity not in known]:
         detail = f"`act` does not start: neither a `base` nor a quota in Kafka: {', '.join(baseless)}"
@@ -148,7 +139,7 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
         shown = [f"{e} ({human_bytes(seen.rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]
         more = f" and {len(coverage.escaping) - _MOST_NAMED} more" if len(coverage.escaping) > _MOST_NAMED else ""
         detail = f"{counted(len(coverage.escaping), 'quota')} more specific than `entities` escape: {', '.join(shown)}"
-        return ProbeResult(Outcome.ERROR, detail + more, (_ESCAPE_REMEDY[quotas.cover],))
+        return ProbeResult(Outcome.ERROR, detail + more, ("clusters.<name>.quotas.cover: all",))
     floor = int(quotas.floor_bytes_per_second)
     unrecorded = [spec for spec in quotas.entities if spec.entity not in seen.originals]
     unknown = [str(s.entity) for s in unrecorded if may_be_ours(seen.rates.get(s.entity), s.base, floor, ())]
@@ -159,20 +150,15 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     scaled = (
         f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
     )
-    return ProbeResult(Outcome.OK, f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}")
-
-
-def _set_user_quota(kafka: WatchedKafka, user: str) -> str:
-    return (
-        f"kafka-configs.sh --bootstrap-server {kafka.bootstrap_servers} --alter --entity-type users "
-        f"--entity-name {shlex.quote(user)} --add-config {RATE_KEY}=<bytes per second>"
-    )
+    escape = f"; {_WITHOUT_ID[quotas.cover]}" if misses_empty_ids(quotas, {*known, *coverage.scaled}) else ""
+    detail = f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}{escape}"
+    return ProbeResult(Outcome.OK, detail)
 
 
 _MOST_NAMED = 5
-_ESCAPE_REMEDY = {
-    Cover.LISTED: "clusters.<name>.quotas.cover: all",
-    Cover.ALL: "give each excluded user a quota of their own: a default quota that would catch them is left alone",
+_WITHOUT_ID = {
+    Cover.ALL: "clients without a client id escape above factor 0, a stop reaches them",
+    Cover.LISTED: "clients without a client id escape, which {user: default} or `cover: all` would stop",
 }
 
 

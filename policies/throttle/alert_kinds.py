@@ -74,14 +74,26 @@ ALERTS = (
         "After another `departed_hold`, or when the volume is back.",
     ),
     AlertKind(
+        NOT_CARRIED_OUT := "throttle-not-carried-out",
+        (Severity.CRITICAL,),
+        "Producers should be slowed down, and the quota actuator has set no quota at all.",
+        "headgate doctor",
+        "The summary has the reason of each entity: repair it, and free space meanwhile, because nothing slows the "
+        "producers down.",
+        "A quota is set, or producers need not be slowed down any more.",
+    ),
+    AlertKind(
         ESCAPED := "quota-escaped",
         (Severity.WARNING, Severity.CRITICAL),
-        "Quotas that are more specific than the configured entities are not scaled, so their clients escape; "
-        "critical while the factor is 0.",
+        "Quotas that are more specific than the configured entities are not scaled, so their clients escape (critical "
+        "while the factor is 0); or clients without a client id may escape, to which Kafka applies no client id's "
+        "quota.",
         _EXPLAIN,
         "Let Headgate scale those quotas, too (`quotas.cover: all`), or name them in `quotas.entities`; or delete "
-        "the more specific quota (`kafka-configs.sh --alter --delete-config producer_byte_rate`).",
-        "No client has a more specific quota that is not scaled.",
+        "the more specific quota (`kafka-configs.sh --alter --delete-config producer_byte_rate`). Clients without an "
+        "id: set `client.id` in them, or name `{user: default}` in `quotas.entities`, which all clients of a user "
+        "share. A stop with `cover: all` reaches them anyway.",
+        "No client has a more specific quota that is not scaled, and none lacks one.",
     ),
     AlertKind(
         CONTESTED := "quota-contested",

@@ -12,7 +12,7 @@ from policies.alerts import AlertEntry, Condition
 from policies.decisions import Severity
 from policies.free_space.effect import EffectState, VolumeGrowth, follow_growth
 from policies.free_space.wording import render_factor
-from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
+from policies.throttle.alert_kinds import CONTESTED, ESCAPED, NOT_CARRIED_OUT, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
@@ -21,7 +21,7 @@ from policies.throttle.state import VolumeKey, name_volume
 from policies.throttle.usage import describe_growth
 from policies.units import counted, format_duration, human_bytes, human_rate, human_seconds, name_some
 
-_BY_ACTUATOR = (ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
+_BY_ACTUATOR = (NOT_CARRIED_OUT, ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
 
@@ -50,13 +50,13 @@ def find_effect_conditions(
     if quotas is None:
         return
     labels = {"cluster": cluster}
-    if quotas.escaping_count:
-        severity = Severity.CRITICAL if quotas.factor == 0.0 else Severity.WARNING
-        decide, unscaled = ("decides", "is") if quotas.escaping_count == 1 else ("decide", "are")
-        summary = (
-            f"{counted(quotas.escaping_count, 'quota')} of {cluster} {decide} in place of the configured entities and "
-            f"{unscaled} not scaled, so these clients escape: {_list(quotas.escaping)}"
-        )
+    if quotas.factor is not None and quotas.factor < 1.0 and not quotas.set_count:
+        why = quotas.not_set or "the quota actuator has set no quota"
+        summary = f"{cluster} should be {_request(quotas)}, which is not carried out: nobody is slowed down: {why}"
+        yield Condition(NOT_CARRIED_OUT, cluster, Severity.CRITICAL, "not_set", summary, labels, (state.id,))
+    if quotas.escaping_count or quotas.clients_without_id_escape:
+        severity = Severity.CRITICAL if quotas.factor == 0.0 and quotas.escaping_count else Severity.WARNING
+        summary = "; ".join(_describe_escapes(cluster, quotas))
         yield Condition(ESCAPED, cluster, severity, "escaped", summary, labels, (state.id,), quotas.escaping_count)
     for each in quotas.contested:
         period = "again and again" if each.period_seconds is None else f"every {human_seconds(each.period_seconds)}"
@@ -75,14 +75,29 @@ def find_effect_conditions(
     if growing:
         fastest = max(growing, key=lambda growth: growth.bytes_per_second)
         more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
-        request = f"slowed to {render_factor(quotas.factor)}" if quotas.factor else "stopped"
         summary = (
-            f"{cluster} is {request}, but {name_volume(fastest.volume)} fills by "
+            f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} fills by "
             f"{human_rate(fastest.bytes_per_second)}{more} where its quotas let through "
             f"{human_rate(quotas.let_through_bytes_per_second)}: "
             f"{_find_cause(quotas, find_usage(fastest.volume), fastest.bytes_per_second)}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
+
+
+def _describe_escapes(cluster: str, quotas: QuotaState) -> Iterator[str]:
+    if quotas.escaping_count:
+        decide, unscaled = ("decides", "is") if quotas.escaping_count == 1 else ("decide", "are")
+        yield (
+            f"{counted(quotas.escaping_count, 'quota')} of {cluster} {decide} in place of the configured entities and "
+            f"{unscaled} not scaled, so these clients escape: {_list(quotas.escaping)}"
+        )
+    if quotas.clients_without_id_escape:
+        stop = "" if quotas.factor == 0.0 else ", and only a stop with `cover: all` reaches them"
+        yield f"clients of {cluster} without a client id may escape: no quota of a client id applies to them{stop}"
+
+
+def _request(quotas: QuotaState) -> str:
+    return f"slowed to {render_factor(quotas.factor)}" if quotas.factor else "stopped"
 
 
 def find_effect_ends(

@@ -41,7 +41,14 @@ class QuotaReason(ClosedEnum):
     NO_BASE = "no_base", "The entity has neither a `base` nor a quota, so a factor of it is nothing."
     FENCED = "fenced", "The decision came after one with a higher sequence, which is in force."
     QUOTA_CALLBACK = "quota_callback", "A broker has a `client.quota.callback.class`: it heeds no quotas."
-    EXCLUDED_USER = "excluded_user", "An excluded user without a quota of their own would be slowed down."
+    EXCLUDED_USER = (
+        "excluded_user",
+        "An excluded user without a quota of their own would be slowed down: until factor 1.0 they have a huge one.",
+    )
+    ALL_CLIENTS = (
+        "all_clients",
+        "Besides the entities: a stop also reaches clients without a client id, and no client gets a looser quota.",
+    )
 
 
 WantedQuota: TypeAlias = WantedFactor[QuotaReason]
@@ -76,6 +83,8 @@ class QuotaSituation:
     """The record that was found on the cluster, beside `found`."""
     is_unknown: bool = False
     """Whether `found` may be a rate of ours that no record explains."""
+    is_original_new: bool = False
+    """Whether the original appeared during the throttle. Then its removal is its owner's wish."""
     obstacle: QuotaReason | None = None
     """Why no throttling may begin here; throttling that has begun goes on."""
     least: int | None = None
@@ -138,15 +147,17 @@ def _find_baseline(it: QuotaSituation) -> tuple[Rate, bool]:
     """Return the quota to put back in the end, and whether somebody else has just changed it."""
     if it.record is None or not it.record.held:
         return it.found, False
-    is_ours = it.found == it.record.baseline or it.found in it.record.rates
+    # Strimzi's User Operator deletes each user's quota that no KafkaUser names. It is no change by hand.
+    is_deleted = it.found is None and not it.is_original_new
+    is_ours = is_deleted or it.found == it.record.baseline or it.found in it.record.rates
     return (it.record.baseline, False) if is_ours else (it.found, True)
 
 
 def _slow_down(it: QuotaSituation, base: int | None, baseline: Rate) -> Rate:
     """Return the rate for the wanted factor: never below the floor, never looser than the original."""
-    if base is None or it.wanted.factor >= 1.0:
+    if it.wanted.factor >= 1.0 or (base is None and it.wanted.factor > 0.0):
         return baseline
-    rate = max(int(base * it.wanted.factor), it.floor)
+    rate = max(int((base or 0) * it.wanted.factor), it.floor)
     return rate if baseline is None else min(rate, baseline)
 
 
@@ -164,7 +175,7 @@ def _find_refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> Q
     held = it.record is not None and it.record.held
     if held and it.wanted.reason is QuotaReason.SHADOW:
         return None  # The original quota is put back in any case.
-    if base is None:
+    if base is None and it.wanted.factor > 0.0:
         return QuotaReason.NO_BASE
     return it.obstacle if throttles and not held and it.wanted.applies else None
 

@@ -145,17 +145,3 @@ class QuotaSettings(BaseModel):
         for spec in self.entities:
             if spec.base is not None and spec.base < floor:
                 yield f"the base of entity {spec.entity} ({spec.base:d}) is below floor_bytes_per_second ({floor:d})"
-
-
-def catches(entity: Entity, user: str, own: Iterable[Entity]) -> bool:
-    """Return whether a quota for `entity` slows down a user that it does not name.
-
-    Args:
-        user: a user that must not be slowed down.
-        own: the entities of that user that have a quota; each takes precedence over entities without a named user.
-    """
-    if entity.user not in (None, DEFAULT):
-        return False
-    # These cover every client of the user, or the client that the entity names.
-    covering = {Entity(user), Entity(user, DEFAULT), Entity(user, entity.client_id)}
-    return covering.isdisjoint(own)

@@ -1,17 +1,23 @@
 """The reading of the quota actuator: the quotas that it has set, the clients that escape them, and its rivals."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from policies.observations import Reading
+from policies.observations import Detail, Reading
 from policies.units import MAX_INT64
 
 MOST_NAMED = 20
 """A reading names at most this many entities of each kind, and counts the others."""
 
 _LONGEST_TEXT = 1000
-EntityText = Annotated[str, Field(max_length=_LONGEST_TEXT), BeforeValidator(lambda text: text[:_LONGEST_TEXT])]
+
+
+def _cut(text: Any) -> Any:
+    return text[:_LONGEST_TEXT] if isinstance(text, str) else text
+
+
+EntityText = Annotated[str, Field(max_length=_LONGEST_TEXT), BeforeValidator(_cut)]
 
 
 class NamedQuota(BaseModel):
@@ -36,7 +42,12 @@ class QuotaState(Reading):
     factor: float | None = Field(
         default=None, ge=0.0, le=1.0, description="The factor that is carried out; null: none is."
     )
-    set_count: int = Field(default=0, ge=0, le=MAX_INT64, description="Entities with a quota of Headgate's.")
+    set_count: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_INT64,
+        description="Entities that are slowed down: by a quota of Headgate's, or by a tighter one of their own.",
+    )
     is_settled: bool = Field(
         default=False, description="Every broker that answers shows all of them, and none goes down in steps."
     )
@@ -52,6 +63,12 @@ class QuotaState(Reading):
         default=(), max_length=MOST_NAMED, description="Quotas that decide for clients in place of an entity."
     )
     escaping_count: int = Field(default=0, ge=0, le=MAX_INT64, description="All of them.")
+    clients_without_id_escape: bool = Field(
+        default=False, description="Clients without a client id are not slowed down: no quota of a client id is theirs."
+    )
+    not_set: Detail | None = Field(
+        default=None, description="Why nobody is slowed down although `factor` is below 1.0; null: somebody is."
+    )
     contested: tuple[NamedQuota, ...] = Field(
         default=(), max_length=MOST_NAMED, description="Quotas that somebody else puts back, each to this value."
     )

@@ -1,64 +1,36 @@
 """The result of a look at one cluster: why its quotas must not be set, and the reading that the actuator publishes."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 from kafka.errors import AuthorizationError
 
-from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient
+from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotaSettings, QuotaClient
 from connectors.throttle.quotas.own_quotas import OwnQuotas
 from policies.observations import Outcome
-from policies.throttle.quota_coverage import find_caught
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_originals import Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
-from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_state import MOST_NAMED, NamedQuota, QuotaState
 from policies.units import MAX_INT64
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacles:
-    """The reasons of one cluster."""
-
-    callbacks: Mapping[int, str] = field(default_factory=dict)
-    """Brokers with a quota callback, and its class."""
-    caught: Mapping[Entity, tuple[str, ...]] = field(default_factory=dict)
-    """Entities whose quota would slow down excluded users."""
-
-    def find_reason(self, entity: Entity) -> QuotaReason | None:
-        """Return the reason why this entity's quota must not be set."""
-        if self.callbacks:
-            return QuotaReason.QUOTA_CALLBACK
-        return QuotaReason.EXCLUDED_USER if entity in self.caught else None
-
-    def explain(self) -> Iterable[str]:
-        """Yield one sentence for each obstacle, with the remedy."""
-        for name in sorted(set(self.callbacks.values())):
-            brokers = ", ".join(str(broker) for broker in sorted(self.callbacks) if self.callbacks[broker] == name)
-            yield (
-                f"broker {brokers} has {CALLBACK_KEY}={name}, so quotas that Headgate sets have no effect: "
-                "take it out of the broker's configuration, or `quotas` out of these settings"
-            )
-        for entity, users in self.caught.items():
-            for user in users:
-                yield (
-                    f"entity {entity} would slow down the excluded user {user}, who has no quota of their own: give "
-                    f"them one with kafka-configs.sh --alter --entity-type users --entity-name {user} --add-config "
-                    f"{RATE_KEY}=<bytes per second>"
-                )
+def find_callbacks(brokers: Mapping[int, BrokerQuotaSettings]) -> dict[int, str]:
+    """Return the brokers with a quota callback, and its class: they heed no quotas."""
+    return {broker: each.callback for broker, each in sorted(brokers.items()) if each.callback}
 
 
-def find_obstacles(
-    settings: QuotaSettings, rates: Collection[Entity], brokers: Mapping[int, BrokerQuotaSettings]
-) -> Obstacles:
-    """Compare settings with the entities that have a quota, and with how the brokers enforce quotas."""
-    caught = {spec.entity: find_caught(spec.entity, settings.exclude, rates) for spec in settings.entities}
-    callbacks = {broker: each.callback for broker, each in brokers.items() if each.callback}
-    return Obstacles(callbacks, {entity: users for entity, users in caught.items() if users})
+def explain_callbacks(callbacks: Mapping[int, str]) -> Iterable[str]:
+    """Yield one sentence for each class, with the remedy."""
+    for name in sorted(set(callbacks.values())):
+        brokers = ", ".join(str(broker) for broker in callbacks if callbacks[broker] == name)
+        yield (
+            f"broker {brokers} has {CALLBACK_KEY}={name}, so quotas that Headgate sets have no effect: "
+            "take it out of the broker's configuration, or `quotas` out of these settings"
+        )
 
 
 def read_broker_settings(client: QuotaClient) -> Mapping[int, BrokerQuotaSettings]:
@@ -70,10 +42,41 @@ def read_broker_settings(client: QuotaClient) -> Mapping[int, BrokerQuotaSetting
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedQuotas:
+    """The plans of one look."""
+
+    throttle: Mapping[Entity, QuotaPlan] = field(default_factory=dict)
+    """Those of the entities that are slowed down, or put back."""
+    added: Mapping[Entity, QuotaPlan] = field(default_factory=dict)
+    """Those that make the others fit all clients (`quota_coverage.find_additions`)."""
+    slowed: Mapping[Entity, int] = field(default_factory=dict)
+    """The rates of the entities that are slowed down, by Headgate's quota or by a tighter one of their own."""
+    misses_empty_ids: bool = False
+    """Whether clients without a client id escape."""
+    not_set: str | None = None
+    """Why nobody is slowed down although producers should be; None: somebody is, or nobody should be."""
+
+    @property
+    def all(self) -> dict[Entity, QuotaPlan]:
+        """All plans."""
+        return {**self.throttle, **self.added}
+
+
+def explain_refusals(plans: Mapping[Entity, QuotaPlan]) -> str:
+    """Write why no quota of a throttle is set."""
+    return "; ".join(
+        f"{entity}: {each.reason.meaning.rstrip('.')}" for entity, each in list(plans.items())[:_EXPLAINED]
+    )
+
+
+_EXPLAINED = 3
+
+
 def describe_quotas(
     cluster: str,
     wanted: WantedQuota | None,
-    plans: Mapping[Entity, QuotaPlan],
+    plans: PlannedQuotas,
     escaping: Mapping[Entity, Rate],
     own: OwnQuotas,
     *,
@@ -88,20 +91,21 @@ def describe_quotas(
         escaping: the quotas that decide for clients in place of an entity.
         brokers: the number of brokers in service.
     """
-    held = {entity: planned for entity, planned in plans.items() if planned.holds}
+    held = {entity: planned for entity, planned in plans.all.items() if planned.holds}
     is_confirmed = all(own.confirmed(entity) >= brokers for entity in held)
-    rates = sum(planned.rate or 0 for planned in held.values())
     return QuotaState(
         cluster=cluster,
         outcome=Outcome.OK,
         factor=wanted.factor if wanted is not None and wanted.applies else None,
-        set_count=len(held),
+        set_count=len(plans.slowed),
         is_settled=is_confirmed and not any(p.reason is QuotaReason.STEPPING for p in held.values()),
         brokers=brokers,
-        let_through_bytes_per_second=min(rates * brokers, MAX_INT64),
+        let_through_bytes_per_second=min(sum(plans.slowed.values()) * brokers, MAX_INT64),
         window_seconds=own.window_seconds,
         escaping=_first(NamedQuota(entity=str(e), bytes_per_second=rate) for e, rate in escaping.items()),
         escaping_count=len(escaping),
+        clients_without_id_escape=plans.misses_empty_ids,
+        not_set=plans.not_set,
         contested=_first(
             NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
             for e, c in own.contests().items()
@@ -109,7 +113,7 @@ def describe_quotas(
         ),
         unknown=_first(
             NamedQuota(entity=str(e), bytes_per_second=p.found)
-            for e, p in plans.items()
+            for e, p in plans.all.items()
             if p.reason is QuotaReason.UNKNOWN_ORIGINAL
         ),
         callback_brokers=tuple(sorted(callback_brokers))[:MOST_NAMED],

@@ -46,6 +46,8 @@ class OwnQuota:
     """The brokers that have shown it."""
     lacking: set[NodeId] = field(default_factory=set)
     """The brokers that showed no record when all should have had the change."""
+    is_original_new: bool = False
+    """Whether the original appeared while other quotas were held already."""
     is_gone: bool = False
     """Whether no broker shows a record: somebody has removed it."""
 
@@ -100,9 +102,18 @@ class OwnQuotas:
         """Return the rates that entities would have without Headgate; without entities of another Headgate."""
         before = {entity: original.baseline for entity, original in seen.originals.items() if original.is_held}
         before |= {entity: own.record.baseline for entity, own in self._own.items() if own.record.held}
-        others = {e for e, original in seen.originals.items() if original.is_held and original.owner != self._owner}
-        rates = {e: rate for e, rate in {**seen.rates, **before}.items() if e not in others - self.bases.keys()}
+        rates = {e: rate for e, rate in {**seen.rates, **before}.items() if e not in self.held_by_others(seen)}
         return {entity: rate for entity, rate in rates.items() if rate is not None}
+
+    def held_by_others(self, seen: BrokerQuotas) -> set[Entity]:
+        """Return the entities whose quota another Headgate holds, without the configured ones."""
+        others = {e for e, original in seen.originals.items() if original.is_held and original.owner != self._owner}
+        return others - self.bases.keys()
+
+    def is_original_new(self, entity: Entity) -> bool:
+        """Whether the original of an entity's quota appeared while the cluster was slowed down already."""
+        own = self._own.get(entity)
+        return own is not None and own.is_original_new
 
     def interpret(self, entity: Entity, seen: BrokerQuotas, now: float) -> SeenQuota:
         """Return what a broker's answer means for an entity."""
@@ -160,6 +171,7 @@ class OwnQuotas:
 
     def note(self, planned: Mapping[Entity, QuotaPlan], now: float, *, is_unsure: bool) -> None:
         """Remember changes: before their request, when they are `is_unsure`, and after its answer."""
+        is_throttled = any(own.record.held for own in self._own.values())
         for entity, plan in planned.items():
             if is_unsure:
                 # The answer ends no other rate than the request did.
@@ -169,7 +181,11 @@ class OwnQuotas:
             record = replace(record, rates=tuple(rates)[:_MOST_RATES])
             original = self.find_original(plan)
             is_new = before is None or before.original != original or (before.is_unsure and before.is_record_new)
-            self._own[entity] = OwnQuota(record, original, plan.rate, now, now, is_unsure, is_new)
+            is_same = before is not None and before.record.held and before.record.baseline == record.baseline
+            is_original_new = before.is_original_new if before is not None and is_same else is_throttled
+            self._own[entity] = OwnQuota(
+                record, original, plan.rate, now, now, is_unsure, is_new, is_original_new=is_original_new
+            )
 
     def find_step(self, entity: Entity, rate: Rate, record: QuotaRecord | None, now: float) -> QuotaStep | None:
         """Return how far an entity's quota may be lowered now; None: without limit."""

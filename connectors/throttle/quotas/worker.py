@@ -1,7 +1,7 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Event
 
@@ -16,16 +16,24 @@ from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from connectors.throttle.quotas.client import QuotaConnection, connect
-from connectors.throttle.quotas.found import Obstacles, describe_quotas, find_obstacles, read_broker_settings
+from connectors.throttle.quotas.found import (
+    PlannedQuotas,
+    describe_quotas,
+    explain_callbacks,
+    explain_refusals,
+    find_callbacks,
+    read_broker_settings,
+)
 from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
 from policies.errors import UserError
 from policies.free_space.orders import FactorOrder, LimitVerdict
-from policies.throttle.quota_coverage import Coverage, find_coverage
+from policies.throttle.quota_coverage import Coverage, find_additions, find_coverage, misses_empty_ids
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
 from policies.throttle.quota_settings import DEFAULT_FLOOR, QuotaSettings
+from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
 
 _AGAIN_SECONDS = 5.0
@@ -107,7 +115,7 @@ class QuotaWorker(Worker[FactorOrder]):
         self._brokers_read_at = 0.0
         self._factors: set[float] = set()
         """Factors of decisions, which an earlier process may have carried out, too: full disks have equal factors."""
-        self._plans: Mapping[Entity, QuotaPlan] = {}
+        self._plans = PlannedQuotas()
         """The plans of the last look."""
         self._problem: str | None = None
         """Why the last attempt failed."""
@@ -144,12 +152,11 @@ class QuotaWorker(Worker[FactorOrder]):
 
     def _find_problems(self, client: QuotaClient) -> Iterator[str]:
         self._read_brokers(client)
-        seen, stop = client.read(), WantedQuota(0.0, QuotaReason.DECIDED)
-        obstacles, _ = self._judge_settings(seen)
-        yield from obstacles.explain()
+        seen, slow = client.read(), WantedQuota(0.5, QuotaReason.DECIDED)
+        yield from explain_callbacks(self._callbacks)
         remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
         for entity in self._own.bases:
-            if plan(self._situation(entity, stop, seen, obstacles)).reason is QuotaReason.NO_BASE:
+            if plan(self._situation(entity, slow, seen)).reason is QuotaReason.NO_BASE:
                 yield f"entity {entity} {remedy} Set one of the two"
 
     def release(self, stop: Event, forget: Entity | None = None) -> Released:
@@ -168,8 +175,9 @@ class QuotaWorker(Worker[FactorOrder]):
             self._problem = detail_of(error)
         finally:
             self._close()
-        left = {str(e): p.reason.meaning for e, p in self._plans.items() if p.verdict is LimitVerdict.REFUSE}
-        restored = {str(e): p.rate for e, p in self._plans.items() if p.verdict is LimitVerdict.RESTORE}
+        plans = self._plans.throttle
+        left = {str(e): p.reason.meaning for e, p in plans.items() if p.verdict is LimitVerdict.REFUSE}
+        restored = {str(e): p.rate for e, p in plans.items() if p.verdict is LimitVerdict.RESTORE}
         if self._problem is not None:
             restored, left = {}, {"all quotas": self._problem}
         return Released(restored, left, confirmed)
@@ -264,32 +272,39 @@ class QuotaWorker(Worker[FactorOrder]):
             if self._must_read_brokers(wanted):
                 self._read_brokers(client)
             seen = client.read()
-            obstacles, coverage = self._judge_settings(seen)
+            rates = self._own.without_ours(seen)
+            coverage = self._find_coverage(rates)
             targets = self._targets(wanted, seen, coverage)
             for entity in targets:
                 self._own.confirm(entity, seen, self._connection.brokers, self._clock.monotonic())
-            plans = {e: plan(self._situation(e, factor, seen, obstacles)) for e, factor in targets.items()}
-            if self._must_wait(plans, wanted):
+            plans = self._make_plans(wanted, targets, seen, rates)
+            if self._must_wait(plans.all, wanted):
                 return
-            self._carry_out(client, plans, AttemptContext(self._order, wanted, number, self._clock.now()))
+            self._carry_out(client, plans.all, AttemptContext(self._order, wanted, number, self._clock.now()))
         except BaseException:
             self._connection.close()
             raise
         self._plans = plans
         self._reports.show_escapes(coverage.escaping)
-        state = describe_quotas(
+        state = self._describe(wanted, plans, {entity: seen.rates.get(entity) for entity in coverage.escaping})
+        self._state.publish_if_due(self._cluster, state)
+        self._conclude(wanted, acted=any(planned.verdict.acts for planned in plans.all.values()))
+        self._reports.set_failing(yes=state.not_set is not None)
+        self._schedule_next_look(plans.all)
+
+    def _describe(
+        self, wanted: WantedQuota | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
+    ) -> QuotaState:
+        return describe_quotas(
             self._cluster,
             wanted,
             plans,
-            {entity: seen.rates.get(entity) for entity in coverage.escaping},
+            escaping,
             self._own,
             brokers=self._connection.brokers,
-            callback_brokers=obstacles.callbacks,
+            callback_brokers=self._callbacks,
             excluded_users=self._settings.exclude if self._settings is not None else (),
         )
-        self._state.publish_if_due(self._cluster, state)
-        self._conclude(wanted, acted=any(planned.verdict.acts for planned in plans.values()))
-        self._schedule_next_look(plans)
 
     def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
@@ -310,13 +325,51 @@ class QuotaWorker(Worker[FactorOrder]):
         windows = (each.window_seconds for each in self._brokers.values())
         self._own.window_seconds = max(windows, default=self._own.window_seconds)
 
-    def _judge_settings(self, seen: BrokerQuotas) -> tuple[Obstacles, Coverage]:
-        """Compare the settings with all quotas; while quotas are only put back, nothing is in the way."""
-        settings = self._settings
-        if settings is None or self._releasing:
-            return Obstacles(), Coverage()
-        obstacles = find_obstacles(settings, seen.rates.keys(), self._brokers or {})
-        return obstacles, find_coverage(settings, self._own.without_ours(seen))
+    @property
+    def _callbacks(self) -> dict[int, str]:
+        return {} if self._settings is None or self._releasing else find_callbacks(self._brokers or {})
+
+    def _find_coverage(self, rates: Mapping[Entity, int]) -> Coverage:
+        """Compare the settings with all quotas; while quotas are only put back, none is scaled."""
+        if self._settings is None or self._releasing:
+            return Coverage()
+        return find_coverage(self._settings, rates)
+
+    def _make_plans(
+        self,
+        wanted: WantedQuota | None,
+        targets: Mapping[Entity, WantedQuota],
+        seen: BrokerQuotas,
+        rates: Mapping[Entity, int],
+    ) -> PlannedQuotas:
+        """Plan each entity's quota, and the additional ones of a throttle.
+
+        Args:
+            rates: the rate of each entity that has one without Headgate.
+        """
+        plans = {entity: plan(self._situation(entity, factor, seen)) for entity, factor in targets.items()}
+        if self._settings is None or wanted is None or not wanted.slows or self._releasing:
+            return PlannedQuotas(plans)
+        throttle = {e: p for e, p in plans.items() if targets[e] is wanted}
+        slowed = {e: p.rate for e, p in throttle.items() if p.verdict is not LimitVerdict.REFUSE and p.rate is not None}
+        rates_to_add = find_additions(self._settings, rates, slowed, is_stop=wanted.factor == 0.0) if slowed else {}
+        others = self._own.held_by_others(seen)
+        added = {
+            entity: plan(self._situation(entity, self._explain_addition(entity, wanted), seen, rate))
+            for entity, rate in rates_to_add.items()
+            if entity not in others
+        }
+        return PlannedQuotas(
+            {e: p for e, p in plans.items() if e not in added},
+            added,
+            slowed,
+            misses_empty_ids=misses_empty_ids(self._settings, {*slowed, *added}),
+            not_set=None if slowed else explain_refusals(throttle),
+        )
+
+    def _explain_addition(self, entity: Entity, wanted: WantedQuota) -> WantedQuota:
+        is_excluded = self._settings is not None and entity.user in self._settings.exclude
+        return replace(wanted, reason=QuotaReason.EXCLUDED_USER if is_excluded else QuotaReason.ALL_CLIENTS)
 
     def _targets(self, wanted: WantedQuota | None, seen: BrokerQuotas, coverage: Coverage) -> dict[Entity, WantedQuota]:
         """Return the factor of each entity. All other entities that Headgate holds get their original quota back."""
@@ -356,13 +409,12 @@ class QuotaWorker(Worker[FactorOrder]):
                     seconds.append(step.seconds)
         self._look_at = min([self._look_at, *(now + each for each in seconds)])
 
-    def _situation(
-        self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, obstacles: Obstacles
-    ) -> QuotaSituation:
+    def _situation(self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, rate: Rate = None) -> QuotaSituation:
+        """Return the inputs of a plan; `rate`: of an additional quota, which does not depend on the factor."""
         now = self._clock.monotonic()
         quota = self._own.interpret(entity, seen, now)
-        step = self._own.find_step(entity, quota.found, quota.record, now)
-        floor, base = self._floor, self._own.bases.get(entity)
+        step = self._own.find_step(entity, quota.found, quota.record, now) if rate is None else None
+        floor, base = (self._floor, self._own.bases.get(entity)) if rate is None else (rate, rate)
         return QuotaSituation(
             wanted=wanted,
             record=quota.record,
@@ -371,7 +423,8 @@ class QuotaWorker(Worker[FactorOrder]):
             floor=floor,
             recorded=quota.recorded,
             is_unknown=may_be_ours(quota.found, base, floor, self._factors),
-            obstacle=obstacles.find_reason(entity),
+            is_original_new=self._own.is_original_new(entity),
+            obstacle=QuotaReason.QUOTA_CALLBACK if self._callbacks else None,
             least=step.least if step else None,
         )
 
@@ -411,11 +464,22 @@ class QuotaWorker(Worker[FactorOrder]):
         self._problem = detail_of(error)
         self._look_again(_AGAIN_SECONDS, self._wanted())
         context = AttemptContext(self._order, self._carried_out, number, self._clock.now())
+        self._publish_not_set(error)
         if isinstance(error, AlterError):
             for entity, refusal in error.refused.items():
                 self._reports.report_failure(entity, error.plans[entity], context, detail_of(refusal))
         else:
             self._reports.report_failure(None, None, context, detail_of(error))
+
+    def _publish_not_set(self, error: Exception) -> None:
+        """Publish that nobody is slowed down, if that is certain: quotas stay as they were set before a failure."""
+        wanted, plans = self._wanted(), self._plans.all
+        if isinstance(error, AlterError):
+            plans = {entity: planned for entity, planned in error.plans.items() if entity not in error.refused}
+        is_known = bool(self._plans.throttle) or isinstance(error, AlterError)
+        if is_known and _throttles(wanted) and not any(planned.holds for planned in plans.values()):
+            not_set = PlannedQuotas(not_set=detail_of(error))
+            self._state.publish_if_due(self._cluster, self._describe(wanted, not_set, {}))
 
 
 def _throttles(wanted: WantedQuota | None) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from policies.decisions import Alert, AlertStatus, Severity
 from policies.observations import Observation, Outcome
-from policies.throttle.alert_kinds import CONTESTED, ESCAPED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
+from policies.throttle.alert_kinds import CONTESTED, ESCAPED, NOT_CARRIED_OUT, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.policies.scenario import CLUSTER, HARD, Run, at, log_dirs, members, throttle
@@ -150,6 +150,38 @@ def test_the_sentence_has_the_factor_that_is_carried_out(factor: float, words: s
 def test_one_quota_that_escapes_is_singular(count: int, words: str) -> None:
     alert = firing(quotas(0, escaping=(ALICE,) * count, escaping_count=count), *fill(0.0))[ESCAPED]
     assert alert.summary.startswith(words.format(CLUSTER) + " in place of")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_told"),
+    [
+        ({"set_count": 0}, True),
+        ({"set_count": 0, "factor": 0.5}, True),
+        ({"set_count": 1}, False),
+        ({"set_count": 0, "factor": 1.0}, False),
+        ({"set_count": 0, "factor": None}, False),
+    ],
+)
+def test_a_throttle_of_which_nothing_is_set_is_a_critical_alert(more: dict[str, Any], is_told: bool) -> None:
+    alerts = firing(quotas(0, not_set="user=alice: no base", **more), *fill(0.0))
+    assert (NOT_CARRIED_OUT in alerts) is is_told
+    if is_told:
+        assert alerts[NOT_CARRIED_OUT].severity is Severity.CRITICAL
+        assert alerts[NOT_CARRIED_OUT].summary.endswith(
+            "which is not carried out: nobody is slowed down: user=alice: no base"
+        )
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"), [(0.5, "only a stop with `cover: all` reaches them"), (0.0, "applies to them")]
+)
+def test_clients_without_an_id_may_escape_which_is_a_warning(factor: float, words: str) -> None:
+    alert = firing(quotas(0, factor=factor, clients_without_id_escape=True), *fill(0.0))[ESCAPED]
+    assert (alert.severity, "without a client id may escape" in alert.summary) == (Severity.WARNING, True)
+    assert alert.summary.endswith(words)
+    both = {"clients_without_id_escape": True, "escaping": (ALICE,), "escaping_count": 1}
+    alert = firing(quotas(0, factor=factor, **both), *fill(0.0))[ESCAPED]
+    assert "user=alice (50.0 MB/s); clients of" in alert.summary
 
 
 @pytest.mark.parametrize(("factor", "severity"), [(0.0, Severity.CRITICAL), (0.5, Severity.WARNING)])

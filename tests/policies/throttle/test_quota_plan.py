@@ -60,6 +60,12 @@ CASES: list[Any] = [
     ("what is in place is kept", {"record": HELD, "found": 50_000}, "keep", "decided", 50_000),
     ("without a base the quota is it", {"base": None, "found": 80_000}, "set", "decided", 40_000),
     ("neither is refused", {"base": None}, "refuse", "no_base", None),
+    ("a stop needs neither", {"base": None, "wanted": decided(0.0)}, "set", "decided", FLOOR),
+    ("what Strimzi's User Operator deletes is set again, and its original stays",
+     {"record": replace(HELD, baseline=80_000)}, "set", "missing", 50_000),
+    ("what appeared during the throttle goes with its owner's removal",
+     {"base": None, "record": replace(HELD, baseline=80_000, base=None), "is_original_new": True},
+     "refuse", "no_base", None),
     ("a tighter quota is kept", {"found": 40_000}, "keep", "tighter", 40_000),
     ("a step goes no lower than may be set now", {"least": 70_000, "found": 90_000}, "set", "stepping", 70_000),
     (
@@ -75,7 +81,7 @@ CASES: list[Any] = [
     (
         "the base outlives its quota",
         {"base": None, "record": QuotaRecord(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
-        "set", "changed_by_hand", 40_000,
+        "set", "missing", 40_000,
     ),
     ("shadow keeps and tells", {"wanted": WantedQuota(0.5, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
     (

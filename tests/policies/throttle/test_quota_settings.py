@@ -1,4 +1,4 @@
-"""Settings of the quota actuator: every mistake is found, and excluded users are seen to be caught."""
+"""Settings of the quota actuator: every mistake is found."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_settings import QuotaSettings, catches
+from policies.throttle.quota_settings import QuotaSettings
 
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 
@@ -70,20 +70,3 @@ def test_the_bare_word_is_the_default_entity_and_a_name_is_the_one_that_is_calle
     written = settings.model_dump(mode="json")
     assert written["entities"][1] == {**NAMED_DEFAULT, "base": None}
     assert QuotaSettings.model_validate(written) == settings
-
-
-@pytest.mark.parametrize(
-    ("entity", "own", "expected"),
-    [
-        pytest.param(Entity(DEFAULT), [], True, id="the default user"),
-        pytest.param(Entity(None, DEFAULT), [], True, id="the default client id"),
-        pytest.param(Entity("alice"), [], False, id="somebody else"),
-        pytest.param(Entity(DEFAULT), [Entity("bob")], False, id="a quota of their own"),
-        pytest.param(Entity(DEFAULT), [Entity("bob", DEFAULT)], False, id="one for all their client ids"),
-        pytest.param(Entity(DEFAULT), [Entity("bob", "app")], True, id="one for one of them alone"),
-        pytest.param(Entity(None, "app"), [Entity("bob", "app")], False, id="that very one"),
-        pytest.param(Entity(DEFAULT, "app"), [Entity("bob", "other")], True, id="another one"),
-    ],
-)
-def test_whom_an_entity_catches(entity: Entity, own: list[Entity], expected: bool) -> None:
-    assert catches(entity, "bob", own) is expected

@@ -37,6 +37,10 @@ CLUSTER = "payments"
 ANY, ALICE = Entity(client_id=DEFAULT), Entity(user="alice")
 KAFKA = WatchedKafka(bootstrap_servers="nowhere:9092")
 
+EVERY_USER, EACH = Entity(DEFAULT), Entity(DEFAULT, DEFAULT)
+STOP = {ANY: 65_536, EVERY_USER: 65_536, EACH: 65_536}
+"""A stop reaches clients without an id by the default user; client ids keep quotas of their own."""
+
 NOTES = EventReader((AppliedQuota,))
 
 
@@ -509,7 +513,8 @@ def test_a_quota_that_an_operator_puts_back_is_open_for_little_time(
     assert let_through < 3_000_000 / 4, "a moment's rate begins no descent from the top"
     assert len(bench.states[-1].contested) == 1
     bench.look(30)
-    assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 65_536}, {ANY: Original(3_000_000, 65_536, OWNER)})
+    added = dict.fromkeys((EVERY_USER, EACH), Original(None, 65_536, OWNER))
+    assert (bench.kafka.rates, bench.kafka.originals) == (STOP, {ANY: Original(3_000_000, 65_536, OWNER), **added})
     bench.reconcile(order(1.0, 2, valid_seconds=36_000))
     assert bench.kafka.rates == {ANY: 3_000_000}
 
@@ -573,7 +578,8 @@ def test_a_more_specific_quota_is_scaled_too_and_put_back(bench: Bench, entity: 
     bench.reconcile(order(0.5))
     assert bench.kafka.rates == {ANY: 500_000, entity: 25_000_000}
     bench.reconcile(order(0.0, 2))
-    assert bench.kafka.rates == {ANY: 65_536, entity: 65_536}
+    assert bench.kafka.rates.items() >= {ANY: 65_536, entity: 65_536}.items()
+    assert set(bench.kafka.rates.values()) == {65_536}
     bench.restart()
     bench.reconcile(order(1.0, 3))
     assert (bench.kafka.rates, bench.kafka.originals) == ({entity: 50_000_000}, {})
@@ -583,10 +589,10 @@ def test_a_more_specific_quota_that_is_set_later_is_scaled_at_the_next_look(benc
     bench.reconcile(order(0.0, valid_seconds=3600))
     bench.kafka.set_by_hand(ALICE, 9_000_000)
     bench.look(6)
-    assert bench.kafka.rates == {ANY: 65_536, ALICE: 65_536}
+    assert bench.kafka.rates == {**STOP, ALICE: 65_536}
     bench.kafka.set_by_hand(ALICE, None)
     bench.look(15)
-    assert bench.kafka.rates == {ANY: 65_536}, "a quota that its owner removed is not set again"
+    assert bench.kafka.rates == STOP, "a quota that its owner removed is not set again"
 
 
 def test_one_that_is_called_default_is_scaled_and_put_back_by_itself(bench: Bench) -> None:
@@ -612,14 +618,145 @@ def test_with_cover_listed_more_specific_quotas_are_left_alone_and_shown() -> No
     assert bench.metric("escapes", entity=str(ALICE)) is None
 
 
-def test_a_default_quota_that_would_catch_an_excluded_user_is_left_alone_and_shown() -> None:
+def test_a_stop_reaches_clients_without_an_id_and_each_client_id_keeps_a_quota_of_its_own(bench: Bench) -> None:
+    app, of_app = Entity(client_id="app"), Entity(DEFAULT, "app")
+    bench.kafka.rates |= {app: 30_000}
+    bench.reconcile(order(0.5))
+    assert bench.kafka.rates == {ANY: 500_000, app: 30_000}
+    assert [state.clients_without_id_escape for state in bench.states] == [True]
+    bench.reconcile(order(0.0, 2))
+    assert bench.kafka.rates == {**STOP, app: 30_000, of_app: 30_000}
+    last = bench.states[-1]
+    assert (last.clients_without_id_escape, last.set_count, last.let_through_bytes_per_second) == (False, 2, 95_536)
+    bench.restart()
+    bench.reconcile(order(0.5, 3))
+    assert (bench.kafka.rates, list(bench.kafka.originals)) == ({ANY: 500_000, app: 30_000}, [ANY])
+    bench.reconcile(order(0.0, 4))
+    bench.restart()
+    assert bench.worker.release(Event()).left == {}
+    assert (bench.kafka.rates, bench.kafka.originals) == ({app: 30_000}, {})
+
+
+def test_the_steps_of_a_stop_are_those_of_the_default_client_id() -> None:
+    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
+    bench.reconcile(order(0.0, valid_seconds=3600))
+    for _ in range(12):
+        assert {bench.kafka.rates[EVERY_USER], bench.kafka.rates[EACH]} == {bench.kafka.rates[ANY]}
+        bench.look(5)
+    assert bench.kafka.rates == STOP
+
+
+CAROL, FREE = Entity("carol"), 10**15
+
+
+def test_an_excluded_user_without_a_quota_is_kept_free_for_the_time_of_the_throttle() -> None:
     bench = Bench(exclude=["carol"])
-    bench.kafka.rates |= {Entity(DEFAULT, "app"): 9_000_000, Entity("carol"): 5_000_000}
-    del bench.kafka.rates[Entity("carol")]
     bench.kafka.rates[Entity("carol", "other")] = 5_000_000
+    bench.worker.preflight()
+    bench.reconcile(order(0.5))
+    assert bench.kafka.rates == {ANY: 500_000, Entity("carol", "other"): 5_000_000, CAROL: FREE}
+    assert {(e["entity"], e["reason"]) for e in bench.events} >= {("user=carol", "excluded_user")}
+    assert bench.states[-1].let_through_bytes_per_second == 500_000
+    bench.restart()
+    bench.reconcile(order(1.0, 2))
+    assert (bench.kafka.rates, bench.kafka.originals) == ({Entity("carol", "other"): 5_000_000}, {})
+
+
+def test_an_excluded_users_quota_that_is_removed_between_two_throttles_or_within_one_cancels_no_stop() -> None:
+    bench = Bench(exclude=["carol"])
+    bench.kafka.rates[CAROL] = 30_000_000
+    bench.reconcile(order(0.5, valid_seconds=3600))
+    assert bench.kafka.rates == {ANY: 500_000, CAROL: 30_000_000}
+    bench.kafka.set_by_hand(CAROL, None)
+    bench.look(6)
+    assert bench.kafka.rates == {ANY: 500_000, CAROL: FREE}
+    bench.reconcile(order(1.0, 2, valid_seconds=3600))
+    assert bench.kafka.rates == {}
+    bench.reconcile(order(0.0, 3, valid_seconds=3600))
+    assert bench.kafka.rates == {**STOP, CAROL: FREE}
+    bench.kafka.set_by_hand(CAROL, 30_000_000)
+    bench.look(12)
+    bench.reconcile(order(1.0, 4, valid_seconds=3600))
+    assert (bench.kafka.rates, bench.kafka.originals) == ({CAROL: 30_000_000}, {})
+
+
+def test_if_kafka_refuses_the_quota_of_an_excluded_user_they_are_named_and_the_rest_is_stopped() -> None:
+    bench = Bench(exclude=["carol"])
+    bench.kafka.refuses[CAROL] = PolicyViolationError()
     bench.reconcile(order(0.0))
-    assert bench.kafka.rates[Entity(DEFAULT, "app")] == 9_000_000
-    assert bench.metric("escapes", entity="user=<default>,client-id=app") == 1
+    assert bench.kafka.rates == STOP
+    assert (bench.events[-1]["outcome"], bench.events[-1]["entity"]) == ("failed", "user=carol")
+    assert bench.metric("failing") == 1
+    assert [state.not_set for state in bench.states] == [], "somebody is stopped"
+
+
+@pytest.mark.parametrize("period", [12.0, 120.0])
+def test_what_strimzis_user_operator_deletes_is_set_again_and_its_original_stays(bench: Bench, period: float) -> None:
+    bench.kafka.rates[ALICE] = 4_000_000
+    bench.reconcile(order(0.0, valid_seconds=36_000))
+    for _ in range(5):
+        bench.look(period)
+        bench.kafka.set_by_hand(ALICE, None)
+        bench.look(6)
+        assert bench.kafka.rates[ALICE] == 65_536
+    assert "changed_by_hand" not in {event["reason"] for event in bench.events}
+    assert [each.entity for each in bench.states[-1].contested] == [str(ALICE)]
+    bench.restart()
+    bench.kafka.set_by_hand(ALICE, None)
+    bench.reconcile(order(1.0, 2, valid_seconds=36_000))
+    assert (bench.kafka.rates, bench.kafka.originals) == ({ALICE: 4_000_000}, {})
+
+
+def test_another_headgates_stop_is_left_alone() -> None:
+    bench = Bench()
+    bench.kafka.rates[EVERY_USER] = 65_536
+    bench.kafka.originals[EVERY_USER] = Original(None, 65_536, OWNER + 1)
+    bench.reconcile(order(0.0))
+    bench.reconcile(order(1.0, 2))
+    assert bench.kafka.rates == {EVERY_USER: 65_536}
+
+
+NOTHING_SET: dict[str, tuple[dict[Entity, int], dict[int, BrokerQuotaSettings], str]] = {
+    "a callback": ({}, {1: BrokerQuotaSettings("io.example.Callback")}, "heeds no quotas"),
+    "no original known": ({ANY: 65_536}, {1: BrokerQuotaSettings()}, "no record on the cluster"),
+}
+
+
+@pytest.mark.parametrize(("rates", "brokers", "why"), NOTHING_SET.values(), ids=NOTHING_SET)
+def test_nothing_set_below_one_is_a_failure_whatever_the_reason(
+    rates: dict[Entity, int], brokers: dict[int, BrokerQuotaSettings], why: str
+) -> None:
+    bench = Bench()
+    bench.kafka.rates |= rates
+    bench.kafka.brokers = brokers
+    bench.reconcile(order(0.0))
+    assert bench.metric("failing") == 1
+    assert why in (bench.states[-1].not_set or "")
+    bench.reconcile(order(1.0, 2))
+    assert (bench.metric("failing"), bench.states[-1].not_set) == (0, None)
+
+
+def test_a_tighter_quota_and_shadow_mode_are_no_failures(bench: Bench) -> None:
+    bench.kafka.rates[ANY] = 10_000
+    bench.reconcile(order(0.5))
+    assert (bench.metric("failing"), bench.states[-1].not_set, bench.states[-1].set_count) == (0, None, 1)
+    bench.reconcile(replace(order(0.5, 2), mode=Mode.SHADOW))
+    assert (bench.metric("failing"), bench.states[-1].not_set) == (0, None)
+
+
+@pytest.mark.parametrize("fails", ["refuses", "reads"])
+def test_a_failure_while_nothing_is_set_is_in_the_reading(bench: Bench, fails: str) -> None:
+    bench.reconcile(order(1.0))
+    if fails == "refuses":
+        bench.kafka.refuses = dict.fromkeys(STOP, PolicyViolationError())
+    else:
+        bench.kafka.fails = [KafkaTimeoutError("slow")] * 2
+    bench.reconcile(order(0.0, 2))
+    assert (bench.states[-1].factor, bench.states[-1].set_count, bench.metric("failing")) == (0.0, 0, 1)
+    assert bench.states[-1].not_set
+    bench.kafka.refuses = {}
+    bench.reconcile(after=5)
+    assert bench.states[-1].not_set is None
 
 
 # --- the fence
@@ -659,7 +796,7 @@ def test_without_a_successor_the_fallback_holds_from_the_end_of_the_decision_on(
 @pytest.mark.parametrize(
     ("action", "factor", "rates"),
     [
-        pytest.param("hold", 0.0, {ANY: 65_536}, id="a stop stays a stop"),
+        pytest.param("hold", 0.0, STOP, id="a stop stays a stop"),
         pytest.param("hold", 0.1, {ANY: 100_000}, id="a factor below the fallback stays"),
         pytest.param("hold", 1.0, {ANY: 250_000}, id="a factor above the fallback falls to it"),
         pytest.param("fallback", 0.0, {ANY: 250_000}, id="as the released plugin does"),
@@ -820,8 +957,7 @@ def test_settings_that_do_not_fit_are_refused_all_at_once_with_their_place() -> 
     bench.kafka.brokers = dict.fromkeys((1, 2), BrokerQuotaSettings("io.example.Callback"))
     said = refused(bench).splitlines()
     assert [line.removeprefix("clusters.payments.quotas: ")[:30] for line in said] == [
-        "broker 1, 2 has client.quota.c", "entity user=<default> would sl", "entity client-id=<default> wou",
-        "entity user=<default> has neit",
+        "broker 1, 2 has client.quota.c", "entity user=<default> has neit",
     ]  # fmt: skip
 
 
@@ -928,14 +1064,14 @@ def test_a_sudden_stop_goes_down_in_steps_that_tell_nobody_to_wait_too_long(befo
     bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
     if before is not None:
         bench.kafka.rates[ANY] = before
-    assert bench.reconcile(order(0.0, valid_seconds=3600)) == [("applied", "stepping")]
+    assert bench.reconcile(order(0.0, valid_seconds=3600))[0] == ("applied", "stepping")
     steps = descent(bench, seconds=90)
     rates = [10_000_000, *(rate for _, rate in steps if rate is not None)]
     assert rates[-1] == 65_536
     assert steps[-1][0] <= 4 * 11 + 5
     assert all(b * 11 / a - 11 <= 30.0 for b, a in pairwise(rates))
     assert all(after - at >= 11.0 for (at, _), (after, _) in pairwise(steps))
-    applied = [e for e in bench.events if e["outcome"] == "applied"]
+    applied = [e for e in bench.events if e["outcome"] == "applied" and e["entity"] == str(ANY)]
     assert [e["reason"] for e in applied] == ["stepping"] * (len(steps) - 1) + ["decided"]
     bench.reconcile(order(1.0, 2, valid_seconds=3600))
     assert bench.kafka.rates.get(ANY) == before
