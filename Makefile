@@ -66,7 +66,7 @@ servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share ser
 	$(SYSTEM) -m "(system or streaming) and not long and not compatibility"
 
 again: $(VENV)/.dev ## The tests that failed last
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	$(AS_ROOT) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 compatibility: $(VENV)/.dev ## Older Kafkas, Pulsars, ZooKeepers and PySparks (fetched once), and the table in docs/compatibility.md
 	HEADGATE_NOTE_COMPATIBILITY=1 $(BIN)/python -m pytest tests/system/test_older_versions.py tests/system/test_older_spark.py $(PYTEST)
